@@ -1,0 +1,262 @@
+"""Every exception that nsqclient raises, and the table of nsqd's error codes.
+
+Each class carries its data as attributes and makes its own message::
+
+    NSQError
+    ├── ConfigError (ValueError)           an option is unknown, of a wrong type or out of range
+    ├── LocalProtocolError                 we were asked for something that NSQ's rules forbid
+    │   ├── InvalidTopicError (ValueError)
+    │   ├── InvalidChannelError (ValueError)
+    │   ├── InvalidMessageError (ValueError)   body empty, too big or not bytes; delay out of range
+    │   └── AlreadyRespondedError          a message was finished or requeued twice
+    ├── ClosedError                        a call after close() or stop()
+    ├── NSQConnectionError                 the way to nsqd is not there (any more)
+    │   ├── ConnectError                   refused, host unknown, dial timed out
+    │   ├── ConnectionLostError            it was open, and ended
+    │   └── WriteTimeoutError              the peer did not read for write_timeout
+    ├── RemoteProtocolError                the peer does not follow the protocol
+    │   ├── FrameTooLargeError
+    │   └── NotNSQError                    HTTP (or something else) answered on the TCP port
+    ├── NegotiationError                   asked for in IDENTIFY, not granted by nsqd
+    ├── DiscoveryError                     no nsqlookupd gave an answer
+    ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
+    │   └── one class per code, see SERVER_ERRORS
+    └── PublishError
+        ├── PublishRejected                surely not stored: .code, .retryable
+        │   └── PublishNotSent             no nsqd could be reached in time; .code is None
+        └── PublishUnknown                 may or may not be stored
+
+What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.message`
+(``Requeue``). Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+
+class NSQError(Exception):
+    """The root of all exceptions of nsqclient."""
+
+
+class ConfigError(NSQError, ValueError):
+    """An option or argument is unknown, of a wrong type, or out of range."""
+
+
+# -- ours: the caller broke a rule, before any byte was sent
+
+
+class LocalProtocolError(NSQError):
+    """We were asked for something that NSQ's rules forbid; nothing was sent."""
+
+
+class InvalidTopicError(LocalProtocolError, ValueError):
+    """A topic name that nsqd would refuse with E_BAD_TOPIC."""
+
+
+class InvalidChannelError(LocalProtocolError, ValueError):
+    """A channel name that nsqd would refuse with E_BAD_CHANNEL."""
+
+
+class InvalidMessageError(LocalProtocolError, ValueError):
+    """A body or a delay that nsqd would refuse: empty, too big, not bytes, out of range."""
+
+
+class AlreadyRespondedError(LocalProtocolError):
+    """A message was finished or requeued a second time, or touched after its answer."""
+
+
+class ClosedError(NSQError):
+    """The object was used after ``close()`` or ``stop()``."""
+
+
+# -- the way to nsqd
+
+
+class NSQConnectionError(NSQError):
+    """The way to nsqd is not there, or not there any more. ``address`` is ``host:port``."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.address, self.reason)
+
+
+class ConnectError(NSQConnectionError):
+    """No connection could be made: refused, unknown host, or no answer in time."""
+
+
+class ConnectionLostError(NSQConnectionError):
+    """The connection was open and ended: EOF, reset, silence, or our own close."""
+
+
+class WriteTimeoutError(NSQConnectionError):
+    """The peer did not take our bytes within ``write_timeout``."""
+
+
+# -- theirs: the peer broke a rule
+
+
+class RemoteProtocolError(NSQError):
+    """The peer sent something that the NSQ protocol does not allow."""
+
+
+class FrameTooLargeError(RemoteProtocolError):
+    """The peer announced a frame larger than ``max_msg_size`` allows."""
+
+
+class NotNSQError(RemoteProtocolError):
+    """What answers on this port is not nsqd's TCP protocol, most often its HTTP port."""
+
+
+class NegotiationError(NSQError):
+    """Something was asked for in IDENTIFY and not granted; the connection was not used."""
+
+
+class DiscoveryError(NSQError):
+    """A nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"nsqlookupd {address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.address, self.reason)
+
+
+# -- nsqd's error frames
+
+
+class ServerError(NSQError):
+    """An error frame of nsqd.
+
+    ``code`` is the word ``E_...``, ``text`` what follows it, ``fatal`` whether nsqd closes the
+    connection after it. Source: TCP protocol spec, and nsqd 1.3.0 where the spec is silent.
+    """
+
+    fatal = True
+
+    def __init__(self, code: str, text: str = "") -> None:
+        super().__init__(f"{code} {text}".rstrip())
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.code, self.text)
+
+
+class InvalidCommandError(ServerError):
+    """E_INVALID: unknown command, wrong state, or parameters nsqd could not parse."""
+
+
+class BadBodyError(ServerError):
+    """E_BAD_BODY: the body of IDENTIFY, AUTH or MPUB."""
+
+
+class BadMessageError(ServerError):
+    """E_BAD_MESSAGE: a message body that is empty or over --max-msg-size."""
+
+
+class BadTopicError(ServerError):
+    """E_BAD_TOPIC: the topic name."""
+
+
+class BadChannelError(ServerError):
+    """E_BAD_CHANNEL: the channel name."""
+
+
+class BadProtocolError(ServerError):
+    """E_BAD_PROTOCOL: the four bytes of magic."""
+
+
+class IdentifyFailedError(ServerError):
+    """E_IDENTIFY_FAILED: an upgrade to TLS or compression did not work."""
+
+
+class AuthError(ServerError):
+    """E_AUTH_*, E_UNAUTHORIZED: authentication or permission."""
+
+
+class SubFailedError(ServerError):
+    """E_SUB_FAILED: too many consumers, or the channel is going away."""
+
+
+class PubFailedError(ServerError):
+    """E_PUB_FAILED, E_MPUB_FAILED, E_DPUB_FAILED: nsqd could not store the message."""
+
+
+class AnswerFailedError(ServerError):
+    """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: the message is no longer ours.
+
+    Never fatal; it means that the message timed out and was, or will be, given to somebody.
+    """
+
+    fatal = False
+
+
+#: code -> (class, does nsqd close the connection). All codes of nsqd 1.3.0.
+SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
+    "E_INVALID": (InvalidCommandError, True),
+    "E_BAD_BODY": (BadBodyError, True),
+    "E_BAD_MESSAGE": (BadMessageError, True),
+    "E_BAD_TOPIC": (BadTopicError, True),
+    "E_BAD_CHANNEL": (BadChannelError, True),
+    "E_BAD_PROTOCOL": (BadProtocolError, True),
+    "E_IDENTIFY_FAILED": (IdentifyFailedError, True),
+    "E_AUTH_DISABLED": (AuthError, True),
+    "E_AUTH_FAILED": (AuthError, True),
+    "E_AUTH_FIRST": (AuthError, True),
+    "E_AUTH_ERROR": (AuthError, True),
+    "E_UNAUTHORIZED": (AuthError, True),
+    "E_SUB_FAILED": (SubFailedError, True),
+    "E_PUB_FAILED": (PubFailedError, True),
+    "E_MPUB_FAILED": (PubFailedError, True),
+    "E_DPUB_FAILED": (PubFailedError, True),
+    "E_FIN_FAILED": (AnswerFailedError, False),
+    "E_REQ_FAILED": (AnswerFailedError, False),
+    "E_TOUCH_FAILED": (AnswerFailedError, False),
+}
+
+
+def server_error(data: bytes) -> ServerError:
+    """Build the exception for the data of an error frame; unknown codes count as fatal."""
+    code, _, text = data.decode("utf-8", "backslashreplace").partition(" ")
+    cls, _fatal = SERVER_ERRORS.get(code, (ServerError, True))
+    return cls(code, text)
+
+
+# -- outcomes of a publish
+
+
+class PublishError(NSQError):
+    """A publish that did not end with nsqd's OK."""
+
+
+class PublishRejected(PublishError):
+    """The message is surely not stored.
+
+    ``code`` is nsqd's error code, or None; ``retryable`` says whether the same publish may
+    succeed later or elsewhere.
+    """
+
+    def __init__(self, reason: str, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[type, tuple[str, str | None, bool]]:
+        return type(self), (self.reason, self.code, self.retryable)
+
+
+class PublishNotSent(PublishRejected):
+    """No nsqd took the message before the deadline; it was never sent, or surely not read."""
+
+    def __init__(self, reason: str, code: str | None = None, retryable: bool = True) -> None:
+        super().__init__(reason, code, retryable)
+
+
+class PublishUnknown(PublishError):
+    """The message left us and no verdict came back: it may be stored or not."""

@@ -1,0 +1,155 @@
+"""One short function per client command: checked values in, bytes out.
+
+An invalid command cannot be built, because nsqd answers most of them by closing the
+connection. Source: TCP protocol spec, "Commands".
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nsqclient.errors import InvalidMessageError, LocalProtocolError
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.protocol.wire import MESSAGE_ID_SIZE
+
+#: nsqd's own defaults for --max-msg-size, --max-body-size and --max-req-timeout. nsqd does not
+#: tell a client what it was started with, so they are options of ours too.
+DEFAULT_MAX_MSG_SIZE = 1024 * 1024
+DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
+DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
+
+_size = struct.Struct(">i")
+
+NOP = b"NOP\n"
+CLS = b"CLS\n"
+
+
+def _sized(body: bytes) -> bytes:
+    return _size.pack(len(body)) + body
+
+
+def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
+    """Return ``body`` as bytes when nsqd would store it.
+
+    Raises:
+        InvalidMessageError: not bytes-like, empty, or over ``max_msg_size``.
+    """
+    if isinstance(body, str):
+        raise InvalidMessageError("message body is a str: encode it first, body.encode()")
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise InvalidMessageError(f"message body must be bytes, not {type(body).__name__}")
+    data = bytes(body)
+    if not data:
+        raise InvalidMessageError("message body is empty: nsqd would refuse it and close")
+    if len(data) > max_msg_size:
+        raise InvalidMessageError(
+            f"message body of {len(data)} bytes is over nsqd's limit of {max_msg_size}"
+            " (nsqd --max-msg-size, our option nsqd_max_msg_size)"
+        )
+    return data
+
+
+def identify(payload: Mapping[str, Any]) -> bytes:
+    """IDENTIFY: who we are and what we ask for. The server answers OK or JSON."""
+    return b"IDENTIFY\n" + _sized(json.dumps(payload).encode())
+
+
+def auth(secret: str) -> bytes:
+    """AUTH: only where the server said ``auth_required``. The server answers JSON."""
+    if not secret:
+        raise LocalProtocolError("auth secret is empty")
+    return b"AUTH\n" + _sized(secret.encode())
+
+
+def sub(topic: str, channel: str) -> bytes:
+    """SUB: consume a channel of a topic on this connection. The server answers OK."""
+    return f"SUB {check_topic(topic)} {check_channel(channel)}\n".encode()
+
+
+def pub(topic: str, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
+    """PUB: one message. The server answers OK."""
+    return b"PUB %b\n%b" % (check_topic(topic).encode(), _sized(check_body(body, max_msg_size)))
+
+
+def dpub(
+    topic: str,
+    delay_ms: int,
+    body: bytes,
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
+    max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS,
+) -> bytes:
+    """DPUB: one message, delivered ``delay_ms`` later. The server answers OK."""
+    if not 0 <= delay_ms <= max_req_timeout_ms:
+        raise InvalidMessageError(
+            f"delay of {delay_ms / 1000:g} s is out of range: 0 to {max_req_timeout_ms / 1000:g} s"
+            " (nsqd --max-req-timeout, our option nsqd_max_req_timeout)"
+        )
+    body = _sized(check_body(body, max_msg_size))
+    return b"DPUB %b %d\n%b" % (check_topic(topic).encode(), delay_ms, body)
+
+
+def mpub_size(bodies: Sequence[bytes]) -> int:
+    """How many bytes the body of an MPUB of these messages has."""
+    return 4 + sum(4 + len(body) for body in bodies)
+
+
+def mpub(
+    topic: str,
+    bodies: Sequence[bytes],
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
+    max_body_size: int = DEFAULT_MAX_BODY_SIZE,
+) -> bytes:
+    """MPUB: several messages, all stored or none. The server answers one OK."""
+    check_topic(topic)
+    if not bodies:
+        raise InvalidMessageError("MPUB needs at least one message")
+    checked = [check_body(body, max_msg_size) for body in bodies]
+    size = mpub_size(checked)
+    if size > max_body_size:
+        raise InvalidMessageError(
+            f"MPUB body of {size} bytes is over nsqd's limit of {max_body_size}"
+            " (nsqd --max-body-size, our option nsqd_max_body_size)"
+        )
+    parts = [b"MPUB %b\n" % topic.encode(), _size.pack(size), _size.pack(len(checked))]
+    for body in checked:
+        parts += (_size.pack(len(body)), body)
+    return b"".join(parts)
+
+
+def rdy(count: int, max_rdy_count: int) -> bytes:
+    """RDY: the level of messages the server may have out on this connection."""
+    if not 0 <= count <= max_rdy_count:
+        raise LocalProtocolError(f"RDY {count} is out of range: 0 to {max_rdy_count}")
+    return b"RDY %d\n" % count
+
+
+def _id(message_id: bytes) -> bytes:
+    # Spaces and newlines inside an id would become another command.
+    if len(message_id) != MESSAGE_ID_SIZE or not message_id.isalnum():
+        raise LocalProtocolError(f"message id {message_id!r} is not {MESSAGE_ID_SIZE} hex digits")
+    return message_id
+
+
+def fin(message_id: bytes) -> bytes:
+    """FIN: the message is done."""
+    return b"FIN %b\n" % _id(message_id)
+
+
+def fin_many(message_ids: Iterable[bytes]) -> bytes:
+    """FIN for several messages that came from the server (their ids are not checked again)."""
+    return b"".join([b"FIN %b\n" % message_id for message_id in message_ids])
+
+
+def req(message_id: bytes, delay_ms: int) -> bytes:
+    """REQ: give the message back, to be delivered again after ``delay_ms``."""
+    if delay_ms < 0:
+        raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")
+    return b"REQ %b %d\n" % (_id(message_id), delay_ms)
+
+
+def touch(message_id: bytes) -> bytes:
+    """TOUCH: restart the message's timeout."""
+    return b"TOUCH %b\n" % _id(message_id)

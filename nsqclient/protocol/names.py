@@ -1,0 +1,51 @@
+"""What a valid topic or channel name is.
+
+Rule of nsqd: ``^[.a-zA-Z0-9_-]+(#ephemeral)?$``, 1 to 64 characters, suffix included.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nsqclient.errors import InvalidChannelError, InvalidTopicError
+
+MAX_NAME_LENGTH = 64
+
+_NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
+_RULE = (
+    "use 1 to 64 of the characters a-z A-Z 0-9 . _ - , optionally ending in #ephemeral"
+    " (which counts)"
+)
+
+
+def is_valid_name(name: str) -> bool:
+    """Tell whether nsqd accepts ``name`` as a topic or channel name."""
+    # fullmatch, not match with "$": that would let a trailing newline through.
+    return 1 <= len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
+def is_ephemeral(name: str) -> bool:
+    """Tell whether the topic or channel vanishes with its last user."""
+    return name.endswith("#ephemeral")
+
+
+def check_topic(name: object) -> str:
+    """Return ``name`` when it is a valid topic name.
+
+    Raises:
+        InvalidTopicError: it is not a string, or breaks the rule.
+    """
+    if isinstance(name, str) and is_valid_name(name):
+        return name
+    raise InvalidTopicError(f"topic name {name!r} is not valid: {_RULE}")
+
+
+def check_channel(name: object) -> str:
+    """Return ``name`` when it is a valid channel name.
+
+    Raises:
+        InvalidChannelError: it is not a string, or breaks the rule.
+    """
+    if isinstance(name, str) and is_valid_name(name):
+        return name
+    raise InvalidChannelError(f"channel name {name!r} is not valid: {_RULE}")

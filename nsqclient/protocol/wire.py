@@ -1,0 +1,187 @@
+"""Frames, the packets that nsqd sends: both directions, and the limits on their sizes.
+
+Source: TCP protocol spec, "Data Format".
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple, Union
+
+from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
+
+MAGIC_V2 = b"  V2"
+HEARTBEAT = b"_heartbeat_"
+OK = b"OK"
+CLOSE_WAIT = b"CLOSE_WAIT"
+
+#: Length of a message id in bytes: 64 bits in ASCII hex.
+MESSAGE_ID_SIZE = 16
+#: Bytes of a message frame's data before the body: timestamp, attempts, id.
+MESSAGE_HEADER_SIZE = 8 + 2 + MESSAGE_ID_SIZE
+#: A frame's own cap where the user sets none. nsqd's --max-msg-size is 1 MiB by default.
+DEFAULT_MAX_FRAME_SIZE = 64 * 1024 * 1024
+#: The smallest cap that still takes every response of nsqd (its IDENTIFY JSON is < 1 KiB).
+MIN_MAX_FRAME_SIZE = 4096
+
+# An HTTP server's "HTTP" read as a frame size.
+_HTTP_AS_SIZE = struct.unpack(">i", b"HTTP")[0]
+
+_frame_header = struct.Struct(">ii")
+# size, type, then the head of a message: timestamp, attempts (unsigned), id.
+_message_frame = struct.Struct(f">iiqH{MESSAGE_ID_SIZE}s")
+_MESSAGE_FRAME_HEAD = _message_frame.size
+
+
+class FrameType(IntEnum):
+    """The second word of a frame."""
+
+    RESPONSE = 0
+    ERROR = 1
+    MESSAGE = 2
+
+
+class Frame(NamedTuple):
+    """A response or error frame: its type and its data."""
+
+    type: int
+    data: bytes
+
+
+#: A message as it came: (timestamp in ns, attempts, id, body). A plain tuple because one is
+#: made for every message received, and a NamedTuple costs four times as much.
+RawMessage = tuple[int, int, bytes, bytes]
+
+#: What the reader yields: single frames, and runs of messages as one list.
+Parsed = Union[Frame, list[RawMessage]]
+
+
+def encode_frame(frame_type: int, data: bytes) -> bytes:
+    """Build a frame: ``[4 B size = len(data) + 4][4 B type][data]``."""
+    return _frame_header.pack(len(data) + 4, frame_type) + data
+
+
+def encode_message(timestamp: int, attempts: int, message_id: bytes, body: bytes) -> bytes:
+    """Build a message frame; ``timestamp`` in ns since the epoch, ``attempts`` modulo 2^16."""
+    size = 4 + MESSAGE_HEADER_SIZE + len(body)
+    head = _message_frame.pack(
+        size, FrameType.MESSAGE, timestamp, attempts & 0xFFFF, message_id
+    )
+    return head + body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however the bytes were cut on the way.
+
+    ``max_frame_size`` limits what a peer may announce; it is checked as soon as the four bytes
+    of the size are there, before memory is taken for the frame.
+    """
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        self._max = max_frame_size
+        self._chunks: list[bytes] = []  # received, not yet parsed
+        self._have = 0  # their total length
+        self._need = 4  # do not look again before this many bytes are there
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes of an unfinished frame are waiting."""
+        return self._have
+
+    def take_buffered(self) -> bytes:
+        """Remove and return the unparsed bytes (for the next byte layer, on an upgrade)."""
+        rest = b"".join(self._chunks)
+        self._chunks, self._have, self._need = [], 0, 4
+        return rest
+
+    def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
+        """Add ``data`` and return every frame that is now whole, in order.
+
+        With ``single`` at most one frame is returned and the rest stays buffered; call again
+        with ``b""`` for the next (used while a byte layer may be about to change).
+
+        Raises:
+            NotNSQError: the bytes are an HTTP answer.
+            FrameTooLargeError, RemoteProtocolError: a size or type that cannot be.
+        """
+        if data:
+            self._chunks.append(data)
+            self._have += len(data)
+        if self._have < self._need:
+            return []
+        # One copy per read at most: a big frame's chunks are joined once, when it is whole.
+        buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        end = len(buf)
+        pos = 0
+        parsed: list[Parsed] = []
+        run: list[RawMessage] | None = None
+        unpack_message = _message_frame.unpack_from
+        while end - pos >= _MESSAGE_FRAME_HEAD:
+            # The common case first: a whole message frame, header read by one unpack. For a
+            # shorter frame the last three fields hold bytes of the next one and are not used.
+            size, frame_type, timestamp, attempts, message_id = unpack_message(buf, pos)
+            stop = pos + 4 + size
+            if frame_type != 2 or stop > end or size < 4 + MESSAGE_HEADER_SIZE or size > self._max:
+                break_out = self._other_frame(buf, pos, end, parsed)
+                if break_out < 0:
+                    break
+                pos, run = break_out, None
+            else:
+                if run is None:
+                    run = []
+                    parsed.append(run)
+                run.append((timestamp, attempts, message_id, buf[pos + _MESSAGE_FRAME_HEAD:stop]))
+                pos = stop
+            if single:
+                break
+        else:
+            while end - pos >= 4 and not (single and parsed):
+                after = self._other_frame(buf, pos, end, parsed)
+                if after < 0:
+                    break
+                pos = after
+        self._keep(buf, pos, end)
+        return parsed
+
+    def _other_frame(self, buf: bytes, pos: int, end: int, parsed: list[Parsed]) -> int:
+        """Read what is not a whole message frame; return the new position, -1 if incomplete."""
+        size = int.from_bytes(buf[pos:pos + 4], "big", signed=True)
+        self._check_size(size, buf[pos:pos + 16])
+        stop = pos + 4 + size
+        if stop > end:
+            return -1
+        frame_type = int.from_bytes(buf[pos + 4:pos + 8], "big", signed=True)
+        if frame_type not in (FrameType.RESPONSE, FrameType.ERROR):
+            raise RemoteProtocolError(
+                f"message frame of {size} bytes is too short"
+                if frame_type == FrameType.MESSAGE
+                else f"unknown frame type {frame_type}"
+            )
+        parsed.append(Frame(frame_type, buf[pos + 8:stop]))
+        return stop
+
+    def _keep(self, buf: bytes, pos: int, end: int) -> None:
+        """Hold the rest, and remember how much is needed before the next look."""
+        rest = buf[pos:] if pos else buf
+        self._chunks = [rest] if pos < end else []
+        self._have = end - pos
+        self._need = 4
+        if self._have >= 4:
+            size = int.from_bytes(rest[:4], "big", signed=True)
+            self._check_size(size, rest[:16])
+            self._need = 4 + size
+
+    def _check_size(self, size: int, head: bytes) -> None:
+        if size == _HTTP_AS_SIZE:
+            raise NotNSQError(
+                "the answer is HTTP: this looks like the HTTP port (4151 by default), not the"
+                " TCP port (4150)"
+            )
+        if size < 4:
+            raise RemoteProtocolError(f"frame size {size} is impossible (stream starts {head!r})")
+        if size > self._max:
+            raise FrameTooLargeError(
+                f"frame of {size} bytes is over the limit of {self._max}: raise max_msg_size, or"
+                f" this port does not speak NSQ's TCP protocol (stream starts {head!r})"
+            )
