@@ -1,0 +1,109 @@
+"""The timer thread: a heap of due times, and tasks that only hand work over.
+
+A task must return at once: what may block belongs on a chore worker. A task that raises is
+logged, and the thread lives on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nsqclient.runtime.deadline import Deadline
+
+logger = logging.getLogger("nsqclient.timer")
+
+
+class TimerTask:
+    """A scheduled call; ``cancel()`` may come at any time, from any thread."""
+
+    __slots__ = ("_action", "_timer")
+
+    def __init__(self, action: Callable[[], None], timer: Timer) -> None:
+        self._action: Callable[[], None] | None = action
+        self._timer = timer
+
+    def cancel(self) -> None:
+        """Make sure that the task does not start from now on. Idempotent."""
+        self._action = None
+
+    def run(self) -> None:
+        """Run the task unless it was cancelled. Only the timer calls this."""
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
+class Timer:
+    """One daemon thread that runs short tasks when they are due.
+
+    Life: created (no thread yet), runs from the first ``start()``, ends with ``stop()``.
+    Threads: every method may be called from any thread.
+    """
+
+    def __init__(self, name: str = "nsq-timer") -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _changed
+        self._order = itertools.count()  # equal times run in the order they were given
+        self._stopping = False  # guarded by _changed
+        self._thread: threading.Thread | None = None  # guarded by _changed
+
+    def start(self) -> None:
+        """Start the thread. Idempotent; does nothing after ``stop()``."""
+        with self._changed:
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
+        """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
+        task = TimerTask(action, self)
+        due = time.monotonic() + max(0.0, delay)
+        with self._changed:
+            if not self._stopping:
+                heapq.heappush(self._heap, (due, next(self._order), task))
+                if self._heap[0][2] is task:
+                    self._changed.notify()
+        return task
+
+    def stop(self, deadline: Deadline | None = None) -> bool:
+        """Drop all tasks and join the thread; True when it has ended.
+
+        Idempotent. Called from the timer thread itself it does not join.
+        """
+        with self._changed:
+            self._stopping = True
+            self._heap.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(None if deadline is None else deadline.remaining())
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                task = self._take_due()
+                while task is None:
+                    if self._stopping:
+                        return
+                    wait = self._heap[0][0] - time.monotonic() if self._heap else None
+                    if wait is None or wait > 0:
+                        self._changed.wait(wait)
+                    task = self._take_due()
+            try:
+                task.run()
+            except Exception:
+                logger.exception("timer task failed; the timer goes on")
+
+    def _take_due(self) -> TimerTask | None:
+        """Remove and return the first task that is due. Needs _changed."""
+        if self._heap and self._heap[0][0] <= time.monotonic():
+            return heapq.heappop(self._heap)[2]
+        return None

@@ -1,0 +1,177 @@
+"""A non-blocking TCP stream: connect, receive, send what fits, wait, shut down, close.
+
+The only place where OSError is turned into the package's own errors.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import select
+import socket
+
+from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.runtime.deadline import Deadline
+
+#: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
+RECV_SIZE = 256 * 1024
+
+_WOULD_BLOCK = (BlockingIOError, InterruptedError)
+
+
+def parse_address(address: object, what: str = "address") -> tuple[str, int]:
+    """Split ``"host:port"`` or ``"[ipv6]:port"``.
+
+    Raises:
+        ConfigError: it is not of that form; the message shows what was given.
+    """
+    if not isinstance(address, str):
+        raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
+    if "://" in address:
+        raise ConfigError(f"{what} {address!r} is a URL: give host:port, as in '127.0.0.1:4150'")
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise ConfigError(f"{what} {address!r} has no port: give host:port, as in 'nsqd:4150'")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{what} {address!r}: write an IPv6 address as [host]:port")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{what} {address!r}: the port must be a number from 1 to 65535")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """Join host and port, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _milliseconds(timeout: float) -> int:
+    """Round up, so that a wait never ends just before its time."""
+    return max(0, math.ceil(timeout * 1000))
+
+
+class Transport:
+    """One connected, non-blocking TCP socket.
+
+    Threads: one thread may receive and call ``wait``; one thread at a time may send (the caller
+    holds a write lock); ``shutdown()`` may come from any thread and wakes both.
+    """
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        sock.setblocking(False)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            pass  # a socketpair (in tests) has no TCP options
+        self._sock = sock
+        self.address = address
+        self._poll = select.poll()  # used by the receiving thread only
+        self._poll_mask = 0
+
+    @classmethod
+    def connect(cls, address: str, deadline: Deadline, source: str | None = None) -> Transport:
+        """Dial ``host:port``, trying each of the host's addresses.
+
+        Blocks: until the deadline (looking up the host's name is the system's business and may
+        take longer). ``source`` is the local ``host`` or ``host:port`` to bind.
+
+        Raises:
+            ConnectError: refused, unknown host, or no answer in time.
+        """
+        host, port = parse_address(address)
+        bind = None
+        if source is not None:
+            bind = parse_address(source, "local_addr") if ":" in source else (source, 0)
+        try:
+            sock = socket.create_connection((host, port), deadline.remaining(), bind)
+        except socket.gaierror as exc:
+            raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
+        except TimeoutError as exc:
+            raise ConnectError(address, f"no answer within {deadline.timeout:g} s") from exc
+        except ConnectionRefusedError as exc:
+            raise ConnectError(address, "connection refused: is the server running there?") from exc
+        except (OSError, UnicodeError) as exc:
+            raise ConnectError(address, f"cannot connect: {exc}") from exc
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError:
+            pass  # best effort; heartbeats are the real liveness check
+        return cls(sock, address)
+
+    def recv(self) -> bytes | None:
+        """Return what is there, ``b""`` at the end of the stream, None when nothing is there.
+
+        Raises:
+            ConnectionLostError: reset, or any other error of the socket.
+        """
+        try:
+            return self._sock.recv(RECV_SIZE)
+        except _WOULD_BLOCK:
+            return None
+        except OSError as exc:
+            raise self._lost(exc) from exc
+
+    def send_some(self, data: bytes | memoryview) -> int:
+        """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
+
+        Raises:
+            ConnectionLostError: the peer is gone.
+        """
+        try:
+            return self._sock.send(data)
+        except _WOULD_BLOCK:
+            return 0
+        except OSError as exc:
+            raise self._lost(exc) from exc
+
+    def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:
+        """Wait until there is something to receive (or, if asked, room to send); False if not.
+
+        Only the receiving thread may call it.
+        """
+        mask = select.POLLIN | select.POLLOUT if for_write else select.POLLIN
+        if mask != self._poll_mask:
+            fd = self._sock.fileno()
+            if fd < 0:
+                return True  # closed: the next recv says so
+            self._poll.register(fd, mask)
+            self._poll_mask = mask
+        return bool(self._poll.poll(None if timeout is None else _milliseconds(timeout)))
+
+    def wait_writable(self, timeout: float) -> None:
+        """Wait until the kernel takes bytes again. For the thread that holds the write lock.
+
+        Raises:
+            WriteTimeoutError: it took nothing for ``timeout`` seconds.
+        """
+        fd = self._sock.fileno()
+        if fd < 0:
+            raise ConnectionLostError(self.address, "closed")
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        if not poll.poll(_milliseconds(timeout)):
+            raise WriteTimeoutError(self.address, f"took no bytes for {timeout:g} s")
+
+    def shutdown(self) -> None:
+        """End the stream both ways and wake whoever waits on it. Idempotent, any thread.
+
+        Closing alone would not wake a thread that is inside ``poll`` or ``recv`` on Linux.
+        """
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # not connected any more
+
+    def close(self) -> None:
+        """Give the file descriptor back. Call ``shutdown()`` first; nobody may wait on it now."""
+        self._sock.close()
+
+    def _lost(self, exc: OSError) -> ConnectionLostError:
+        if exc.errno in (errno.ECONNRESET, errno.EPIPE):
+            reason = "reset by the peer"
+        elif exc.errno == errno.EBADF:
+            reason = "closed"
+        else:
+            reason = str(exc)
+        return ConnectionLostError(self.address, reason)

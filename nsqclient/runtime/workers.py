@@ -1,0 +1,149 @@
+"""A queue and N named threads that work it off."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from nsqclient.runtime.deadline import Deadline
+
+T = TypeVar("T")
+
+logger = logging.getLogger("nsqclient.workers")
+
+
+class WorkerPool(Generic[T]):
+    """Runs ``run(item)`` for every item that is put, in N threads, in order of arrival.
+
+    ``idle()`` is called by a worker that found the queue empty, before it sleeps. An exception
+    of ``run`` or ``idle`` is logged with its traceback and does not end the worker.
+
+    The queue is not bounded: the reader that puts items must never wait (a server-side timeout
+    can push more messages than RDY allows). Taking an item is one ``deque.popleft``, with no
+    lock, because it happens for every message.
+
+    Life: created, ``start()``, ``stop()``. Threads: every method, any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        run: Callable[[T], None],
+        idle: Callable[[], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._run_item = run
+        self._idle = idle
+        self._items: deque[T] = deque()
+        self._wake = threading.Condition()
+        self._sleeping = 0  # written under _wake; read without it, see put_many
+        self._stopping = False  # written under _wake
+        self._threads = [
+            threading.Thread(
+                target=self._loop, name=name if threads == 1 else f"{name}-{n + 1}", daemon=True
+            )
+            for n in range(threads)
+        ]
+        self._started = False  # guarded by _wake
+
+    def __len__(self) -> int:
+        """How many items wait for a worker."""
+        return len(self._items)
+
+    def start(self) -> None:
+        """Start the threads. Idempotent."""
+        with self._wake:
+            if self._started or self._stopping:
+                return
+            self._started = True
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, item: T) -> None:
+        """Add one item; never blocks."""
+        self._items.append(item)
+        self._wake_one()
+
+    def put_many(self, items: Iterable[T]) -> None:
+        """Add items in order; never blocks."""
+        self._items.extend(items)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        # A worker counts itself as sleeping before it looks at the queue for the last time. So
+        # if we read 0 here, that last look comes later than our append and finds the item.
+        if self._sleeping:
+            with self._wake:
+                self._wake.notify()
+
+    def take_all(self) -> list[T]:
+        """Remove and return the items that no worker has taken yet."""
+        taken: list[T] = []
+        try:
+            while True:
+                taken.append(self._items.popleft())
+        except IndexError:
+            return taken
+
+    def stop(self, deadline: Deadline | None = None) -> list[str]:
+        """Let the workers finish what is queued and end; return the names of those that did not.
+
+        Idempotent. A worker that calls it is not joined and not named.
+        """
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+            started = self._started
+        alive = []
+        for thread in self._threads if started else []:
+            if thread is threading.current_thread():
+                continue
+            thread.join(None if deadline is None else deadline.remaining())
+            if thread.is_alive():
+                alive.append(thread.name)
+        return alive
+
+    def is_worker(self) -> bool:
+        """Tell whether the calling thread is one of this pool's."""
+        return threading.current_thread() in self._threads
+
+    def _loop(self) -> None:
+        take = self._items.popleft
+        run = self._run_item
+        while True:
+            try:
+                item = take()
+            except IndexError:
+                if not self._wait_for_item():
+                    return
+                continue
+            if self._sleeping and self._items:
+                # Each worker that found more work wakes the next one: a burst reaches all of
+                # them, a trickle only as many as it needs.
+                self._wake_one()
+            try:
+                run(item)
+            except Exception:
+                logger.exception("%s: task failed; the worker goes on", self._name)
+
+    def _wait_for_item(self) -> bool:
+        """Sleep until there may be an item; False when the worker must end."""
+        if self._idle is not None:
+            try:
+                self._idle()
+            except Exception:
+                logger.exception("%s: idle hook failed; the worker goes on", self._name)
+        with self._wake:
+            self._sleeping += 1
+            try:
+                while not self._items:
+                    if self._stopping:
+                        return False
+                    self._wake.wait()
+            finally:
+                self._sleeping -= 1
+        return True
