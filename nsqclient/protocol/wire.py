@@ -95,6 +95,12 @@ class FrameReader:
         self._chunks, self._have, self._need = [], 0, 4
         return rest
 
+    def hold(self, data: bytes) -> None:
+        """Add ``data`` without reading it."""
+        if data:
+            self._chunks.append(data)
+            self._have += len(data)
+
     def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
         """Add ``data`` and return every frame that is now whole, in order.
 
@@ -105,9 +111,7 @@ class FrameReader:
             NotNSQError: the bytes are an HTTP answer.
             FrameTooLargeError, RemoteProtocolError: a size or type that cannot be.
         """
-        if data:
-            self._chunks.append(data)
-            self._have += len(data)
+        self.hold(data)
         if self._have < self._need:
             return []
         # One copy per read at most: a big frame's chunks are joined once, when it is whole.

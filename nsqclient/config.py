@@ -1,0 +1,292 @@
+"""All options in one table: default, range, unit, IDENTIFY field, help.
+
+Validation, ``--consumer-opt``, the options page of the docs and later the Spark options all read
+the table. Names are go-nsq's; those that go-nsq does not have are marked "ours".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import random
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+from nsqclient.errors import ConfigError
+from nsqclient.flow.delays import exponential, full_jitter
+from nsqclient.runtime.deadline import parse_duration, to_seconds
+from nsqclient.version import __version__
+
+#: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
+BackoffStrategy = Callable[[int, float, random.Random], float]
+
+STRATEGIES: dict[str, BackoffStrategy] = {"exponential": exponential, "full_jitter": full_jitter}
+
+
+class Option(NamedTuple):
+    """One row of the table."""
+
+    kind: str  #: "duration", "int", "float", "bool", "str", "strategy" or "object"
+    default: Any
+    low: float | None  #: smallest value (seconds for durations); None: no limit
+    high: float | None  #: largest value
+    also: tuple[float, ...]  #: single values that are valid outside the range
+    identify: str | None  #: the IDENTIFY field it is sent in, durations in ms
+    help: str
+    secret: bool  #: never shown in repr or logs
+
+
+def _option(
+    kind: str,
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    also: tuple[float, ...] = (),
+    identify: str | None = None,
+    secret: bool = False,
+) -> Any:
+    option = Option(kind, default, low, high, also, identify, help, secret)
+    return dataclasses.field(default=default, metadata={"option": option}, repr=not secret)
+
+
+def _duration(default: float, help: str, low: float = 0.0, high: float | None = None,
+              also: tuple[float, ...] = (), identify: str | None = None) -> Any:
+    return _option("duration", default, help, low=low, high=high, also=also, identify=identify)
+
+
+def _flag(default: bool, help: str, identify: str | None = None) -> Any:
+    return _option("bool", default, help, identify=identify)
+
+
+def _text(default: str, help: str, identify: str | None = None, secret: bool = False) -> Any:
+    return _option("str", default, help, identify=identify, secret=secret)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of a Consumer, Producer or Connection. Immutable and checked when built.
+
+    Durations are seconds (a float or a timedelta) and are kept as floats. ``Config(x=1)``,
+    ``config.replace(x=1)`` and ``Config.from_strings({"x": "1s"})`` build one.
+
+    Raises:
+        ConfigError: an option is of a wrong type, or out of range.
+        TypeError: an option is unknown (as for any keyword argument).
+    """
+
+    # -- connection
+    dial_timeout: float = _duration(1.0, "TCP connect", low=0.001)
+    read_timeout: float = _duration(
+        60.0, "silence after which a connection counts as dead", low=0.1, high=300.0)
+    write_timeout: float = _duration(
+        1.0, "time in which the peer must take some bytes", low=0.1, high=300.0)
+    local_addr: str = _text("", "local host or host:port to bind")
+
+    # -- discovery
+    lookupd_poll_interval: float = _duration(
+        60.0, "between two rounds of asking every nsqlookupd", low=0.01, high=300.0)
+    lookupd_poll_jitter: float = _option(
+        "float", 0.3, "random part added to each interval, as a fraction of it", low=0.0, high=1.0)
+    lookupd_poll_timeout: float = _duration(60.0, "total time of one lookup request", low=0.01)
+    skip_lookupd_authorization: bool = _flag(
+        True, "go-nsq's inverted name: true means that auth_secret IS sent as a Bearer token")
+
+    # -- handling
+    max_in_flight: int = _option("int", 1, "messages out at once, over all nsqds", low=0)
+    max_attempts: int = _option(
+        "int", 5, "deliveries after which a message is given up; 0: never", low=0, high=65535)
+    default_requeue_delay: float = _duration(
+        90.0, "delay of an automatic requeue, times attempts", high=3600.0)
+    max_requeue_delay: float = _duration(
+        900.0, "cap of the automatic requeue delay", high=3600.0)
+    backoff_strategy: Union[str, BackoffStrategy] = _option(
+        "strategy", "exponential", "exponential, full_jitter, or a callable")
+    max_backoff_duration: float = _duration(120.0, "longest backoff; 0: no backoff", high=3600.0)
+    backoff_multiplier: float = _duration(1.0, "unit of the backoff", high=3600.0)
+
+    # -- RDY
+    low_rdy_idle_timeout: float = _duration(
+        10.0, "idle time after which a connection may lose its RDY", low=1.0, high=300.0)
+    low_rdy_timeout: float = _duration(
+        30.0, "longest time that one connection may keep RDY 1 while others have none",
+        low=1.0, high=300.0)
+    rdy_redistribute_interval: float = _duration(
+        5.0, "between two looks at how RDY is shared", low=0.001, high=5.0)
+
+    # -- IDENTIFY
+    client_id: str = _text("", "who we are; empty: the short host name", "client_id")
+    hostname: str = _text("", "where we run; empty: the host name", "hostname")
+    user_agent: str = _text(f"nsqclient/{__version__}", "library and version", "user_agent")
+    heartbeat_interval: float = _duration(
+        30.0, "between nsqd's heartbeats; -1: none (producers only)", low=1.0, also=(-1.0,),
+        identify="heartbeat_interval")
+    sample_rate: int = _option(
+        "int", 0, "per cent of messages to receive; 0: all", low=0, high=99,
+        identify="sample_rate")
+    output_buffer_size: int = _option(
+        "int", 16384, "nsqd's buffer for us in bytes; 0: its default, -1: none", low=64,
+        also=(0, -1), identify="output_buffer_size")
+    output_buffer_timeout: float = _duration(
+        0.25, "longest time in nsqd's buffer; 0: its default, -1: no timer", low=0.025, high=30.0,
+        also=(0.0, -1.0), identify="output_buffer_timeout")
+    msg_timeout: float = _duration(
+        0.0, "time to answer a message; 0: nsqd's default", low=1.0, also=(0.0,),
+        identify="msg_timeout")
+    topology_region: str = _text("", "region, for nsqds that deliver by topology",
+                                 "topology_region")
+    topology_zone: str = _text("", "zone, for nsqds that deliver by topology", "topology_zone")
+
+    # -- encryption, compression, authentication
+    tls_v1: bool = _flag(False, "ask for TLS", "tls_v1")
+    tls_root_ca_file: str = _text("", "PEM file of the authorities to trust")
+    tls_cert: str = _text("", "PEM file of our certificate")
+    tls_key: str = _text("", "PEM file of our key")
+    tls_insecure_skip_verify: bool = _flag(False, "do not verify nsqd's certificate")
+    tls_min_version: str = _text("tls1.2", "tls1.2 or tls1.3")
+    deflate: bool = _flag(False, "ask for deflate", "deflate")
+    deflate_level: int = _option("int", 6, "deflate level", low=1, high=9,
+                                 identify="deflate_level")
+    snappy: bool = _flag(False, "ask for snappy", "snappy")
+    auth_secret: str = _text("", "sent with AUTH when nsqd requires it", secret=True)
+
+    # -- limits
+    max_msg_size: int = _option(
+        "int", 0, "largest frame to receive, in bytes; 0: 64 MiB", low=4096, also=(0,))
+    nsqd_max_msg_size: int = _option(
+        "int", 1024 * 1024, "ours: nsqd's --max-msg-size, which it does not tell", low=1)
+    nsqd_max_body_size: int = _option(
+        "int", 5 * 1024 * 1024, "ours: nsqd's --max-body-size, which it does not tell", low=16)
+    nsqd_max_req_timeout: float = _duration(
+        3600.0, "ours: nsqd's --max-req-timeout, which it does not tell")
+
+    # -- ours
+    publish_timeout: float = _duration(
+        10.0, "ours: total time of a publish that names none", low=0.001)
+    max_reconnect_delay: float = _duration(
+        60.0, "ours: longest pause between two dials of one address", low=0.01)
+
+    def __post_init__(self) -> None:
+        for name, option in OPTIONS.items():
+            object.__setattr__(self, name, _checked(name, option, getattr(self, name)))
+        if 0 < self.read_timeout < self.heartbeat_interval:
+            raise ConfigError(
+                f"heartbeat_interval of {self.heartbeat_interval:g} s must not be longer than"
+                f" read_timeout ({self.read_timeout:g} s)"
+            )
+        if self.deflate and self.snappy:
+            raise ConfigError("deflate and snappy exclude each other: choose one")
+        if self.tls_min_version not in ("tls1.2", "tls1.3"):
+            raise ConfigError(f"tls_min_version {self.tls_min_version!r}: use tls1.2 or tls1.3")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("tls_cert and tls_key go together: give both or none")
+
+    @classmethod
+    def from_strings(cls, options: Mapping[str, str]) -> Config:
+        """Build a Config from text, as command lines and Spark give it.
+
+        Names may use ``-`` for ``_``; durations are Go durations (``1m30s``); an empty text for
+        a bool means true.
+
+        Raises:
+            ConfigError: an unknown name, or a text that is not a value of that option.
+        """
+        values: dict[str, Any] = {}
+        for key, text in options.items():
+            name = key.strip().lower().replace("-", "_")
+            option = OPTIONS.get(name)
+            if option is None:
+                raise _unknown(key)
+            try:
+                values[name] = _parsed(option, text)
+            except ValueError as exc:
+                raise ConfigError(f"option {name}: {exc}") from exc
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> Config:
+        """Return a copy with some options changed, checked again."""
+        return dataclasses.replace(self, **changes)
+
+    def identify_payload(self) -> dict[str, Any]:
+        """Build the JSON object of IDENTIFY. Durations become whole milliseconds."""
+        payload: dict[str, Any] = {"feature_negotiation": True}
+        for name, option in OPTIONS.items():
+            if option.identify is None:
+                continue
+            value = getattr(self, name)
+            if option.kind == "duration":
+                value = -1 if value == -1 else round(value * 1000)
+            payload[option.identify] = value
+        host = socket.gethostname()
+        payload["client_id"] = self.client_id or host.split(".")[0]
+        payload["hostname"] = self.hostname or host
+        for name in ("topology_region", "topology_zone"):
+            if not payload[name]:
+                del payload[name]
+        if not self.deflate:
+            del payload["deflate_level"]
+        return payload
+
+    def backoff_delay(self, attempt: int, rng: random.Random) -> float:
+        """Seconds that the backoff strategy gives for the ``attempt``-th failure in a row."""
+        strategy = self.backoff_strategy
+        chosen = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+        return chosen(attempt, self.backoff_multiplier, rng)
+
+
+#: The table: name -> Option, in the order of the fields.
+OPTIONS: dict[str, Option] = {
+    field.name: field.metadata["option"] for field in dataclasses.fields(Config)
+}
+
+
+def _unknown(name: str) -> ConfigError:
+    close = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return ConfigError(f"unknown option {name!r}{hint}")
+
+
+def _checked(name: str, option: Option, value: Any) -> Any:
+    """Return ``value`` in its canonical type; raise ConfigError when it does not fit."""
+    if option.kind == "duration":
+        value = to_seconds(value, name, minimum=float("-inf"))
+    elif option.kind in ("int", "float"):
+        wanted = int if option.kind == "int" else (int, float)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise ConfigError(f"{name} must be a number ({option.kind}), not {value!r}")
+    elif option.kind == "bool" and not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False, not {value!r}")
+    elif option.kind == "str" and not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
+    elif option.kind == "strategy" and not callable(value) and value not in STRATEGIES:
+        raise ConfigError(f"{name} {value!r}: use {', '.join(STRATEGIES)} or a callable")
+    if option.kind in ("duration", "int", "float") and value not in option.also:
+        unit = " s" if option.kind == "duration" else ""
+        if not (option.low is None or value >= option.low) or not (
+            option.high is None or value <= option.high
+        ):
+            low = "" if option.low is None else f"{option.low:g}"
+            high = "" if option.high is None else f"{option.high:g}"
+            also = "".join(f" or {extra:g}" for extra in option.also)
+            raise ConfigError(f"{name} of {value:g}{unit} is out of range: {low}..{high}{also}")
+    return value
+
+
+def _parsed(option: Option, text: str) -> Any:
+    if option.kind == "duration":
+        return parse_duration(text) if text not in ("-1", "0") else float(text)
+    if option.kind == "int":
+        return int(text)
+    if option.kind == "float":
+        return float(text)
+    if option.kind == "bool":
+        lowered = text.lower()
+        if lowered in ("", "1", "t", "true"):
+            return True
+        if lowered in ("0", "f", "false"):
+            return False
+        raise ConfigError(f"{text!r} is not true or false")
+    return text

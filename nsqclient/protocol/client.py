@@ -1,0 +1,440 @@
+"""The client's side of the dialogue with nsqd, as a state machine without I/O.
+
+The four verbs: ``receive_data`` and ``receive_eof`` take what came from the socket,
+``take_events`` returns what it meant, ``data_to_send`` returns what must go to the socket. After
+every call of the first two, and of any ``send_...``, call the last two.
+
+Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, Union
+
+from nsqclient.errors import (
+    ClosedError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    ServerError,
+    server_error,
+)
+from nsqclient.protocol import commands
+from nsqclient.protocol.layers import ByteLayer, LayerStack
+from nsqclient.protocol.wire import (
+    CLOSE_WAIT,
+    DEFAULT_MAX_FRAME_SIZE,
+    HEARTBEAT,
+    MAGIC_V2,
+    OK,
+    Frame,
+    FrameReader,
+    FrameType,
+    RawMessage,
+)
+
+
+class State(Enum):
+    """Where the dialogue is."""
+
+    NEW = "new"  #: nothing sent
+    IDENTIFYING = "identifying"  #: IDENTIFY sent, its answer awaited
+    UPGRADING = "upgrading"  #: a byte layer is due, or was pushed and its OK is awaited
+    AUTHENTICATING = "authenticating"  #: AUTH sent, its answer awaited
+    READY = "ready"  #: may publish, may subscribe
+    SUBSCRIBING = "subscribing"  #: SUB sent, its answer awaited
+    SUBSCRIBED = "subscribed"  #: messages flow while RDY > 0
+    CLOSING = "closing"  #: CLS sent; messages may still arrive
+    DRAINING = "draining"  #: CLOSE_WAIT received; no further message will come
+    CLOSED = "closed"  #: EOF, or an error after which nsqd closes
+
+
+class Did(Enum):
+    """What moves the machine."""
+
+    SEND_IDENTIFY = "send IDENTIFY"
+    GET_IDENTIFY = "answer to IDENTIFY"
+    GRANT_LAYERS = "answer to IDENTIFY that grants TLS or compression"
+    GET_LAYER_OK = "OK of a layer, one more is due"
+    UPGRADED = "OK of the last layer"
+    SEND_AUTH = "send AUTH"
+    GET_AUTH = "answer to AUTH"
+    SEND_SUB = "send SUB"
+    GET_SUB = "answer to SUB"
+    SEND_CLS = "send CLS"
+    GET_CLS = "answer to CLS"
+    END = "end of the stream or fatal error"
+
+
+#: Every legal move. ``docs/topics/protocol.rst`` shows this table; code only looks it up.
+TRANSITIONS: dict[tuple[State, Did], State] = {
+    (State.NEW, Did.SEND_IDENTIFY): State.IDENTIFYING,
+    (State.IDENTIFYING, Did.GET_IDENTIFY): State.READY,
+    (State.IDENTIFYING, Did.GRANT_LAYERS): State.UPGRADING,
+    (State.UPGRADING, Did.GET_LAYER_OK): State.UPGRADING,
+    (State.UPGRADING, Did.UPGRADED): State.READY,
+    (State.READY, Did.SEND_AUTH): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Did.GET_AUTH): State.READY,
+    (State.READY, Did.SEND_SUB): State.SUBSCRIBING,
+    (State.SUBSCRIBING, Did.GET_SUB): State.SUBSCRIBED,
+    (State.SUBSCRIBED, Did.SEND_CLS): State.CLOSING,
+    (State.CLOSING, Did.GET_CLS): State.DRAINING,
+    **{(state, Did.END): State.CLOSED for state in State},
+}
+
+_HANDSHAKE = frozenset({State.NEW, State.IDENTIFYING, State.UPGRADING})
+_MAY_PUBLISH = frozenset(
+    {State.READY, State.SUBSCRIBING, State.SUBSCRIBED, State.CLOSING, State.DRAINING}
+)
+_MAY_ANSWER = frozenset({State.SUBSCRIBED, State.CLOSING, State.DRAINING})
+
+
+class ServerSettings(NamedTuple):
+    """What nsqd said in its answer to IDENTIFY; the defaults are for an nsqd that said ``OK``."""
+
+    raw: Mapping[str, Any] = {}
+    version: str = ""
+    max_rdy_count: int = 2500
+    msg_timeout_ms: int = 60_000
+    max_msg_timeout_ms: int = 900_000
+    output_buffer_timeout_ms: int = 250
+    auth_required: bool = False
+    tls_v1: bool = False
+    deflate: bool = False
+    snappy: bool = False
+
+
+# -- events
+
+
+class Identified(NamedTuple):
+    """IDENTIFY was answered. ``layers_due`` byte layers must be pushed before anything is sent."""
+
+    settings: ServerSettings
+    layers_due: int
+
+
+class Upgraded(NamedTuple):
+    """A pushed byte layer was answered with OK; ``layers_due`` more must be pushed."""
+
+    layers_due: int
+
+
+class Authenticated(NamedTuple):
+    """AUTH was answered with this JSON object."""
+
+    identity: Mapping[str, Any]
+
+
+class Subscribed(NamedTuple):
+    """SUB was answered with OK; RDY may be sent now."""
+
+
+class Messages(NamedTuple):
+    """Messages in the order they came."""
+
+    batch: list[RawMessage]
+
+
+class Published(NamedTuple):
+    """nsqd stored the publish that was sent with this token."""
+
+    token: Any
+
+
+class AnswerFailed(NamedTuple):
+    """A FIN, REQ or TOUCH came too late. The connection lives on."""
+
+    error: ServerError
+
+
+class Heartbeat(NamedTuple):
+    """nsqd asked for a sign of life; the NOP is already in ``data_to_send()``."""
+
+
+class CloseWait(NamedTuple):
+    """CLS was answered: no more messages will come; those in flight may still be answered."""
+
+
+class Refused(NamedTuple):
+    """A fatal error frame: nsqd closes. ``token`` is the publish that it answers, else None."""
+
+    error: ServerError
+    token: Any
+
+
+Event = Union[
+    Identified, Upgraded, Authenticated, Subscribed, Messages, Published, AnswerFailed,
+    Heartbeat, CloseWait, Refused,
+]
+
+
+class _Awaited(Enum):
+    IDENTIFY = "IDENTIFY"
+    LAYER = "byte layer"
+    AUTH = "AUTH"
+    SUB = "SUB"
+    CLS = "CLS"
+    PUBLISH = "publish"
+
+
+class ClientProtocol:
+    """One connection's dialogue. Not thread-safe: the caller holds a lock.
+
+    ``max_frame_size`` limits what nsqd may send, ``max_rdy_count`` is learned from nsqd.
+    """
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        self.state = State.NEW
+        self.settings = ServerSettings()
+        self._reader = FrameReader(max_frame_size)
+        self._layers = LayerStack()
+        self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
+        self._events: list[Event] = []
+        self._out: list[bytes] = []
+        self._wire: list[bytes] = []  # already encoded by the layers that were there then
+        # What still has to be answered, oldest first: nsqd answers in order.
+        self._awaited: deque[tuple[_Awaited, Any]] = deque()
+
+    # -- from the socket
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes that were received; call ``take_events()`` and ``data_to_send()`` next.
+
+        Raises:
+            RemoteProtocolError: the peer does not speak NSQ; close the connection.
+        """
+        if self.state is State.CLOSED:
+            return  # what follows a fatal error has no meaning
+        if len(self._layers):
+            data = self._layers.decode(data)
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Read frames from bytes that have come through the layers."""
+        while True:
+            # While an answer may announce a byte layer, take one frame at a time: the bytes
+            # behind it may belong to the layer, even in the same segment.
+            careful = self.state in _HANDSHAKE
+            if careful and self._layers_due and not self._awaited:
+                self._reader.hold(data)  # until push_layer
+                return
+            items = self._reader.feed(data, single=careful)
+            for item in items:
+                if isinstance(item, Frame):
+                    if item.type == FrameType.RESPONSE:
+                        self._on_response(item.data)
+                    else:
+                        self._on_error(server_error(item.data))
+                elif self.state in _MAY_ANSWER:
+                    self._events.append(Messages(item))
+                else:
+                    raise RemoteProtocolError(f"message while {self.state.value}")
+            if not careful or not items:
+                return
+            data = b""
+
+    def receive_eof(self) -> None:
+        """Take the end of the stream; ``unanswered()`` tells which publishes had no verdict."""
+        self._move(Did.END)
+
+    def push_layer(self, layer: ByteLayer) -> None:
+        """Put the next byte layer (TLS, then compression) under the frames.
+
+        Bytes queued before go out unchanged; bytes received behind the frame that announced
+        the layer go through it. nsqd answers with an OK inside the layer: ``Upgraded``.
+        """
+        if self.state is not State.UPGRADING or not self._layers_due:
+            raise self._misuse("a byte layer")
+        self._encode()
+        self._layers_due -= 1
+        self._awaited.append((_Awaited.LAYER, None))
+        self._parse(self._layers.push(layer, self._reader.take_buffered()))
+
+    def _on_response(self, data: bytes) -> None:
+        if data == HEARTBEAT:
+            self._out.append(commands.NOP)
+            self._events.append(Heartbeat())
+            return
+        if not self._awaited:
+            raise RemoteProtocolError(f"response {data[:64]!r} without a question")
+        awaited, token = self._awaited.popleft()
+        if awaited is _Awaited.PUBLISH:
+            _expect(data, OK)
+            self._events.append(Published(token))
+            return
+        if awaited is _Awaited.IDENTIFY:
+            self.settings = settings = _read_settings(data)
+            self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
+            self._events.append(Identified(settings, self._layers_due))
+            self._move(Did.GRANT_LAYERS if self._layers_due else Did.GET_IDENTIFY)
+        elif awaited is _Awaited.LAYER:
+            _expect(data, OK)
+            self._events.append(Upgraded(self._layers_due))
+            self._move(Did.GET_LAYER_OK if self._layers_due else Did.UPGRADED)
+        elif awaited is _Awaited.AUTH:
+            self._events.append(Authenticated(_read_json(data)))
+            self._move(Did.GET_AUTH)
+        elif awaited is _Awaited.SUB:
+            _expect(data, OK)
+            self._events.append(Subscribed())
+            self._move(Did.GET_SUB)
+        else:
+            _expect(data, CLOSE_WAIT)
+            self._events.append(CloseWait())
+            self._move(Did.GET_CLS)
+
+    def _on_error(self, error: ServerError) -> None:
+        if not error.fatal:
+            self._events.append(AnswerFailed(error))
+            return
+        # Answers come in order, so the error belongs to the oldest question. What was sent
+        # behind it was not read by nsqd any more: unanswered() then means "not stored".
+        token = None
+        if self._awaited and self._awaited[0][0] is _Awaited.PUBLISH:
+            token = self._awaited.popleft()[1]
+        self._events.append(Refused(error, token))
+        self._move(Did.END)
+
+    # -- to the socket
+
+    def take_events(self) -> list[Event]:
+        """Remove and return what has happened, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def data_to_send(self) -> bytes:
+        """Remove and return the bytes that must be written, in order."""
+        if self._out or len(self._layers):  # a layer may have bytes of its own to send
+            self._encode()
+        if not self._wire:
+            return b""
+        wire, self._wire = self._wire, []
+        return wire[0] if len(wire) == 1 else b"".join(wire)
+
+    def _encode(self) -> None:
+        out, self._out = self._out, []
+        data = b"".join(out)
+        if len(self._layers):
+            data = self._layers.encode(data)
+        if data:
+            self._wire.append(data)
+
+    def unanswered(self) -> list[Any]:
+        """Remove and return the tokens of publishes without a verdict, oldest first."""
+        tokens = [token for awaited, token in self._awaited if awaited is _Awaited.PUBLISH]
+        self._awaited.clear()
+        return tokens
+
+    def send_identify(self, payload: Mapping[str, Any]) -> None:
+        """Send the magic and IDENTIFY."""
+        self._ask(Did.SEND_IDENTIFY, _Awaited.IDENTIFY, MAGIC_V2 + commands.identify(payload))
+
+    def send_auth(self, secret: str) -> None:
+        """Send AUTH; only where nsqd said ``auth_required``."""
+        self._ask(Did.SEND_AUTH, _Awaited.AUTH, commands.auth(secret))
+
+    def send_sub(self, topic: str, channel: str) -> None:
+        """Send SUB. Once per connection."""
+        self._ask(Did.SEND_SUB, _Awaited.SUB, commands.sub(topic, channel))
+
+    def send_cls(self) -> None:
+        """Send CLS: nsqd sends no more messages and answers CLOSE_WAIT."""
+        self._ask(Did.SEND_CLS, _Awaited.CLS, commands.CLS)
+
+    def send_publish(self, command: bytes, token: Any) -> None:
+        """Send a PUB, MPUB or DPUB built by :mod:`commands`; ``token`` comes back with the verdict.
+        """
+        self._need(_MAY_PUBLISH, "publish")
+        self._awaited.append((_Awaited.PUBLISH, token))
+        self._out.append(command)
+
+    def send_nop(self) -> None:
+        """Send NOP, which asks for no answer."""
+        self._need(_MAY_PUBLISH, "NOP")
+        self._out.append(commands.NOP)
+
+    def send_rdy(self, count: int) -> None:
+        """Send RDY: how many messages nsqd may have out on this connection."""
+        self._need(_MAY_ANSWER, "RDY")
+        self._out.append(commands.rdy(count, self.settings.max_rdy_count))
+
+    def send_fin(self, message_ids: Iterable[bytes]) -> None:
+        """Send FIN for each of the messages."""
+        self._need(_MAY_ANSWER, "FIN")
+        self._out.append(commands.fin_many(message_ids))
+
+    def send_req(self, message_id: bytes, delay_ms: int) -> None:
+        """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""
+        self._need(_MAY_ANSWER, "REQ")
+        self._out.append(commands.req(message_id, delay_ms))
+
+    def send_touch(self, message_id: bytes) -> None:
+        """Send TOUCH: the message's timeout starts again."""
+        self._need(_MAY_ANSWER, "TOUCH")
+        self._out.append(commands.touch(message_id))
+
+    def _ask(self, did: Did, awaited: _Awaited, data: bytes) -> None:
+        self._move(did)
+        self._awaited.append((awaited, None))
+        self._out.append(data)
+
+    def _need(self, states: frozenset[State], what: str) -> None:
+        if self.state not in states:
+            raise self._misuse(what)
+
+    def _move(self, did: Did) -> None:
+        state = TRANSITIONS.get((self.state, did))
+        if state is None:
+            raise self._misuse(did.value)
+        self.state = state
+
+    def _misuse(self, what: str) -> Exception:
+        if self.state is State.CLOSED:
+            return ClosedError(f"{what}: the connection is closed")
+        return LocalProtocolError(f"{what} is not possible while {self.state.value}")
+
+
+def _expect(data: bytes, wanted: bytes) -> None:
+    if data != wanted:
+        raise RemoteProtocolError(f"expected {wanted!r}, nsqd answered {data[:64]!r}")
+
+
+def _read_json(data: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as exc:
+        raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}") from exc
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}")
+    return value
+
+
+def _read_settings(data: bytes) -> ServerSettings:
+    """Read the answer to IDENTIFY: JSON, or the plain ``OK`` of an nsqd without negotiation."""
+    if data == OK:
+        return ServerSettings()
+    raw = _read_json(data)
+    known = ServerSettings()
+
+    def number(key: str, default: int) -> int:
+        value = raw.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value!r}, not a whole number")
+        return value
+
+    return ServerSettings(
+        raw=raw,
+        version=str(raw.get("version", "")),
+        max_rdy_count=number("max_rdy_count", known.max_rdy_count),
+        msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms),
+        max_msg_timeout_ms=number("max_msg_timeout", known.max_msg_timeout_ms),
+        output_buffer_timeout_ms=number("output_buffer_timeout", known.output_buffer_timeout_ms),
+        auth_required=raw.get("auth_required") is True,
+        tls_v1=raw.get("tls_v1") is True,
+        deflate=raw.get("deflate") is True,
+        snappy=raw.get("snappy") is True,
+    )
