@@ -1,0 +1,128 @@
+"""What the client core reports: its events, and what nsqd said of itself in IDENTIFY."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
+
+from nsqclient.errors import RemoteProtocolError, ServerError
+from nsqclient.protocol.wire import OK, RawMessage
+
+
+class ServerSettings(NamedTuple):
+    """What nsqd said in its answer to IDENTIFY; the defaults are for an nsqd that said ``OK``."""
+
+    raw: Mapping[str, Any] = {}
+    version: str = ""
+    max_rdy_count: int = 2500
+    msg_timeout_ms: int = 60_000
+    max_msg_timeout_ms: int = 900_000
+    output_buffer_timeout_ms: int = 250
+    auth_required: bool = False
+    tls_v1: bool = False
+    deflate: bool = False
+    snappy: bool = False
+
+
+# -- events
+
+
+class Identified(NamedTuple):
+    """IDENTIFY was answered. ``layers_due`` byte layers must be pushed before anything is sent."""
+
+    settings: ServerSettings
+    layers_due: int
+
+
+class Upgraded(NamedTuple):
+    """A pushed byte layer was answered with OK; ``layers_due`` more must be pushed."""
+
+    layers_due: int
+
+
+class Authenticated(NamedTuple):
+    """AUTH was answered with this JSON object."""
+
+    identity: Mapping[str, Any]
+
+
+class Subscribed(NamedTuple):
+    """SUB was answered with OK; RDY may be sent now."""
+
+
+class Messages(NamedTuple):
+    """Messages in the order they came."""
+
+    batch: list[RawMessage]
+
+
+class Published(NamedTuple):
+    """nsqd stored the publish that was sent with this token."""
+
+    token: Any
+
+
+class AnswerFailed(NamedTuple):
+    """A FIN, REQ or TOUCH came too late. The connection lives on."""
+
+    error: ServerError
+
+
+class Heartbeat(NamedTuple):
+    """nsqd asked for a sign of life; the NOP is already in ``data_to_send()``."""
+
+
+class CloseWait(NamedTuple):
+    """CLS was answered: no more messages will come; those in flight may still be answered."""
+
+
+class Refused(NamedTuple):
+    """A fatal error frame: nsqd closes. ``token`` is the publish that it answers, else None."""
+
+    error: ServerError
+    token: Any
+
+
+Event = Union[
+    Identified, Upgraded, Authenticated, Subscribed, Messages, Published, AnswerFailed,
+    Heartbeat, CloseWait, Refused,
+]
+
+
+def read_json(data: bytes) -> Mapping[str, Any]:
+    """Read a JSON object; RemoteProtocolError when it is none."""
+    try:
+        value = json.loads(data)
+    except ValueError as exc:
+        raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}") from exc
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}")
+    return value
+
+
+def read_settings(data: bytes) -> ServerSettings:
+    """Read the answer to IDENTIFY: JSON, or the plain ``OK`` of an nsqd without negotiation."""
+    if data == OK:
+        return ServerSettings()
+    raw = read_json(data)
+    known = ServerSettings()
+
+    def number(key: str, default: int) -> int:
+        value = raw.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value!r}, not a whole number")
+        return value
+
+    return ServerSettings(
+        raw=raw,
+        version=str(raw.get("version", "")),
+        max_rdy_count=number("max_rdy_count", known.max_rdy_count),
+        msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms),
+        max_msg_timeout_ms=number("max_msg_timeout", known.max_msg_timeout_ms),
+        output_buffer_timeout_ms=number("output_buffer_timeout", known.output_buffer_timeout_ms),
+        auth_required=raw.get("auth_required") is True,
+        tls_v1=raw.get("tls_v1") is True,
+        deflate=raw.get("deflate") is True,
+        snappy=raw.get("snappy") is True,
+    )
