@@ -1,0 +1,101 @@
+"""Fixtures for every test: the leak guard, real servers, and one suite on two kinds of server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.leaks import find_leaks, take_snapshot
+from tests.support.real_servers import RealNsqd, RealNsqlookupd
+from tests.support.servers import LookupdFactory, ServerFactory, ServerUnderTest
+
+
+@pytest.hookimpl(trylast=True)  # after the shuffle
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what is quick first: unit tests, then the embedded server, then the real one."""
+    items.sort(
+        key=lambda item: (
+            "integration" in item.path.parts,
+            item.get_closest_marker("real") is not None,
+        )
+    )
+
+
+@pytest.fixture(autouse=True)
+def leak_guard() -> Iterator[None]:
+    """Fail a test that leaves a thread of ours, a child process or an open socket behind."""
+    before = take_snapshot()
+    yield
+    leaks = find_leaks(before)
+    if leaks:
+        pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+
+
+@pytest.fixture
+def real_nsqd(leak_guard: None, tmp_path: Path) -> Iterator[Callable[..., RealNsqd]]:
+    """Factory of running real nsqds: ``real_nsqd(msg_timeout=2.0)``; they end with the test."""
+    started: list[RealNsqd] = []
+
+    def start(**options: Any) -> RealNsqd:
+        server = RealNsqd(tmp_path / f"nsqd-{len(started)}", **options)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def real_nsqlookupd(
+    leak_guard: None, tmp_path: Path
+) -> Iterator[Callable[..., RealNsqlookupd]]:
+    """Factory of running real nsqlookupds; they end with the test."""
+    started: list[RealNsqlookupd] = []
+
+    def start(**options: Any) -> RealNsqlookupd:
+        server = RealNsqlookupd(tmp_path / f"nsqlookupd-{len(started)}", **options)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+def server_kind(request: pytest.FixtureRequest) -> str:
+    """Which kind of server an integration test runs on: it runs once on each."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def server_factory(
+    leak_guard: None, server_kind: str, tmp_path: Path
+) -> Iterator[ServerFactory]:
+    """Factory of running nsqds of the kind under test; see ServerFactory."""
+    factory = ServerFactory(server_kind, tmp_path)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture
+def lookupd_factory(
+    leak_guard: None, server_kind: str, tmp_path: Path
+) -> Iterator[LookupdFactory]:
+    """Factory of running nsqlookupds of the kind under test; see LookupdFactory."""
+    factory = LookupdFactory(server_kind, tmp_path)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture
+def server(server_factory: ServerFactory) -> ServerUnderTest:
+    """One running nsqd with default options, of the kind under test."""
+    return server_factory()

@@ -1,0 +1,1 @@
+"""What tests of several rooms need: waiting, leak checks, real servers, a fault proxy."""

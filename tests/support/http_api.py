@@ -1,0 +1,47 @@
+"""The parts of nsqd's HTTP API that tests use, the same for the real and the embedded server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+
+TIMEOUT = 10.0
+
+
+class HttpApi:
+    """Calls one server's HTTP API; every call opens and closes its own connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def get(self, path: str, **params: str) -> requests.Response:
+        """GET ``path``; raises on a status that is not 2xx."""
+        answer = requests.get(f"http://{self.address}{path}", params=params, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return answer
+
+    def post(self, path: str, body: bytes = b"", **params: str) -> requests.Response:
+        """POST ``body`` to ``path``; raises on a status that is not 2xx."""
+        answer = requests.post(
+            f"http://{self.address}{path}", data=body, params=params, timeout=TIMEOUT
+        )
+        answer.raise_for_status()
+        return answer
+
+    def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
+        """Return nsqd's /stats as JSON; with ``topic`` (and ``channel``), that one's part.
+
+        A topic or channel that does not exist is an empty dict.
+        """
+        everything: dict[str, Any] = self.get("/stats", format="json").json()
+        if topic is None:
+            return everything
+        found = _named(everything["topics"], "topic_name", topic)
+        if channel is None:
+            return found
+        return _named(found.get("channels"), "channel_name", channel)
+
+
+def _named(entries: list[dict[str, Any]] | None, key: str, name: str) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry[key] == name), {})

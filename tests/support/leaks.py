@@ -1,0 +1,108 @@
+"""What a test must not leave behind: our threads, child processes, open sockets."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.waiting import wait_until
+
+#: How long something that was told to end may take, in seconds.
+GRACE = 3.0
+
+_PROC = Path("/proc/self")
+
+
+class Snapshot(NamedTuple):
+    """What is alive at one moment."""
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[int]
+    sockets: frozenset[str]
+
+
+def take_snapshot() -> Snapshot:
+    """Look at what is alive now. Costs well under a millisecond."""
+    return Snapshot(frozenset(_our_threads()), frozenset(_children()), frozenset(_sockets()))
+
+
+def find_leaks(before: Snapshot) -> list[str]:
+    """Return a description of everything alive now that was not in ``before``.
+
+    Blocks: up to GRACE seconds, only where something is still alive.
+    """
+    if not _new_since(before):
+        return []
+    # Sockets in reference cycles are closed by the collection, which also warns about them.
+    gc.collect()
+    try:
+        wait_until(lambda: not _new_since(before), timeout=GRACE)
+    except AssertionError:
+        return _new_since(before)
+    return []
+
+
+def _new_since(before: Snapshot) -> list[str]:
+    leaks = [f"thread {thread.name}" for thread in _our_threads() if thread not in before.threads]
+    leaks += [
+        f"child process {pid}: {_command_line(pid)}"
+        for pid in _children()
+        if pid not in before.children
+    ]
+    inodes = [inode for inode in _sockets() if inode not in before.sockets]
+    if inodes:
+        leaks.append(f"{len(inodes)} socket(s), among these: {_known_sockets()}")
+    return leaks
+
+
+def _our_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("nsq-")]
+
+
+def _children() -> list[int]:
+    """Return the process ids of our children, also of those nobody waited for."""
+    pids: list[int] = []
+    try:
+        for task in _PROC.joinpath("task").iterdir():
+            try:
+                pids += map(int, task.joinpath("children").read_text().split())
+            except OSError:
+                continue  # the thread has ended
+    except OSError:
+        return []  # no /proc here
+    # Python's own helper stays for the life of the process.
+    return [pid for pid in pids if "resource_tracker" not in _command_line(pid)]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return "(gone)"
+
+
+def _sockets() -> list[str]:
+    """Return the inode of every socket this process holds open."""
+    found = []
+    try:
+        descriptors = os.listdir(_PROC / "fd")
+    except OSError:
+        return []  # no /proc here
+    for descriptor in descriptors:
+        try:
+            link = os.readlink(_PROC / "fd" / descriptor)
+        except OSError:
+            continue  # the descriptor of the listing itself
+        if link.startswith("socket:"):
+            found.append(link)
+    return found
+
+
+def _known_sockets() -> str:
+    """Describe the open socket objects. Walks all objects: only for a failure's message."""
+    alive = [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
+    return ", ".join(repr(thing) for thing in alive if thing.fileno() != -1) or "none known"

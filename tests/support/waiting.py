@@ -1,0 +1,31 @@
+"""Waiting for a condition, the only way tests wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: How long to pause between two looks, in seconds: short for a test, long for a busy machine.
+PAUSE = 0.01
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+    """Call ``condition`` until it returns something true, and return that.
+
+    Raises:
+        AssertionError: it was still false after ``timeout`` seconds; says ``message``.
+    """
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            what = message or getattr(condition, "__name__", "the condition")
+            raise AssertionError(f"not within {timeout:g} s: {what} (last value: {value!r})")
+        pause.wait(PAUSE)
