@@ -1,0 +1,139 @@
+"""The fault proxy does what it says, on an echo of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.waiting import wait_until
+
+
+def _echo(listener: socket.socket) -> None:
+    """Send every connection's bytes back, one connection after the other."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            try:
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+            except OSError:
+                continue
+
+
+@pytest.fixture
+def proxy(leak_guard: None) -> Iterator[FaultProxy]:
+    """A proxy in front of an echo server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_echo, args=(listener,), daemon=True)
+        thread.start()
+        with FaultProxy(f"127.0.0.1:{listener.getsockname()[1]}") as running:
+            yield running
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def _connect(proxy: FaultProxy) -> socket.socket:
+    host, _, port = proxy.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := sock.recv(size - len(data))):
+        data += more
+    return data
+
+
+def test_forwards_both_ways(proxy):
+    """Without a fault every byte arrives, however many there are."""
+    body = bytes(range(256)) * 4000
+    with _connect(proxy) as client:
+        sender = threading.Thread(target=client.sendall, args=(body,))
+        sender.start()
+        assert _receive(client, len(body)) == body
+        sender.join(10)
+
+
+def test_hands_on_the_end_of_file(proxy):
+    """A client that stops writing still receives the rest, then the end."""
+    with _connect(proxy) as client:
+        client.sendall(b"last")
+        client.shutdown(socket.SHUT_WR)
+        assert _receive(client, 100) == b"last"
+    wait_until(lambda: proxy.open_links == 0)
+
+
+def test_stop_refuses_and_start_listens_again(proxy):
+    """A stopped proxy closes its connections and refuses; its address survives."""
+    with _connect(proxy) as client:
+        client.sendall(b"x")
+        assert _receive(client, 1) == b"x"
+        proxy.stop()
+        assert client.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        _connect(proxy)
+    proxy.start()
+    with _connect(proxy) as client:
+        client.sendall(b"y")
+        assert _receive(client, 1) == b"y"
+
+
+def test_deaf_forwards_nothing_until_it_hears_again(proxy):
+    """A deaf proxy accepts and is silent; later the bytes arrive all the same."""
+    proxy.set_deaf()
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        wait_until(lambda: proxy.open_links == 1)
+        assert proxy.forwarded[CLIENT] == 0
+        proxy.set_deaf(False)
+        assert _receive(client, 5) == b"hello"
+
+
+@pytest.mark.parametrize("direction", [CLIENT, SERVER])
+def test_cut_after_some_bytes(proxy, direction):
+    """A cut lets exactly so many bytes through, once."""
+    proxy.cut_after(3, direction)
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        received = _receive(client, 100)
+    assert received == (b"hel" if direction == SERVER else b"")
+    assert (proxy.cuts, proxy.forwarded[direction]) == (1, 3)
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        assert _receive(client, 5) == b"hello"
+
+
+def test_reset_drops_with_a_reset(proxy):
+    """A reset is seen by the client as a reset, not as an end of file."""
+    with _connect(proxy) as client:
+        client.sendall(b"x")
+        assert _receive(client, 1) == b"x"
+        proxy.reset()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_slow_forwards_byte_by_byte(proxy):
+    """A slow proxy hands bytes over one at a time."""
+    proxy.set_slow(chunk=1, pause=0.05)
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        first = client.recv(100)
+        assert len(first) < 5
+        proxy.set_fast()
+        assert first + _receive(client, 5 - len(first)) == b"hello"
+
+
+def test_flip_changes_one_byte(proxy):
+    """A flipped byte is the one after the count, and the only one."""
+    proxy.flip_after(2, SERVER)
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        assert _receive(client, 5) == b"he" + bytes([ord("l") ^ 0xFF]) + b"lo"
