@@ -240,6 +240,10 @@ class ClientProtocol:
         events, self._events = self._events, []
         return events
 
+    def has_data_to_send(self) -> bool:
+        """Tell whether ``data_to_send()`` would return something (a layer's own bytes aside)."""
+        return bool(self._out or self._wire)
+
     def data_to_send(self) -> bytes:
         """Remove and return the bytes that must be written, in order."""
         if self._out or len(self._layers):  # a layer may have bytes of its own to send

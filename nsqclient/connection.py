@@ -1,0 +1,370 @@
+"""``Connection``: one socket to one nsqd, its reader thread, and the dialogue on it.
+
+Two locks, taken in this order: ``_write_lock`` orders what goes to the socket, ``_lock`` guards
+the protocol core and is held for microseconds only. Nothing is sent, and no listener called,
+while ``_lock`` is held. ``docs/topics/threads.rst`` has the whole picture.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
+
+from nsqclient.config import Config
+from nsqclient.errors import (
+    ConnectError,
+    ConnectionLostError,
+    NegotiationError,
+    NSQError,
+    ServerError,
+)
+from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.events import (
+    AnswerFailed,
+    Authenticated,
+    CloseWait,
+    Event,
+    Identified,
+    Messages,
+    Published,
+    Refused,
+    ServerSettings,
+    Subscribed,
+)
+from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import Transport
+
+logger = logging.getLogger("nsqclient.connection")
+
+E = TypeVar("E", bound=Event)
+
+
+class ConnectionListener(Protocol):
+    """Whom a Connection reports to. All calls come from its reader thread and must not block."""
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Messages arrived, in this order."""
+        ...
+
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
+        """nsqd gave its verdict on the publish sent with ``token``; None means stored."""
+        ...
+
+    def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
+        """A FIN, REQ or TOUCH came too late."""
+        ...
+
+    def on_close_wait(self, conn: Connection) -> None:
+        """No more messages will come."""
+        ...
+
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
+        """The connection ended, once. ``unanswered`` are the tokens of publishes without verdict.
+
+        When ``error`` is a ServerError, nsqd refused an earlier command and has not read those.
+        """
+        ...
+
+
+class Connection:
+    """A connection to one nsqd.
+
+    Life: created (no socket yet); ``open()`` dials and negotiates in the calling thread;
+    ``start()`` starts the reader thread; ``close()`` ends both. It is not reopened.
+
+    Threads: ``send``, ``post`` and ``close`` may be called from any thread.
+    """
+
+    def __init__(self, address: str, config: Config, listener: ConnectionListener) -> None:
+        self.address = address
+        self._config = config
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
+        self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
+        self._error: NSQError | None = None  # why it ended, the first reason; by _lock
+        self._early: list[Event] = []  # came behind the last handshake answer
+        self._transport: Transport | None = None
+        self._reader: threading.Thread | None = None
+        self._closing = False  # written under _lock
+        self._is_open = False  # open() succeeded; written under _lock
+
+    @property
+    def settings(self) -> ServerSettings:
+        """What nsqd said in its answer to IDENTIFY."""
+        return self._core.settings
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the connection is closed or about to be."""
+        return self._closing or self._core.state is State.CLOSED
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.address} {self._core.state.value}>"
+
+    # -- opening, in the calling thread
+
+    def open(self, deadline: Deadline, subscribe: tuple[str, str] | None = None) -> None:
+        """Dial, negotiate, authenticate where asked to, and subscribe to (topic, channel).
+
+        Blocks: until the deadline, the dial itself at most ``dial_timeout``.
+
+        Raises:
+            ConnectError: nsqd cannot be reached, or did not answer in time.
+            ServerError: nsqd refused something.
+            NegotiationError: something asked for was not granted.
+            RemoteProtocolError: what answers there is not nsqd.
+        """
+        config = self._config
+        if config.tls_v1 or config.deflate or config.snappy:
+            raise NegotiationError(
+                "tls_v1, deflate and snappy are not supported by this version; refusing to go"
+                " on in plain text"
+            )
+        dial = Deadline(deadline.at_most(config.dial_timeout))
+        transport = Transport.connect(self.address, dial, config.local_addr or None)
+        with self._lock:
+            self._transport = transport
+        try:
+            self._handshake(deadline, subscribe)
+            with self._lock:
+                if self._closing:
+                    raise ConnectError(self.address, "closed while it was being opened")
+                self._is_open = True
+        except BaseException as exc:
+            transport.shutdown()
+            transport.close()
+            if isinstance(exc, ConnectionLostError):
+                raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
+            raise
+        logger.info("%s: connected to nsqd %s", self.address, self.settings.version)
+
+    def _handshake(self, deadline: Deadline, subscribe: tuple[str, str] | None) -> None:
+        core = self._core
+        core.send_identify(self._config.identify_payload())
+        settings = self._await_event(Identified, deadline).settings
+        if settings.auth_required:
+            if not self._config.auth_secret:
+                raise NegotiationError(
+                    f"{self.address}: nsqd requires authentication: set auth_secret"
+                )
+            core.send_auth(self._config.auth_secret)
+            identity = self._await_event(Authenticated, deadline).identity
+            logger.info("%s: authenticated as %s", self.address, identity.get("identity"))
+        if subscribe is not None:
+            core.send_sub(*subscribe)
+            self._await_event(Subscribed, deadline)
+
+    def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
+        """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""
+        assert self._transport is not None
+        while True:
+            self._drain(wait=True)
+            events = self._core.take_events()
+            for index, event in enumerate(events):
+                if isinstance(event, Refused):
+                    raise event.error
+                if isinstance(event, wanted):
+                    self._early += events[index + 1:]
+                    # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
+                    return cast(E, event)
+            data = self._transport.recv()
+            while data is None:
+                if deadline.expired() or not self._transport.wait(deadline.remaining()):
+                    raise ConnectError(
+                        self.address,
+                        f"connected, but no answer within {deadline.timeout:g} s: is this"
+                        " nsqd's TCP port?",
+                    )
+                data = self._transport.recv()
+            if not data:
+                raise ConnectionLostError(self.address, "closed by the peer")
+            self._core.receive_data(data)
+
+    def start(self) -> None:
+        """Start the reader thread; from now on the listener is called."""
+        self._reader = threading.Thread(
+            target=self._read_loop, name=f"nsq-reader-{self.address}", daemon=True
+        )
+        self._reader.start()
+
+    # -- sending
+
+    def send(self, queue: Callable[[ClientProtocol], None]) -> None:
+        """Let ``queue`` put commands into the core, and write them.
+
+        Blocks: while the kernel takes no bytes, at most ``write_timeout``.
+
+        Raises:
+            ClosedError: the connection ended before; nothing was queued.
+            ConnectionLostError, WriteTimeoutError: it ended while writing.
+            LocalProtocolError: the command is not possible now; nothing was queued.
+        """
+        with self._lock:
+            queue(self._core)
+        self._flush(wait=True)
+
+    def post(self, queue: Callable[[ClientProtocol], None]) -> bool:
+        """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.
+
+        For the timer thread.
+        """
+        with self._lock:
+            queue(self._core)
+        return self._flush(wait=False)
+
+    def flush(self) -> None:
+        """Write what is queued. Blocks and raises like ``send``."""
+        self._flush(wait=True)
+
+    def _flush(self, wait: bool) -> bool:
+        """Write what is queued, unless somebody else is at it; False when bytes were left."""
+        while True:
+            # Whoever holds the write lock looks at the queue once more after releasing it, so
+            # our bytes go out even if we do not get the lock.
+            if not self._write_lock.acquire(blocking=wait):
+                return True
+            try:
+                done = self._drain(wait)
+            except NSQError as exc:
+                self._fail(exc)
+                raise
+            finally:
+                self._write_lock.release()
+            if not done:
+                return False
+            with self._lock:
+                if not self._core.has_data_to_send():
+                    return True
+
+    def _drain(self, wait: bool) -> bool:
+        """Send until nothing is queued. Needs _write_lock (or no other thread yet)."""
+        transport = self._transport
+        assert transport is not None
+        while True:
+            if not self._unsent:
+                with self._lock:
+                    data = self._core.data_to_send()
+                if not data:
+                    return True
+                self._unsent = memoryview(data)
+            sent = transport.send_some(self._unsent)
+            self._unsent = self._unsent[sent:]
+            if self._unsent and not sent:
+                if not wait:
+                    return False
+                transport.wait_writable(self._config.write_timeout)
+
+    # -- reading
+
+    def _read_loop(self) -> None:
+        error: NSQError
+        try:
+            self._dispatch(self._early)
+            self._read_until_end()
+        except NSQError as exc:
+            error = exc
+        except Exception as exc:
+            logger.exception("%s: reader failed", self.address)
+            error = ConnectionLostError(self.address, f"internal error: {exc!r}")
+        self._finish(error)
+
+    def _read_until_end(self) -> None:
+        """Route frames until the stream ends; always leaves by an exception."""
+        transport, core, lock = self._transport, self._core, self._lock
+        assert transport is not None
+        patience = self._config.read_timeout
+        if self._config.heartbeat_interval > 0:
+            patience = min(patience, 2 * self._config.heartbeat_interval)
+        heard = time.monotonic()
+        bytes_left = False
+        while True:
+            data = transport.recv()
+            if data is None:
+                if bytes_left:
+                    bytes_left = not self._flush(wait=False)
+                left = heard + patience - time.monotonic()
+                if left <= 0 or not transport.wait(left, for_write=bytes_left):
+                    if time.monotonic() - heard >= patience:
+                        raise ConnectionLostError(self.address, f"silent for {patience:g} s")
+                continue
+            if not data:
+                with lock:
+                    core.receive_eof()
+                raise ConnectionLostError(self.address, "closed by the peer")
+            heard = time.monotonic()
+            with lock:
+                core.receive_data(data)
+                events = core.take_events()
+                answer = core.has_data_to_send()
+            if answer:  # the NOP to a heartbeat
+                bytes_left = not self._flush(wait=False)
+            self._dispatch(events)
+
+    def _dispatch(self, events: list[Event]) -> None:
+        listener = self._listener
+        for event in events:
+            if isinstance(event, Messages):
+                listener.on_messages(self, event.batch)
+            elif isinstance(event, Published):
+                listener.on_published(self, event.token, None)
+            elif isinstance(event, AnswerFailed):
+                listener.on_answer_failed(self, event.error)
+            elif isinstance(event, CloseWait):
+                listener.on_close_wait(self)
+            elif isinstance(event, Refused):
+                if event.token is not None:
+                    listener.on_published(self, event.token, event.error)
+                raise event.error
+
+    # -- the end
+
+    def close(self, reason: str = "closed by us") -> None:
+        """End the connection. Idempotent, any thread, does not block.
+
+        The listener hears ``on_closed`` once, from the reader thread, or from here where none
+        was started.
+        """
+        self._fail(ConnectionLostError(self.address, reason))
+        if self._is_open and self._reader is None:
+            self._finish(ConnectionLostError(self.address, reason))
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for the reader thread to end; True when it has. Call ``close()`` first."""
+        reader = self._reader
+        if reader is None or reader is threading.current_thread():
+            return True
+        reader.join(deadline.remaining())
+        return not reader.is_alive()
+
+    def _fail(self, error: NSQError) -> None:
+        """Note why the connection ends, and wake the reader."""
+        with self._lock:
+            self._closing = True
+            if self._error is None:
+                self._error = error
+            transport = self._transport
+        if transport is not None:
+            transport.shutdown()
+
+    def _finish(self, error: NSQError) -> None:
+        """Give the socket back and tell the listener. Runs once."""
+        with self._lock:
+            self._closing = True
+            # A server's refusal explains more than the failed write or EOF that came with it.
+            if self._error is None or isinstance(error, ServerError):
+                self._error = error
+            error = self._error
+            self._core.receive_eof()
+            unanswered = self._core.unanswered()
+            transport = self._transport
+        assert transport is not None
+        transport.shutdown()
+        with self._write_lock:  # nobody waits on the descriptor while it is given back
+            transport.close()
+        self._listener.on_closed(self, error, unanswered)

@@ -1,0 +1,153 @@
+"""``Message``: a body, what nsqd said about it, and the ways to answer it.
+
+A message does not know its connection; it calls a small :class:`Responder`. Source: TCP
+protocol spec, "Data Format"; client guide, "Message Handling".
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from nsqclient.runtime.deadline import Duration, to_seconds
+
+
+class Requeue(Exception):
+    """Raise it in a handler to have the message delivered again.
+
+    Args:
+        delay: seconds (float or timedelta) until the next delivery; None for the automatic one,
+            ``default_requeue_delay`` times attempts, at most ``max_requeue_delay``.
+        backoff: whether this counts as a failure, so that the consumer slows down.
+    """
+
+    def __init__(self, delay: Duration | None = None, backoff: bool = True) -> None:
+        super().__init__(delay, backoff)
+        self.delay = None if delay is None else to_seconds(delay, "requeue delay")
+        self.backoff = backoff
+
+
+class Responder(Protocol):
+    """What a message needs of its connection. Thread-safe."""
+
+    def finish(self, message: Message) -> None:
+        """Send FIN."""
+        ...
+
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
+        """Send REQ."""
+        ...
+
+    def touch(self, message: Message) -> None:
+        """Send TOUCH."""
+        ...
+
+
+class Message:
+    """A message as it was delivered.
+
+    Threads: any thread may answer it; one answer wins, a second raises AlreadyRespondedError.
+    """
+
+    __slots__ = (
+        "body", "id", "attempts", "timestamp", "received", "deadline", "_responder",
+        "_responded", "_is_async",
+    )
+
+    #: The payload.
+    body: bytes
+    #: 16 hex digits in ASCII; unique per topic and nsqd, and the same in all its channels.
+    id: bytes
+    #: How many times it has been delivered, this time included: 1 to 65535, then from 0 again.
+    attempts: int
+    #: When nsqd took it, in nanoseconds since the epoch.
+    timestamp: int
+    #: When it came, on the clock of ``time.monotonic()``.
+    received: float
+    #: When nsqd will give it to somebody else unless it is answered or touched; same clock.
+    deadline: float
+
+    def __init__(
+        self,
+        body: bytes,
+        message_id: bytes,
+        attempts: int,
+        timestamp: int,
+        received: float,
+        deadline: float,
+        responder: Responder,
+    ) -> None:
+        self.body = body
+        self.id = message_id
+        self.attempts = attempts
+        self.timestamp = timestamp
+        self.received = received
+        self.deadline = deadline
+        self._responder = responder
+        self._responded = False
+        self._is_async = False
+
+    @property
+    def nsqd_address(self) -> str:
+        """``host:port`` of the nsqd that sent it."""
+        address: str = getattr(self._responder, "address", "")
+        return address
+
+    @property
+    def has_responded(self) -> bool:
+        """Tell whether it was finished or requeued."""
+        return self._responded
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until nsqd gives it to somebody else; negative when it is too late."""
+        return self.deadline - time.monotonic()
+
+    def finish(self) -> None:
+        """Tell nsqd that the message is done (FIN).
+
+        Does not raise when the connection is gone: nsqd will deliver the message again, and the
+        loss is logged and counted.
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+        """
+        self._responder.finish(self)
+
+    def requeue(self, delay: Duration | None = None, backoff: bool = True) -> None:
+        """Give the message back, to be delivered again (REQ).
+
+        Args: see :class:`Requeue`. nsqd clamps the delay to its ``--max-req-timeout``.
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+            ConfigError: the delay is negative or no duration.
+        """
+        seconds = None if delay is None else to_seconds(delay, "requeue delay")
+        self._responder.requeue(self, seconds, backoff)
+
+    def touch(self) -> None:
+        """Ask nsqd for another ``msg_timeout``, up to its ``max_msg_timeout`` in all (TOUCH).
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+        """
+        self._responder.touch(self)
+
+    def enable_async(self) -> None:
+        """Leave the answer to you: the handler's return no longer finishes the message.
+
+        An exception in the handler still requeues it, unless it was answered.
+        """
+        self._is_async = True
+
+    @property
+    def is_async(self) -> bool:
+        """Tell whether ``enable_async()`` was called."""
+        return self._is_async
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts}"
+            f" {len(self.body)} bytes from {self.nsqd_address}>"
+        )
