@@ -1,0 +1,190 @@
+"""A listening socket that gives each client a thread of its own, and ends them all on stop.
+
+Knows nothing of NSQ or HTTP. A thread per client suits a server for tests and first steps: it
+makes blocking code plain, and a client that hangs hangs alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import format_address
+
+logger = logging.getLogger("nsqclient.devserver")
+
+#: Serves one client until it returns; the acceptor closes the socket. The string is the
+#: client's address.
+ServeClient = Callable[[socket.socket, str], None]
+
+
+class Acceptor:
+    """Accepts clients on one address.
+
+    Life: created, :meth:`start`, :meth:`stop`; then it is over (make another one).
+
+    Args:
+        name: what the threads are called after ``nsq-``, as in ``nsq-lookupd-tcp``.
+        host, port: where to listen; port 0 takes a free one.
+        serve: called in a thread per client with a blocking socket. It may raise OSError, and
+            finds its socket shut down when the acceptor stops.
+    """
+
+    def __init__(self, name: str, host: str, port: int, serve: ServeClient) -> None:
+        self._name = name
+        self._host = host
+        self._port = port
+        self._serve = serve
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._clients: dict[threading.Thread, socket.socket] = {}  # guarded by _lock
+        self._listener: socket.socket | None = None
+        self._waker: socket.socket | None = None  # the loop's other end of a pair
+        self._thread: threading.Thread | None = None
+
+    @property
+    def host(self) -> str:
+        """The host it listens on, as given."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before :meth:`listen` where 0 was asked for."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return format_address(self._host, self._port)
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set by :meth:`stop`; what waits in a client thread waits on this."""
+        return self._stopping
+
+    def listen(self) -> None:
+        """Take the port; clients wait in the kernel until :meth:`start`.
+
+        Raises:
+            OSError: the port is taken or not allowed, or the host is not ours; says which.
+        """
+        try:
+            self._listener = self._bind()
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+            raise OSError(exc.errno, f"cannot listen on {self.address}: {reason}") from exc
+        self._port = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        """Begin to accept; takes the port first where :meth:`listen` has not."""
+        if self._listener is None:
+            self.listen()
+        wake, self._waker = socket.socketpair()
+        self._thread = threading.Thread(
+            target=self._loop, args=(self._listener, wake), name=f"nsq-{self._name}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """End all clients and all threads, and free the port. Any thread, any number of times.
+
+        Blocks: until every thread has ended, or the deadline; what is left is warned about.
+        """
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._stopping.set()
+        deadline = Deadline(None) if deadline is None else deadline
+        # 1. No new clients: end the loop, then free the port.
+        if self._thread is not None and self._waker is not None:
+            self._waker.close()
+            self._thread.join(deadline.remaining())
+        if self._listener is not None:
+            self._listener.close()
+        # 2. Wake the threads of the clients there are. None can be added any more.
+        with self._lock:
+            clients = dict(self._clients)
+        for client in clients.values():
+            _shutdown(client)
+        # 3. Join them.
+        for thread in clients:
+            thread.join(deadline.remaining())
+            if thread.is_alive():
+                logger.warning("%s did not end in time", thread.name)
+
+    def drop_clients(self) -> None:
+        """Cut every connection now; the acceptor goes on."""
+        with self._lock:
+            clients = list(self._clients.values())
+        for client in clients:
+            _shutdown(client)
+
+    def _bind(self) -> socket.socket:
+        infos = socket.getaddrinfo(
+            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, address = infos[0]
+        listener = socket.socket(family, kind, proto)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def _loop(self, listener: socket.socket, wake: socket.socket) -> None:
+        with wake, selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            while True:
+                selector.select()
+                if self._stopping.is_set():
+                    return
+                try:
+                    client, address = listener.accept()
+                except OSError as exc:
+                    # The client gave up before we came, or descriptors ran out. The latter
+                    # lasts: pause, or this loop would spin.
+                    logger.debug("accept on %s: %s", self.address, exc)
+                    self._stopping.wait(0.05)
+                    continue
+                self._add(client, format_address(address[0], address[1]))
+
+    def _add(self, client: socket.socket, address: str) -> None:
+        client.setblocking(True)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(
+            target=self._run, args=(client, address), name=f"nsq-{self._name}-{address}",
+            daemon=True,
+        )
+        with self._lock:
+            # Threads that ended are forgotten here and not by themselves, so that stop() can
+            # join also those that are about to end.
+            for old in [old for old in self._clients if not old.is_alive()]:
+                del self._clients[old]
+            self._clients[thread] = client
+            thread.start()
+
+    def _run(self, client: socket.socket, address: str) -> None:
+        with client:
+            try:
+                self._serve(client, address)
+            except OSError as exc:
+                logger.debug("%s: %s", address, exc)
+            except Exception:
+                logger.exception("%s: client thread failed", address)
+
+
+def _shutdown(sock: socket.socket) -> None:
+    """Wake the thread that blocks on the socket; closing alone does not on Linux."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # its own thread closed it meanwhile
