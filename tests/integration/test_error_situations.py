@@ -1,0 +1,110 @@
+"""Errors that need a situation: other clients' messages, limits, deleted topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.raw_client import ERROR, RESPONSE, RawClient
+
+OK = (RESPONSE, b"OK")
+# A message back from its timeout may be 5 s late on a real nsqd, whose scan of a new channel
+# starts that late.
+REDELIVERY = 20.0
+
+
+def _publish(server, topic="t1"):
+    server.post("/topic/create", topic=topic)
+    server.post("/channel/create", topic=topic, channel="c1")
+    server.post("/pub", b"hello", topic=topic)
+
+
+def test_one_consumer_too_many(server_factory):
+    """A channel with a limit of consumers refuses one more, fatally."""
+    server = server_factory(max_channel_consumers=2)
+    address = server.tcp_address
+    with RawClient(address) as one, RawClient(address) as two, RawClient(address) as three:
+        one.subscribe("m2", "c")
+        two.subscribe("m2", "c")
+        text = b"E_SUB_FAILED SUB failed consumers for m2:c exceeds limit of 2"
+        assert three.ask(b"SUB m2 c\n") == (ERROR, text)
+        three.read_end()
+        assert one.ask(b"PUB t1\n\0\0\0\1x") == OK
+
+
+@pytest.mark.parametrize("command", [b"FIN %b\n", b"REQ %b 0\n", b"TOUCH %b\n"])
+def test_a_message_of_another_client(server, command):
+    """Answering for a message that another client holds fails, and nothing is closed."""
+    _publish(server)
+    with RawClient(server.tcp_address) as owner, RawClient(server.tcp_address) as other:
+        owner.subscribe("t1", "c1")
+        owner.send(b"RDY 1\n")
+        message_id, _, _ = owner.read_message()
+        other.subscribe("t1", "c1")
+        name = command.split()[0]
+        text = b"E_%b_FAILED %b %b failed client does not own message" % (name, name, message_id)
+        assert other.ask(command % message_id) == (ERROR, text)
+        assert other.ask(b"PUB t2\n\0\0\0\1x") == OK
+
+
+def test_second_fin(server):
+    """A message can be finished once."""
+    _publish(server)
+    with RawClient(server.tcp_address) as client:
+        client.subscribe("t1", "c1")
+        client.send(b"RDY 1\n")
+        message_id, _, _ = client.read_message()
+        fin = b"FIN %b\n" % message_id
+        text = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
+        assert client.ask(fin + fin) == (ERROR, text)
+        assert client.ask(b"PUB t2\n\0\0\0\1x") == OK
+
+
+def test_fin_after_the_timeout(server_factory):
+    """A message that timed out cannot be finished by the client that had it."""
+    server = server_factory(msg_timeout=1.0)
+    _publish(server)
+    address = server.tcp_address
+    with RawClient(address) as late, RawClient(address, timeout=REDELIVERY) as next_one:
+        late.subscribe("t1", "c1")
+        late.send(b"RDY 1\n")
+        message_id, _, _ = late.read_message()
+        late.send(b"RDY 0\n")
+        next_one.subscribe("t1", "c1")
+        next_one.send(b"RDY 1\n")
+        assert next_one.read_message() == (message_id, 2, b"hello")
+        next_one.send(b"FIN %b\nRDY 0\n" % message_id)
+        assert next_one.ask(b"PUB t2\n\0\0\0\1x") == OK
+        text = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
+        assert late.ask(b"FIN %b\n" % message_id) == (ERROR, text)
+
+
+def test_fin_after_timeout_and_redelivery_to_the_same_client(server_factory):
+    """A late FIN finishes the delivery that came after the timeout."""
+    server = server_factory(msg_timeout=1.0)
+    _publish(server)
+    with RawClient(server.tcp_address, timeout=REDELIVERY) as client:
+        client.subscribe("t1", "c1")
+        client.send(b"RDY 1\n")
+        first = client.read_message()
+        second = client.read_message()
+        assert (second[0], second[1]) == (first[0], 2)
+        assert client.ask(b"FIN %b\nPUB t2\n\0\0\0\1x" % first[0]) == OK
+        assert server.stats("t1", "c1")["in_flight_count"] == 0
+
+
+@pytest.mark.parametrize("path", ["/topic/delete", "/channel/delete"])
+def test_deleted_under_a_consumer(server, path):
+    """A consumer whose topic or channel is deleted sees a plain end of file, and no frame."""
+    with RawClient(server.tcp_address) as client:
+        client.subscribe("t1", "c1")
+        names = {"topic": "t1"} if path == "/topic/delete" else {"topic": "t1", "channel": "c1"}
+        server.post(path, **names)
+        assert not client.read_end().reset
+
+
+def test_server_stopped_under_a_consumer(server):
+    """A server that stops in order closes its connections with a plain end of file."""
+    with RawClient(server.tcp_address) as client:
+        client.subscribe("t1", "c1")
+        server.stop()
+        assert not client.read_end().reset
