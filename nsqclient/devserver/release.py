@@ -1,7 +1,0 @@
-"""Which release of NSQ the embedded servers stand in for.
-
-Clients read this version in IDENTIFY, ``/info`` and ``/lookup``, and some parse it; the version
-of nsqclient itself would mislead them.
-"""
-
-NSQ_VERSION = "1.3.0"
