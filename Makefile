@@ -1,0 +1,91 @@
+# Every target works in a fresh clone: it makes the virtual environment it needs in .venv.
+# PYTHON chooses the interpreter, ARGS is handed on: make test ARGS="-k producer"
+
+PYTHON ?= python3
+ARGS ?=
+
+# Relative paths only, and modules instead of scripts: the path of the checkout may hold spaces.
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check --quiet
+SETTINGS := setup.cfg setup.py
+
+.PHONY: help demo test unit integration style types imports docs examples bench coverage servers \
+	clean
+.NOTPARALLEL:
+
+help:
+	@echo "make demo         see messages travel: publish, discover, consume, count (INPUT=, NSQD=)"
+	@echo "make test         all tests, on the embedded server and on the real nsqd"
+	@echo "make unit         the tests that need no server"
+	@echo "make integration  the tests on both kinds of server"
+	@echo "make style        flake8"
+	@echo "make types        mypy"
+	@echo "make imports      the import contract"
+	@echo "make docs         build the documentation; warnings are errors"
+	@echo "make examples     run every example"
+	@echo "make bench        compare with go-nsq, pynsq and gnsq on a real nsqd (needs Go)"
+	@echo "make coverage     run all tests and report branch coverage"
+	@echo "make clean        remove everything that was made here"
+
+$(RUN):
+	@echo "making a virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of requirements: an install is repeated when the settings change.
+$(VENV)/installed: $(SETTINGS) | $(RUN)
+	@echo "installing nsqclient"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/installed-%: $(SETTINGS) | $(RUN)
+	@echo "installing nsqclient with what '$*' needs"
+	@$(PIP) install --editable ".[$*]"
+	@touch $@
+
+servers:
+	@$(PYTHON) tools/build_nsq.py
+
+demo: $(VENV)/installed
+	@$(RUN) examples/demo.py $(ARGS)
+
+test: $(VENV)/installed-test servers
+	@$(RUN) -m pytest $(ARGS)
+
+unit: $(VENV)/installed-test
+	@$(RUN) -m pytest --ignore tests/integration $(ARGS)
+
+integration: $(VENV)/installed-test servers
+	@$(RUN) -m pytest tests/integration $(ARGS)
+
+style: $(VENV)/installed-lint
+	@$(RUN) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)
+
+types: $(VENV)/installed-lint
+	@$(RUN) -m mypy $(ARGS)
+
+imports: $(VENV)/installed-lint
+	@$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' $(ARGS)
+
+docs: $(VENV)/installed-docs
+	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
+	@echo "documentation is in docs/_build/html/index.html"
+
+# An example takes no arguments, brings its own server, and ends by itself.
+examples: $(VENV)/installed
+	@for example in examples/*.py; do \
+		echo "== $$example"; $(RUN) "$$example" || exit 1; \
+	done
+
+bench: $(VENV)/installed servers
+	@$(RUN) benchmarks/run.py $(ARGS)
+
+coverage: $(VENV)/installed-coverage servers
+	@$(RUN) -m coverage run -m pytest $(ARGS)
+	@$(RUN) -m coverage report
+
+clean:
+	@rm -rf $(VENV) .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
+		.coverage htmlcov build dist docs/_build *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
