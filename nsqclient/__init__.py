@@ -1,0 +1,64 @@
+"""nsqclient: the NSQ client for blocking Python code.
+
+This is the front door; it only re-exports. ``docs/index.rst`` is the manual.
+"""
+
+from nsqclient.config import Config
+from nsqclient.connection import Connection
+from nsqclient.consumer import Consumer
+from nsqclient.errors import (
+    AlreadyRespondedError,
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    DiscoveryError,
+    InvalidChannelError,
+    InvalidMessageError,
+    InvalidTopicError,
+    LocalProtocolError,
+    NegotiationError,
+    NotNSQError,
+    NSQConnectionError,
+    NSQError,
+    PublishError,
+    PublishNotSent,
+    PublishRejected,
+    PublishUnknown,
+    RemoteProtocolError,
+    ServerError,
+)
+from nsqclient.message import Message, Requeue
+from nsqclient.consuming.reports import ConsumerStats, StopReport
+from nsqclient.version import __version__
+
+__all__ = [
+    "AlreadyRespondedError",
+    "ClosedError",
+    "Config",
+    "ConfigError",
+    "ConnectError",
+    "Connection",
+    "ConnectionLostError",
+    "Consumer",
+    "ConsumerStats",
+    "DiscoveryError",
+    "InvalidChannelError",
+    "InvalidMessageError",
+    "InvalidTopicError",
+    "LocalProtocolError",
+    "Message",
+    "NSQConnectionError",
+    "NSQError",
+    "NegotiationError",
+    "NotNSQError",
+    "PublishError",
+    "PublishNotSent",
+    "PublishRejected",
+    "PublishUnknown",
+    "RemoteProtocolError",
+    "Requeue",
+    "ServerError",
+    "StopReport",
+    "__version__",
+]

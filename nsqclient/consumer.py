@@ -1,0 +1,314 @@
+"""``Consumer``: subscribes to a channel of a topic on every nsqd that has it, and runs a handler.
+
+Sources: client guide; TCP protocol spec. Its parts live in :mod:`nsqclient.consuming`:
+``membership`` keeps the connections, ``flow_control`` shares RDY and backs off, ``handling`` runs
+the handler, ``stopping`` ends it all.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from types import FrameType, TracebackType
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.discovery import lookup_url
+from nsqclient.errors import ClosedError, ConfigError, NSQError
+from nsqclient.flow.backoff import Outcome, Phase
+from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.handling import Handler, Handling, log_giving_up
+from nsqclient.consuming.membership import Membership
+from nsqclient.message import Message
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, StopReport
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.transport import parse_address
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.consuming.stopping import StopProcedure
+from nsqclient.consuming.subscription import Subscription
+
+logger = logging.getLogger("nsqclient.consumer")
+
+#: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
+_STARVED = 0.85
+
+
+def check_addresses(
+    nsqds: Iterable[str], lookupds: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Check the two lists of addresses; duplicates are dropped.
+
+    Raises:
+        ConfigError: both are empty, one is a plain string, or an address is malformed.
+    """
+    for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
+        if isinstance(value, (str, bytes)):
+            raise ConfigError(f"{name} must be a list of addresses: write [{value!r}]")
+    nsqds, lookupds = list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))
+    if not nsqds and not lookupds:
+        raise ConfigError("give nsqd_tcp_addresses or lookupd_http_addresses")
+    for address in nsqds:
+        parse_address(address, "nsqd_tcp_address")
+    for address in lookupds:
+        lookup_url(address)
+    return nsqds, lookupds
+
+
+class Consumer:
+    """Consumes one channel of one topic.
+
+    Args:
+        topic, channel: names; ``#ephemeral`` at the end makes them vanish with their last user.
+        handler: called with each :class:`Message`, in ``workers`` threads at once. Returning
+            finishes the message, raising requeues it (``Requeue`` says how).
+        nsqd_tcp_addresses: ``host:port`` of nsqds to connect to.
+        lookupd_http_addresses: ``host:port`` or URL of nsqlookupds to ask; may be combined.
+        max_in_flight: how many messages may be out at once, over all nsqds; default: the
+            config's.
+        workers: threads that run the handler.
+        on_giving_up: called instead of the handler when a message was delivered more than
+            ``max_attempts`` times; then it is finished. If it raises, the message is requeued.
+        on_error: called with an NSQError that was logged and will be retried.
+
+    Raises:
+        ConfigError, InvalidTopicError, InvalidChannelError: an argument cannot be right.
+
+    Life: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it is not
+    started again. Threads: every method, from any thread.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        handler: Handler,
+        *,
+        nsqd_tcp_addresses: Iterable[str] = (),
+        lookupd_http_addresses: Iterable[str] = (),
+        max_in_flight: int | None = None,
+        workers: int = 1,
+        config: Config | None = None,
+        on_giving_up: Callable[[Message], Any] = log_giving_up,
+        on_error: Callable[[NSQError], Any] | None = None,
+    ) -> None:
+        self.topic = check_topic(topic)
+        self.channel = check_channel(channel)
+        nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
+        if not callable(handler):
+            raise ConfigError(f"handler must be callable, not {handler!r}")
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+            raise ConfigError(f"workers must be a whole number from 1, not {workers!r}")
+        config = Config() if config is None else config
+        if max_in_flight is not None:
+            config = config.replace(max_in_flight=max_in_flight)
+        if config.heartbeat_interval <= 0:
+            raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
+        self.config = config
+        self._on_error_callback = on_error
+        self._lock = threading.Lock()
+        self._started = False  # guarded by _lock
+        self._running: list[Subscription] = []  # open and started; guarded by _lock
+        self._timer = Timer()
+        self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-chores", 2 + len(lookupds), lambda chore: chore()
+        )
+        self._flow = FlowControl(
+            config, config.max_in_flight, self._timer, self._chores.put, self._on_phase
+        )
+        self._handling = Handling(
+            handler, config.max_attempts, on_giving_up, self._flow, self._timer,
+            lambda: self._running,
+        )
+        self._workers: WorkerPool[Message] = WorkerPool(
+            "nsq-worker", workers, self._handling.run, self._handling.flush
+        )
+        self._membership = Membership(
+            self.topic, nsqds, lookupds, config, self._timer, self._chores.put, self
+        )
+        self._stopping = StopProcedure(
+            self._membership, self._flow, self._handling, self._workers, self._timer,
+            self._chores,
+        )
+
+    # -- life
+
+    def start(self) -> Consumer:
+        """Start the threads and begin to connect; returns at once. Idempotent.
+
+        Raises:
+            ClosedError: it was stopped.
+        """
+        with self._lock:
+            if self._stopping.has_begun:
+                raise ClosedError("this consumer was stopped: make a new one")
+            if self._started:
+                return self
+            self._started = True
+        self._timer.start()
+        self._chores.start()
+        self._workers.start()
+        self._flow.start()
+        self._membership.start()
+        return self
+
+    def stop(self, timeout: Duration = 30.0) -> StopReport:
+        """Stop consuming and lose nothing: see ``docs/topics/shutdown.rst`` for the steps.
+
+        Messages that no handler has seen go back to nsqd at once; running handlers may finish
+        until ``timeout`` seconds have passed. When it returns, no handler is started any more,
+        and all threads but those that the report names have ended.
+
+        Idempotent; from any thread, also from a signal handler. From inside a handler it only
+        begins the stop, since it cannot wait for its own caller: the report is not complete.
+
+        Returns: a report, true unless a running message had to be abandoned.
+        """
+        seconds = to_seconds(timeout, "timeout")
+        return self._stopping.stop(seconds, wait=not self._workers.is_worker())
+
+    def run(self, stop_timeout: Duration = 30.0) -> StopReport:
+        """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
+
+        The signals' former handlers are put back afterwards.
+        """
+        seconds = to_seconds(stop_timeout, "stop_timeout")
+        wake = threading.Event()
+
+        def on_signal(signum: int, frame: FrameType | None) -> None:
+            wake.set()
+
+        former = {}
+        if threading.current_thread() is threading.main_thread():
+            former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.start()
+            # A timeout lets Python run signal handlers on every platform.
+            while not wake.wait(0.5) and not self._stopping.has_begun:
+                pass
+            return self.stop(seconds)
+        finally:
+            for signum, handler in former.items():
+                signal.signal(signum, handler)
+
+    def __enter__(self) -> Consumer:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # -- questions and controls
+
+    def is_starved(self) -> bool:
+        """Tell whether some connection has nearly all in flight that its RDY allows.
+
+        For a handler that collects a batch: work it off now, more will not come before you
+        answer. Source: client guide, "Message Flow Starvation".
+        """
+        rdy = self._flow.rdy_by_connection()
+        return any(len(sub) and len(sub) >= math.floor(count * _STARVED)
+                   for sub, count in rdy.items())
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many messages may be out at once."""
+        return self._flow.max_in_flight
+
+    def set_max_in_flight(self, count: int) -> None:
+        """Change how many messages may be out at once; 0 stops the flow.
+
+        Raises:
+            ConfigError: ``count`` is negative or no whole number.
+        """
+        self._flow.set_max_in_flight(self.config.replace(max_in_flight=count).max_in_flight)
+
+    def pause(self) -> None:
+        """Stop the flow (RDY 0); what is out or queued is still handled."""
+        self._flow.set_paused(True)
+
+    def resume(self) -> None:
+        """Undo ``pause()``."""
+        self._flow.set_paused(False)
+
+    def stats(self) -> ConsumerStats:
+        """Take a snapshot of the counters and of every connection."""
+        rdy = self._flow.rdy_by_connection()
+        return ConsumerStats(
+            connections=[ConnectionStats.of(sub, count) for sub, count in rdy.items()],
+            total=self._stopping.ledger.total(list(rdy)),
+            queued=len(self._workers),
+            running=len(self._handling.running),
+            backoff=self._flow.phase.value,
+            is_paused=self._flow.is_paused,
+            max_in_flight=self._flow.max_in_flight,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.topic}/{self.channel} {len(self._running)} connections>"
+
+    # -- from the parts (MembershipOwner, SubscriptionOwner)
+
+    def make_subscription(self, address: str) -> Subscription:
+        """For Membership: a Subscription to ``address``, not open yet."""
+        return Subscription(address, self.topic, self.channel, self.config, self)
+
+    def on_connected(self, sub: Subscription) -> None:
+        """For Membership: start a Subscription that is open."""
+        with self._lock:
+            self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
+        self._flow.attach(sub)
+        # Last, so that the loss of this connection is heard after all of the above.
+        sub.conn.start()
+        if self._stopping.has_begun:
+            sub.conn.close()
+
+    def on_error(self, error: NSQError) -> None:
+        """For Membership and Subscription: tell the user's callback."""
+        callback = self._on_error_callback
+        if callback is not None:
+            try:
+                callback(error)
+            except Exception:
+                logger.exception("on_error failed")
+
+    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
+        """For Subscription: messages came."""
+        self._workers.put_many(messages)
+        if self._stopping.hands_back:
+            self._stopping.hand_back_queued()
+
+    def on_result(self, outcome: Outcome) -> None:
+        """For Subscription: a message is about to be answered."""
+        self._flow.on_result(outcome)
+
+    def flushes_soon(self) -> bool:
+        """For Subscription: workers flush by themselves."""
+        return self._workers.is_worker()
+
+    def on_drained(self, sub: Subscription) -> None:
+        """For Subscription: CLOSE_WAIT came."""
+        self._stopping.on_drained(sub)
+
+    def on_lost(self, sub: Subscription, error: NSQError) -> None:
+        """For Subscription: its connection ended."""
+        with self._lock:
+            self._running = [other for other in self._running if other is not sub]
+        self._stopping.ledger.add(sub)
+        self._stopping.on_drained(sub)
+        self._flow.detach(sub)
+        if not self._stopping.has_begun:
+            logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
+            self.on_error(error)
+        self._membership.lost(sub)
+
+    def _on_phase(self, phase: Phase, wait: float) -> None:
+        """For FlowControl: the backoff changed its phase."""

@@ -1,0 +1,196 @@
+"""``FlowControl``: performs what :mod:`nsqclient.flow` decides, for one consumer.
+
+It decides under its lock and sends after it, always without waiting, because readers, workers
+and the timer all come through here. RDY that did not fit into the socket is left to a chore.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from nsqclient.config import Config
+from nsqclient.flow.backoff import Backoff, Outcome, Phase
+from nsqclient.flow.rdy import Change, RdySharing
+from nsqclient.runtime.timer import Timer
+from nsqclient.consuming.subscription import Subscription
+
+logger = logging.getLogger("nsqclient.consumer")
+
+#: Seconds until the next look while some connection waits for room under max_in_flight.
+_RETRY = 0.05
+#: Messages that nobody answered are forgotten this many seconds after their deadline.
+_ORPHAN_AGE = 60.0
+
+
+class FlowControl:
+    """The RDY and the backoff of all connections of one consumer.
+
+    Life: ``start()`` after the timer was started; ``stop()`` sets every RDY to 0 for good.
+    Threads: every method, any thread; none waits for a socket.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        max_in_flight: int,
+        timer: Timer,
+        run_chore: Callable[[Callable[[], None]], None],
+        on_phase: Callable[[Phase, float], None],
+    ) -> None:
+        rng = random.Random()
+        buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
+        self._config = config
+        self._timer = timer
+        self._run_chore = run_chore
+        self._on_phase = on_phase
+        self._lock = threading.Lock()
+        self._sharing = RdySharing(  # guarded by _lock, as all below
+            2 * buffer_timeout, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng
+        )
+        self._backoff = Backoff(
+            lambda attempt: config.backoff_delay(attempt, rng), config.max_backoff_duration
+        )
+        self._max_in_flight = max_in_flight
+        self._paused = False
+        self._stopped = False
+        self._retry_is_due = False
+        #: True while results matter to the backoff; read without the lock by workers.
+        self.is_backing_off = False
+
+    @property
+    def max_in_flight(self) -> int:
+        """The ceiling on messages."""
+        return self._max_in_flight
+
+    @property
+    def phase(self) -> Phase:
+        """Where the backoff is."""
+        return self._backoff.phase
+
+    @property
+    def backoff_counter(self) -> int:
+        """Failures that are not made good yet."""
+        return self._backoff.counter
+
+    @property
+    def is_paused(self) -> bool:
+        """Tell whether ``set_paused(True)`` is in force."""
+        return self._paused
+
+    def start(self) -> None:
+        """Begin the regular looks at how RDY is shared."""
+        self._timer.schedule(self._config.rdy_redistribute_interval, self._tick)
+
+    def stop(self) -> None:
+        """Raise no RDY any more. CLS is what ends the flow on each connection."""
+        with self._lock:
+            self._stopped = True
+
+    def attach(self, sub: Subscription) -> None:
+        """Take a new connection in and give it its share."""
+        with self._lock:
+            sub.link = self._sharing.add(
+                sub, sub.conn.settings.max_rdy_count, time.monotonic()
+            )
+        self.update()
+
+    def detach(self, sub: Subscription) -> None:
+        """Forget a connection and give its share to the others."""
+        with self._lock:
+            self._sharing.remove(sub)
+        self.update()
+
+    def set_max_in_flight(self, count: int) -> None:
+        """Change the ceiling; 0 stops the flow."""
+        with self._lock:
+            self._max_in_flight = count
+        self.update()
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop the flow, or let it go on."""
+        with self._lock:
+            self._paused = paused
+        self.update()
+
+    def on_result(self, outcome: Outcome) -> None:
+        """Take the result of a message, before its answer is written.
+
+        RDY goes out before FIN or REQ, so that a test with RDY 1 gives one message only.
+        """
+        if outcome is not Outcome.FAILURE and not self.is_backing_off:
+            return  # nothing to make good: the common case takes no lock
+        with self._lock:
+            before = self._backoff.phase
+            wait = self._backoff.on_result(outcome)
+            after = self._backoff.phase
+            self.is_backing_off = after is not Phase.FLOWING
+            counter = self._backoff.counter
+        if wait is not None:
+            logger.warning("backing off for %.3g s (failure %d in a row)", wait, counter)
+            self._timer.schedule(wait, self._on_wait_over)
+            self.update()
+            self._on_phase(after, wait)
+        elif before is not after:
+            logger.info("backoff ends: full flow again")
+            self.update()
+            self._on_phase(after, 0.0)
+
+    def _on_wait_over(self) -> None:
+        with self._lock:
+            self._backoff.on_wait_over()
+        self.update()
+        self._on_phase(Phase.TESTING, 0.0)
+
+    def _tick(self) -> None:
+        self._timer.schedule(self._config.rdy_redistribute_interval, self._tick)
+        before = time.monotonic() - _ORPHAN_AGE
+        with self._lock:
+            subs = self._subscriptions()
+        for sub in subs:
+            sub.forget_orphans(before)
+        self.update()
+
+    def update(self) -> None:
+        """Look at all connections and send the RDY that has to change."""
+        with self._lock:
+            changes = self._decide()
+        for sub in changes:
+            if not sub.post_rdy():
+                self._run_chore(sub.conn.flush)
+
+    def _decide(self) -> list[Subscription]:
+        """Decide, and see to the next look. Needs _lock."""
+        if self._stopped:
+            return []
+        now = time.monotonic()
+        sharing = self._sharing
+        for link in sharing.links.values():
+            assert isinstance(link.key, Subscription)
+            link.in_flight = link.key.count_in_flight(now)
+        ceiling = self._max_in_flight
+        if self._paused or self._backoff.phase is Phase.WAITING:
+            ceiling = 0
+        testing = self._backoff.phase is Phase.TESTING
+        changes: list[Change] = sharing.decide(now, ceiling, only_one=testing)
+        if not self._retry_is_due and sharing.wants_more(now, ceiling, only_one=testing):
+            self._retry_is_due = True
+            self._timer.schedule(_RETRY, self._retry)
+        return [change.key for change in changes if isinstance(change.key, Subscription)]
+
+    def _retry(self) -> None:
+        with self._lock:
+            self._retry_is_due = False
+        self.update()
+
+    def _subscriptions(self) -> list[Subscription]:
+        return [link.key for link in self._sharing.links.values()
+                if isinstance(link.key, Subscription)]
+
+    def rdy_by_connection(self) -> dict[Subscription, int]:
+        """The RDY that was sent last on each connection."""
+        with self._lock:
+            return {sub: sub.link.rdy for sub in self._subscriptions() if sub.link is not None}

@@ -1,0 +1,220 @@
+"""``Membership``: which nsqds a consumer is connected to, and how it gets back to lost ones.
+
+Addresses come from two sources: given by the user, or listed by a nsqlookupd. The timer only
+hands over; dialing and asking happen on chore threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nsqclient.config import Config
+from nsqclient.discovery import lookup
+from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.flow.delays import jittered, reconnect_delay
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.timer import Timer, TimerTask
+from nsqclient.consuming.subscription import Subscription
+
+logger = logging.getLogger("nsqclient.consumer")
+
+#: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
+HANDSHAKE_TIMEOUT = 5.0
+
+
+class MembershipOwner(Protocol):
+    """What a Membership needs of its consumer. Called from chore threads."""
+
+    def make_subscription(self, address: str) -> Subscription:
+        """Build a Subscription that is not open yet."""
+        ...
+
+    def on_connected(self, sub: Subscription) -> None:
+        """The Subscription is open; give it RDY and start it."""
+        ...
+
+    def on_error(self, error: NSQError) -> None:
+        """A dial or a lookup failed; it is tried again."""
+        ...
+
+
+@dataclass
+class _Known:
+    """One nsqd that we want, or wanted. Guarded by the Membership's lock."""
+
+    direct: bool
+    sub: Subscription | None = None  # open, or being opened
+    failures: int = 0  # dials in a row that failed
+    redial: TimerTask | None = None
+
+
+class Membership:
+    """Keeps a consumer connected.
+
+    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, save
+    what runs on chore threads.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        nsqds: Iterable[str],
+        lookupds: Iterable[str],
+        config: Config,
+        timer: Timer,
+        run_chore: Callable[[Callable[[], None]], None],
+        owner: MembershipOwner,
+    ) -> None:
+        self._topic = topic
+        self._lookupds = list(lookupds)
+        self._config = config
+        self._timer = timer
+        self._run_chore = run_chore
+        self._owner = owner
+        self._rng = random.Random()
+        self._lock = threading.Lock()
+        self._known = {address: _Known(direct=True) for address in nsqds}  # by _lock, as below
+        self._listed: dict[str, list[str]] = {}  # lookupd -> its last answer
+        self._asking: set[str] = set()  # lookupds with a request under way
+        self._lost: set[str] = set()  # discovered nsqds that were connected and are not now
+        self._hurry = 0  # rounds since the last loss
+        self._next_round: TimerTask | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Dial what was given, and ask every nsqlookupd at once."""
+        for address, known in list(self._known.items()):
+            self._run_chore(self._dialer(address, known))
+        if self._lookupds:
+            self._round()
+
+    def stop(self) -> list[Subscription]:
+        """Dial and ask no more; return the subscriptions that are open or being opened."""
+        with self._lock:
+            self._stopped = True
+            return [known.sub for known in self._known.values() if known.sub is not None]
+
+    def subscriptions(self) -> list[Subscription]:
+        """Those that are open or being opened."""
+        with self._lock:
+            return [known.sub for known in self._known.values() if known.sub is not None]
+
+    def lost(self, sub: Subscription) -> None:
+        """A connection ended: see to it that it comes back."""
+        with self._lock:
+            known = self._known.get(sub.address)
+            if known is None or known.sub is not sub:
+                return
+            known.sub = None
+            if self._stopped:
+                return
+            if known.direct:
+                self._schedule_dial(sub.address, known)
+            elif self._lookupds:
+                self._lost.add(sub.address)
+                self._hurry = 0
+        if not known.direct:
+            self._round()
+
+    # -- dialing
+
+    def _schedule_dial(self, address: str, known: _Known) -> None:
+        """Needs _lock."""
+        delay = reconnect_delay(known.failures, self._config.max_reconnect_delay, self._rng)
+        dial = self._dialer(address, known)
+        known.redial = self._timer.schedule(delay, lambda: self._run_chore(dial))
+
+    def _dialer(self, address: str, known: _Known) -> Callable[[], None]:
+        return lambda: self._dial(address, known)
+
+    def _dial(self, address: str, known: _Known) -> None:
+        with self._lock:
+            if self._stopped or known.sub is not None:
+                return
+            sub = known.sub = self._owner.make_subscription(address)
+        try:
+            sub.open(Deadline(HANDSHAKE_TIMEOUT))
+        except NSQError as exc:
+            self._on_dial_failed(address, known, exc)
+            return
+        with self._lock:
+            known.failures = 0
+            self._lost.discard(address)
+        self._owner.on_connected(sub)
+
+    def _on_dial_failed(self, address: str, known: _Known, error: NSQError) -> None:
+        with self._lock:
+            known.sub = None
+            if self._stopped:
+                return
+            known.failures += 1
+            if known.direct:
+                self._schedule_dial(address, known)
+            elif address not in self._lost:
+                self._lost.add(address)
+                self._hurry = 1
+                self._schedule_round()
+        logger.warning("cannot consume from %s: %s (will try again)", address, error)
+        self._owner.on_error(error)
+
+    # -- discovery
+
+    def _round(self) -> None:
+        """Ask every nsqlookupd that is not being asked, and schedule the next round."""
+        with self._lock:
+            if self._stopped:
+                return
+            if self._lost:
+                self._hurry += 1
+            self._schedule_round()
+            ask = [address for address in self._lookupds if address not in self._asking]
+            self._asking.update(ask)
+        for address in ask:
+            self._run_chore(self._asker(address))
+
+    def _schedule_round(self) -> None:
+        """Needs _lock."""
+        if self._next_round is not None:
+            self._next_round.cancel()
+        config = self._config
+        delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
+        if self._lost:
+            # Soon again, then less and less often, until all that were lost are back.
+            delay = reconnect_delay(self._hurry, delay, self._rng)
+        self._next_round = self._timer.schedule(delay, self._round)
+
+    def _asker(self, lookupd: str) -> Callable[[], None]:
+        return lambda: self._ask(lookupd)
+
+    def _ask(self, lookupd: str) -> None:
+        try:
+            addresses = lookup(lookupd, self._topic, self._config)
+        except DiscoveryError as exc:
+            logger.warning("%s", exc)
+            self._owner.on_error(exc)
+            return
+        finally:
+            with self._lock:
+                self._asking.discard(lookupd)
+        self._on_answer(lookupd, addresses)
+
+    def _on_answer(self, lookupd: str, addresses: list[str]) -> None:
+        dials = []
+        with self._lock:
+            if self._stopped:
+                return
+            self._listed[lookupd] = addresses
+            for address in addresses:
+                known = self._known.get(address)
+                if known is None:
+                    logger.info("nsqlookupd %s knows %s", lookupd, address)
+                    known = self._known[address] = _Known(direct=False)
+                if known.sub is None and not known.direct:
+                    dials.append(self._dialer(address, known))
+        for dial in dials:
+            self._run_chore(dial)

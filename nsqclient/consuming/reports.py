@@ -1,0 +1,83 @@
+"""What a consumer tells about itself: the stop report and the statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+
+from nsqclient.consuming.subscription import Counts, Subscription
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """How a stop went. False when a message that was being handled had to be abandoned."""
+
+    finished: int  #: messages answered while stopping
+    handed_back: int  #: messages that no handler had seen, requeued at once
+    abandoned: int  #: handlers that were still running at the deadline; nsqd will deliver again
+    threads: tuple[str, ...] = ()  #: names of threads that did not end
+    complete: bool = True  #: False when stop() was called from inside a handler
+
+    def __bool__(self) -> bool:
+        return self.abandoned == 0
+
+
+@dataclass(frozen=True)
+class ConnectionStats:
+    """One connection at the time of the snapshot."""
+
+    address: str  #: host:port of the nsqd
+    rdy: int  #: the RDY that was sent last
+    in_flight: int  #: messages that are not answered yet
+    version: str  #: of the nsqd
+    counts: Counts
+
+    @classmethod
+    def of(cls, sub: Subscription, rdy: int) -> ConnectionStats:
+        """Take the numbers of one Subscription."""
+        return cls(
+            sub.address, rdy, len(sub), sub.conn.settings.version, dataclasses.replace(sub.counts)
+        )
+
+
+@dataclass(frozen=True)
+class ConsumerStats:
+    """A consumer at the time of the snapshot."""
+
+    connections: list[ConnectionStats]
+    total: Counts  #: sums over all connections, closed ones included
+    queued: int  #: messages that wait for a worker
+    running: int  #: handlers that run now
+    backoff: str  #: "flowing", "waiting" or "testing"
+    is_paused: bool
+    max_in_flight: int
+
+
+class Ledger:
+    """Keeps the counts of closed connections. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed: list[Counts] = [Counts()]  # guarded by _lock; one sum and those to add
+
+    def add(self, sub: Subscription) -> None:
+        """Keep the counts of a connection that ended."""
+        with self._lock:
+            self._closed.append(sub.counts)
+            if len(self._closed) > 16:
+                # Late answers may still be counted on a young one; old ones do not change.
+                self._closed = [_sum(self._closed[:8]), *self._closed[8:]]
+
+    def total(self, live: list[Subscription]) -> Counts:
+        """Sums over the closed connections and the ``live`` ones."""
+        with self._lock:
+            counts = list(self._closed)
+        return _sum(counts + [sub.counts for sub in live])
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    return Counts(**{
+        field.name: sum(getattr(count, field.name) for count in counts)
+        for field in dataclasses.fields(Counts)
+    })

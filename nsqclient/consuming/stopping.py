@@ -1,0 +1,157 @@
+"""``StopProcedure``: how a consumer stops in bounded time and hands back what it has not done.
+
+1. No more dials and lookups; no RDY is raised.
+2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
+3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
+   still arrive before CLOSE_WAIT.
+4. Running handlers finish, up to the deadline; readers go on, so heartbeats are answered.
+5. The last FINs are sent, the sockets shut down, readers, workers, timer and chores joined.
+
+It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
+interrupted thread holds one of our locks: only that thread waits, and never past its deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from nsqclient.errors import NSQError
+from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.handling import Handling
+from nsqclient.consuming.membership import Membership
+from nsqclient.message import Message
+from nsqclient.consuming.reports import Ledger, StopReport
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.consuming.subscription import Subscription
+
+logger = logging.getLogger("nsqclient.consumer")
+
+#: Seconds kept back for the last steps when the handlers use up the whole timeout.
+_GRACE = 0.5
+
+
+class StopProcedure:
+    """Stops one consumer, once. Threads: any."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        flow: FlowControl,
+        handling: Handling,
+        workers: WorkerPool[Message],
+        timer: Timer,
+        chores: WorkerPool[Callable[[], None]],
+    ) -> None:
+        self.ledger = Ledger()
+        #: True once messages that arrive go back instead of to the handler.
+        self.hands_back = False
+        self._membership = membership
+        self._flow = flow
+        self._handling = handling
+        self._workers = workers
+        self._timer = timer
+        self._chores = chores
+        self._first = threading.Lock()  # whoever acquires it starts the procedure; not released
+        self._changed = threading.Condition()
+        self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
+        self._thread: threading.Thread | None = None
+        self._report = StopReport(0, 0, 0, complete=False)
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether a stop was asked for."""
+        return self._first.locked()
+
+    def stop(self, timeout: float, wait: bool) -> StopReport:
+        """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
+        deadline = Deadline(timeout)
+        if self._first.acquire(blocking=False):
+            self._thread = threading.Thread(
+                target=self._run, args=(deadline,), name="nsq-stop", daemon=True
+            )
+            self._thread.start()
+        thread = self._thread
+        if wait and thread is not None:
+            thread.join(deadline.at_most(timeout) + 2 * _GRACE)
+        return self._report
+
+    def on_drained(self, sub: Subscription) -> None:
+        """CLOSE_WAIT came, or the connection ended."""
+        with self._changed:
+            self._draining.discard(sub)
+            self._changed.notify_all()
+
+    def hand_back_queued(self) -> int:
+        """Requeue every message that no worker has taken; return how many that were."""
+        by_sub: dict[Subscription, list[Message]] = {}
+        for message in self._workers.take_all():
+            sub = message._responder
+            assert isinstance(sub, Subscription)
+            by_sub.setdefault(sub, []).append(message)
+        return sum(sub.hand_back(messages) for sub, messages in by_sub.items())
+
+    def _run(self, deadline: Deadline) -> None:
+        try:
+            self._stop(deadline)
+        except Exception:
+            logger.exception("stop failed")
+
+    def _stop(self, deadline: Deadline) -> None:
+        before = self.ledger.total(self._membership.subscriptions())
+        logger.debug("stop: no more dials, no more RDY")
+        subs = self._membership.stop()
+        self._flow.stop()
+        self._send_cls(subs)
+        self.hands_back = True
+        self.hand_back_queued()
+        self._await_close_wait(deadline)
+        logger.debug("stop: waiting for %d running handlers", len(self._handling.running))
+        stuck = self._workers.stop(deadline)
+        abandoned = len(self._handling.running)
+        self.hand_back_queued()
+        self._handling.flush()
+        after = self.ledger.total(self._membership.subscriptions())
+        logger.debug("stop: closing %d connections", len(subs))
+        for sub in subs:
+            sub.conn.close()
+        rest = Deadline((deadline.remaining() or 0.0) + _GRACE)
+        stuck += [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
+        if not self._timer.stop(rest):
+            stuck.append("nsq-timer")
+        self._chores.take_all()
+        stuck += self._chores.stop(rest)
+        if stuck:
+            logger.warning(
+                "stop: these threads did not end in time: %s (a handler or a lookup that takes"
+                " long; they are daemons and end with the process)", ", ".join(stuck),
+            )
+        self._report = StopReport(
+            finished=after.finished - before.finished,
+            handed_back=after.handed_back - before.handed_back,
+            abandoned=abandoned,
+            threads=tuple(stuck),
+        )
+
+    def _send_cls(self, subs: list[Subscription]) -> None:
+        for sub in subs:
+            with self._changed:
+                self._draining.add(sub)
+            try:
+                sub.conn.send(lambda core: core.send_cls())
+            except NSQError as exc:  # not open yet, or lost: nothing to drain
+                logger.debug("%s: CLS not sent: %s", sub.address, exc)
+                sub.conn.close()
+                self.on_drained(sub)
+
+    def _await_close_wait(self, deadline: Deadline) -> None:
+        """Wait until no more messages can come; a nsqd that does not answer costs a second."""
+        limit = Deadline(deadline.at_most(1.0))
+        with self._changed:
+            while self._draining and not limit.expired():
+                self._changed.wait(limit.remaining())
+        # A message may have been queued between the last look and CLOSE_WAIT.
+        self.hand_back_queued()
