@@ -266,7 +266,9 @@ def _parse_identity(body: bytes) -> Identity:
     for name in Identity._fields:
         kind = int if name.endswith("_port") else str
         value = found.get(name, kind())
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if type(value) is not kind:  # exact: a bool is no int here
+            raise not_json
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise not_json
         fields[name] = value
     if not all(fields[name] for name in Identity._fields if name != "hostname"):

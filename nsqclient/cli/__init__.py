@@ -1,0 +1,48 @@
+"""The console script ``nsqclient``: one sub-command per tool, each in a module of its own.
+
+Modules are imported when their command is called, so that ``--help`` needs no dependency and a
+tool loads only its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from nsqclient.version import __version__
+
+#: sub-command -> (module with ``main(argv) -> int``, what it does)
+COMMANDS = {
+    "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
+    "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a sub-command; return the exit status. 2: no such command."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words else ""
+    if command in COMMANDS:
+        status: int = importlib.import_module(COMMANDS[command][0]).main(words[1:])
+        return status
+    if command in ("-h", "-help", "--help", "help"):
+        sys.stdout.write(_usage())
+        return 0
+    if command in ("-version", "--version", "version"):
+        print(f"nsqclient {__version__}")
+        return 0
+    if command:
+        sys.stderr.write(
+            f"nsqclient: unknown command {command!r}: 'nsqclient --help' lists them\n"
+        )
+    else:
+        sys.stderr.write(_usage())
+    return 2
+
+
+def _usage() -> str:
+    lines = ["Usage: nsqclient COMMAND [flags]", "", "Commands:"]
+    lines += [f"  {name:<12} {summary}" for name, (_, summary) in sorted(COMMANDS.items())]
+    lines += ["", "'nsqclient COMMAND --help' shows the flags of a command."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,185 @@
+"""What the commands that run a server have in common: flags, logging, signals, config files."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
+from nsqclient.errors import NSQError
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+
+
+def _parse_level(text: str) -> str:
+    if text.lower() not in _LEVELS:
+        raise ValueError(f"invalid log level '{text}' (debug, info, warn, error, fatal)")
+    return text.lower()
+
+
+LOG_LEVEL = Kind("value", _parse_level, str.upper)
+
+
+def add_common_flags(flags: FlagSet) -> None:
+    """Add the flags that nsqd and nsqlookupd share."""
+    flags.add("version", BOOL, False, "print version string")
+    flags.add("config", STRING, "", "path to config file (TOML, needs Python 3.11)")
+    flags.add("log-level", LOG_LEVEL, "info",
+              "set log verbosity: debug, info, warn, error, or fatal")
+    flags.add("log-prefix", STRING, f"[{flags.program}] ", "log message prefix")
+    flags.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
+
+
+def read_config(parsed: Parsed, flags: FlagSet, names: Mapping[str, str]) -> Parsed:
+    """Add what the file of ``--config`` says; the command line wins.
+
+    Args:
+        names: how the file calls a flag, where that is not the flag with underscores.
+
+    Raises:
+        CommandLineError: no such file, no TOML, an unknown key, or a bad value.
+    """
+    path = parsed.values["config"]
+    if not path:
+        return parsed
+    content = _load_toml(path)
+    by_key = {name.replace("-", "_"): name for name in parsed.values}
+    by_key |= {key: name for name, key in names.items()}
+    words: list[str] = []
+    for key, value in content.items():
+        name = by_key.get(key)
+        if name is None:
+            raise CommandLineError(f"config file {path}: unknown option {key!r}")
+        if name not in parsed.given:
+            items = value if isinstance(value, list) else [value]
+            texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in items]
+            words += [f"-{name}={text}" for text in texts]
+    try:
+        from_file = flags.parse(words)
+    except CommandLineError as exc:
+        raise CommandLineError(f"config file {path}: {exc}") from None
+    values = {
+        name: (parsed if name in parsed.given else from_file).values[name]
+        for name in parsed.values
+    }
+    return Parsed(values, parsed.given | from_file.given, parsed.rest)
+
+
+def _load_toml(path: str) -> dict[str, Any]:
+    try:
+        tomllib = importlib.import_module("tomllib")
+    except ImportError:
+        raise CommandLineError("--config needs Python 3.11 or newer: use flags") from None
+    try:
+        content: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return content
+    except (OSError, ValueError) as exc:
+        raise CommandLineError(f"failed to load config file {path} - {exc}") from None
+
+
+def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
+    """Split the address of a listening port; the host may be empty (all), the port 0 (any).
+
+    Raises:
+        CommandLineError: it is not ``host:port``.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise CommandLineError(f"--{flag} {text!r} is not an address: give <addr>:<port>")
+    return host or "0.0.0.0", int(port)
+
+
+class _GoFormatter(logging.Formatter):
+    """Lines as the Go servers log them: prefix, date with microseconds, level."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(record.created))
+        micros = int(record.created % 1 * 1e6)
+        text = super().format(record)
+        return f"{self._prefix}{at}.{micros:06d} {record.levelname}: {text}"
+
+
+class Server(Protocol):
+    """What :func:`serve` runs."""
+
+    def start(self) -> None:
+        """Listen; raises OSError or NSQError when it cannot."""
+
+    def stop(self) -> None:
+        """End everything."""
+
+
+def serve(server: Server, parsed: Parsed, program: str) -> int:
+    """Run a server until SIGINT or SIGTERM; return the exit status.
+
+    The server logs its addresses at INFO when it listens. Call it in the main thread.
+
+    Raises:
+        CommandLineError: it cannot start.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_GoFormatter(parsed.values["log-prefix"]))
+    logger = logging.getLogger("nsqclient")
+    logger.addHandler(handler)
+    logger.setLevel(_LEVELS[parsed.values["log-level"]])
+    try:
+        with _Signals() as signals:
+            try:
+                server.start()
+            except (OSError, NSQError) as exc:
+                reason = getattr(exc, "strerror", None) or exc
+                raise CommandLineError(f"failed to start {program} - {reason}") from exc
+            try:
+                signals.wait()
+            finally:
+                server.stop()
+    finally:
+        logger.removeHandler(handler)
+    return 0
+
+
+class _Signals:
+    """Waits for SIGINT or SIGTERM. The handler only writes one byte to a pipe.
+
+    Setting a threading.Event there would not do: the handler runs in the very thread that may
+    hold the event's lock.
+    """
+
+    def __enter__(self) -> _Signals:
+        self._read, self._write = os.pipe()
+        self._old: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, old in self._old.items():
+            signal.signal(number, old)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self) -> None:
+        """Block until one of the signals came."""
+        os.read(self._read, 1)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        os.write(self._write, b"x")

@@ -1,0 +1,63 @@
+"""``nsqclient nsqlookupd``: the embedded nsqlookupd, with the flags of the real one.
+
+Unlike the real one it listens on 127.0.0.1 unless told otherwise, and tells nsqd that address.
+Exit status: 0 after SIGINT or SIGTERM, 1 for a port or option that cannot be, 2 for bad flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nsqclient.cli import goflags
+from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
+from nsqclient.cli.goflags import DURATION, STRING, CommandLineError, FlagSet, Parsed
+from nsqclient.devserver.nsqlookupd import Nsqlookupd
+from nsqclient.protocol.server_identify import NSQD_VERSION
+from nsqclient.version import __version__
+
+PROGRAM = "nsqlookupd"
+
+
+def build_flags() -> FlagSet:
+    """The flags of nsqlookupd."""
+    flags = FlagSet(PROGRAM)
+    add_common_flags(flags)
+    flags.add("tcp-address", STRING, "127.0.0.1:4160",
+              "<addr>:<port> to listen on for TCP clients")
+    flags.add("http-address", STRING, "127.0.0.1:4161",
+              "<addr>:<port> to listen on for HTTP clients")
+    flags.add("broadcast-address", STRING, "",
+              "address of this lookupd node (default: what it listens on, or the host name)")
+    flags.add("inactive-producer-timeout", DURATION, 300.0,
+              "duration of time a producer will remain in the active list since its last ping")
+    flags.add("tombstone-lifetime", DURATION, 45.0,
+              "duration of time a producer will remain tombstoned if registration remains")
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsqlookupd until a signal; return the exit status."""
+    flags = build_flags()
+    return goflags.run(flags, argv, lambda parsed: _run(flags, parsed))
+
+
+def _run(flags: FlagSet, parsed: Parsed) -> int:
+    if parsed.values["version"]:
+        print(f"{PROGRAM} v{NSQD_VERSION} (embedded in nsqclient {__version__})")
+        return 0
+    if parsed.rest:
+        raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
+    parsed = read_config(parsed, flags, {})
+    values = parsed.values
+    host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
+    http_host, http_port = parse_listen_address(values["http-address"], "http-address")
+    server = Nsqlookupd(
+        host,
+        tcp_port,
+        http_port,
+        broadcast_address=values["broadcast-address"] or None,
+        inactive_producer_timeout=values["inactive-producer-timeout"],
+        tombstone_lifetime=values["tombstone-lifetime"],
+        http_host=http_host,
+    )
+    return serve(server, parsed, PROGRAM)

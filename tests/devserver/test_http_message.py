@@ -1,0 +1,180 @@
+"""HTTP requests from bytes, whole and in pieces, and responses to bytes."""
+
+import io
+
+import pytest
+
+from nsqclient.devserver.http_message import (
+    MAX_HEAD_SIZE,
+    BadRequestError,
+    BodyError,
+    Response,
+    parse_query,
+    read_request,
+)
+
+
+def read(data: bytes, continues=None):
+    """Read one request from bytes; ``continues`` collects the "100 Continue"s."""
+    asked = [] if continues is None else continues
+    return read_request(io.BytesIO(data), lambda: asked.append(1))
+
+
+def request(*headers: str, body: bytes = b"", target: str = "/x", version: str = "1.1"):
+    """Read a POST with these headers and body."""
+    head = "\r\n".join([f"POST {target} HTTP/{version}", "Host: here", *headers, "", ""])
+    return read(head.encode() + body)
+
+
+def chunked(body: bytes):
+    """Read a request with this chunked body."""
+    return request("Transfer-Encoding: chunked", body=body)
+
+
+def test_the_parts_of_a_request():
+    """Method, unquoted path, raw query and headers in lower case."""
+    got = request("X-Y:  a b ", target="/a%20b?c=%64")
+    assert (got.method, got.path, got.query, got.version) == ("POST", "/a b", "c=%64", (1, 1))
+    assert got.headers == {"host": "here", "x-y": "a b"}
+
+
+def test_nothing_is_the_end():
+    """The end of the stream before a request is no error."""
+    assert read(b"") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /ping\r\n\r\n",
+        b"GET /ping FOO\r\n\r\n",
+        b"  V2PUB t\n\x00\x00\x00\x02hi",
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+        b"\r\nGET / HTTP/1.1\r\n\r\n",
+        b"GET ping HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost",
+        b"GET",
+    ],
+)
+def test_what_is_no_request(data):
+    """Other protocols and broken heads are 400 Bad Request."""
+    with pytest.raises(BadRequestError, match="^400 Bad Request$"):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "400 Bad Request: missing required Host header"),
+        (b"GET / HTTP/1.1\r\nA b: c\r\n\r\n", "400 Bad Request: invalid header name"),
+        (b"GET / HTTP/2.0\r\n\r\n",
+         "505 HTTP Version Not Supported: unsupported protocol version"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", "501 Not Implemented"),
+        (b"GET /" + b"a" * MAX_HEAD_SIZE, "431 Request Header Fields Too Large"),
+    ],
+)
+def test_refusals_with_a_reason(data, status):
+    """Some heads are refused with a status of their own, and the connection ends."""
+    with pytest.raises(BadRequestError) as caught:
+        read(data)
+    assert caught.value.to_bytes().startswith(b"HTTP/1.1 " + status.encode() + b"\r\n")
+    assert b"Connection: close\r\n" in caught.value.to_bytes()
+
+
+def test_bare_newlines_folded_headers_and_absolute_targets():
+    """What Go tolerates is tolerated."""
+    got = read(b"GET http://h/a?b HTTP/1.1\nHost: x\nA: 1\n 2\n\n")
+    assert (got.path, got.query, got.headers["a"]) == ("/a", "b", "1 2")
+
+
+def test_a_body_of_known_length():
+    """The body is read up to a limit, and no further than its length."""
+    got = request("Content-Length: 5", body=b"helloGET /")
+    assert got.body.read(3) == b"hel"
+    assert (got.body.read(10), got.body.at_end, got.content_length) == (b"lo", True, 5)
+    assert got.body.read(10) == b""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"5\r\nhello\r\n0\r\n\r\n", b"2;x=y\r\nhe\r\n3\nllo\r\n0\r\nTrailer: x\r\n\r\n"],
+)
+def test_a_chunked_body(body):
+    """Chunks are joined; extensions and trailers are skipped."""
+    got = chunked(body)
+    assert (got.body.read(100), got.body.at_end, got.content_length) == (b"hello", True, -1)
+
+
+@pytest.mark.parametrize(
+    "body", [b"zz\r\nhello\r\n", b"5\r\nhelloX\r\n", b"5\r\nhel", b"", b"0\r\n", b"\r\n"]
+)
+def test_a_broken_chunked_body(body):
+    """Malformed chunks and early ends raise, the second time too."""
+    got = chunked(body)
+    for _ in range(2):
+        with pytest.raises(BodyError):
+            got.body.discard()
+    assert not got.body.drain(100)
+
+
+def test_drain_swallows_what_fits():
+    """What is left of a body is swallowed up to a limit; more is left alone."""
+    assert request("Content-Length: 5", body=b"hello").body.drain(5)
+    assert not request("Content-Length: 5", body=b"hello").body.drain(4)
+    assert chunked(b"5\r\nhello\r\n0\r\n\r\n").body.drain(5)
+    assert not chunked(b"5\r\nhello\r\n0\r\n\r\n").body.drain(4)
+    assert request().body.drain(0)
+    assert not request("Content-Length: 5", body=b"he").body.drain(5)
+
+
+def test_continue_is_sent_when_the_body_is_wanted():
+    """"100 Continue" goes out before the first read, and never for a body nobody wants."""
+    data = b"PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nhi"
+    asked = []
+    got = read(data, asked)
+    assert (asked, got.body.drain(100)) == ([], False)
+    assert (got.body.read(10), asked) == (b"hi", [1])
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "closes"),
+    [
+        ("1.1", "A: b", False),
+        ("1.1", "Connection: Close", True),
+        ("1.0", "A: b", True),
+        ("1.0", "Connection: keep-alive", False),
+    ],
+)
+def test_who_closes(version, header, closes):
+    """HTTP/1.1 keeps the connection, HTTP/1.0 closes, unless told otherwise."""
+    assert request(header, version=version).wants_close is closes
+
+
+def test_query_parameters():
+    """Values are unquoted, the order of equal names is kept."""
+    assert parse_query("a=1&b=x%23y+z&a=2&&c") == {"a": ["1", "2"], "b": ["x#y z"], "c": [""]}
+
+
+@pytest.mark.parametrize("query", ["a=%zz", "a=1;b=2", "a=%2"])
+def test_bad_queries(query):
+    """Bad escapes and semicolons are refused."""
+    with pytest.raises(ValueError, match="bad query"):
+        parse_query(query)
+
+
+def test_responses():
+    """A response has a date and a length; an empty one no type; HEAD gets no body."""
+    plain = Response(200, b"OK", "text/plain").to_bytes(request(), close=False)
+    assert plain.startswith(b"HTTP/1.1 200 OK\r\nDate: ")
+    assert plain.endswith(b"Content-Length: 2\r\nContent-Type: text/plain\r\n\r\nOK")
+    empty = Response(200, b"", "text/plain", (("A", "b"),)).to_bytes(request(), close=True)
+    assert b"Content-Type" not in empty
+    assert b"\r\nA: b\r\n" in empty and b"Connection: close" in empty
+    head = read(b"HEAD / HTTP/1.0\r\n\r\n")
+    answer = Response(405, b"NO").to_bytes(head, close=False)
+    assert answer.startswith(b"HTTP/1.0 405 Method Not Allowed")
+    assert answer.endswith(b"Connection: keep-alive\r\n\r\n")
