@@ -12,7 +12,7 @@ from nsqclient.cli import goflags
 from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
 from nsqclient.cli.goflags import DURATION, STRING, CommandLineError, FlagSet, Parsed
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
-from nsqclient.protocol.server_identify import NSQD_VERSION
+from nsqclient.devserver.release import NSQ_VERSION
 from nsqclient.version import __version__
 
 PROGRAM = "nsqlookupd"
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(flags: FlagSet, parsed: Parsed) -> int:
     if parsed.values["version"]:
-        print(f"{PROGRAM} v{NSQD_VERSION} (embedded in nsqclient {__version__})")
+        print(f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})")
         return 0
     if parsed.rest:
         raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")

@@ -12,7 +12,7 @@ from types import TracebackType
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.nsqlookupd_http import NsqlookupdHTTPServer
 from nsqclient.devserver.registry import Peer, Registry
-from nsqclient.protocol.server_identify import NSQD_VERSION
+from nsqclient.devserver.release import NSQ_VERSION
 from nsqclient.protocol.lookupd import (
     Identity,
     LookupdServerCore,
@@ -127,7 +127,7 @@ class Nsqlookupd:
             hostname=socket.gethostname(),
             http_port=self._http.port,
             tcp_port=self._acceptor.port,
-            version=NSQD_VERSION,
+            version=NSQ_VERSION,
         )
 
     def _serve(self, sock: socket.socket, address: str) -> None:

@@ -16,7 +16,7 @@ from nsqclient.devserver.http_router import (
 )
 from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.registry import Peer, Registry
-from nsqclient.protocol.server_identify import NSQD_VERSION
+from nsqclient.devserver.release import NSQ_VERSION
 from nsqclient.protocol.names import is_valid_name
 
 #: What Go prints for a time that was never set, in ns.
@@ -65,7 +65,7 @@ class NsqlookupdHTTPServer(HTTPServer):
         return plain_answer(200, "OK")
 
     def _info(self, _request: Request, _part: str) -> Response:
-        return json_answer({"version": NSQD_VERSION})
+        return json_answer({"version": NSQ_VERSION})
 
     def _topics(self, _request: Request, _part: str) -> Response:
         with self._lock:

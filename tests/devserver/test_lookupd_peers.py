@@ -1,0 +1,213 @@
+"""nsqd's side of nsqlookupd: registration, changes, reconnecting, the channels of a new topic."""
+
+import logging
+import socket
+
+import pytest
+
+from nsqclient.devserver.http_router import json_answer
+from nsqclient.devserver.http_server import HTTPServer
+from nsqclient.devserver.lookupd_peer import Change, LookupdPeer
+from nsqclient.devserver.lookupd_peers import LookupdPeers, ask_channels
+from nsqclient.devserver.nsqlookupd import Nsqlookupd
+from nsqclient.protocol.lookupd import Identity
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+NSQD = Identity("127.0.0.1", "there", 4151, 4150, "1.3.0")
+
+
+@pytest.fixture
+def lookupd(leak_guard):
+    """A running nsqlookupd."""
+    with Nsqlookupd() as lookupd:
+        yield lookupd
+
+
+class Owner:
+    """What the peers register: topics and channels of a nsqd that is not there."""
+
+    def __init__(self) -> None:
+        self.has: list[tuple[str, str | None]] = []
+
+    def registrations(self) -> list[tuple[str, str | None]]:
+        """Everything it has now."""
+        return list(self.has)
+
+
+@pytest.fixture
+def owner():
+    """The owner of the topics."""
+    return Owner()
+
+
+@pytest.fixture
+def make(leak_guard, owner):
+    """Factory of peers that are started, and stopped after the test."""
+    made = []
+
+    def make(*addresses, **options):
+        peers = LookupdPeers(addresses, lambda: NSQD, owner.registrations, **options)
+        made.append(peers)
+        peers.start()
+        return peers
+
+    yield make
+    for peers in made:
+        peers.stop()
+
+
+def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
+    """The topics of each producer that nsqlookupd knows."""
+    return [sorted(node.topics) for node in lookupd._registry.nodes(lookupd._clock())]
+
+
+def test_start_registers_what_is_there(make, lookupd, owner):
+    """When start returns, nsqlookupd knows every topic and channel."""
+    owner.has = [("t", "c"), ("u", None)]
+    make(lookupd.tcp_address)
+    assert nodes(lookupd) == [["t", "u"]]
+    assert ask_channels(lookupd.http_address, "t") == ["c"]
+
+
+def test_changes_are_passed_on(make, lookupd):
+    """What is made is registered, what is lost unregistered, in order."""
+    peers = make(lookupd.tcp_address)
+    peers.notify(True, "t", None)
+    peers.notify(True, "t", "c")
+    peers.notify(True, "u", None)
+    wait_until(lambda: nodes(lookupd) == [["t", "u"]])
+    peers.notify(False, "u", None)
+    wait_until(lambda: nodes(lookupd) == [["t"]])
+    assert ask_channels(lookupd.http_address, "t") == ["c"]
+
+
+def test_stop_unregisters(make, lookupd):
+    """After stop nsqlookupd forgets this nsqd; changes are ignored."""
+    peers = make(lookupd.tcp_address)
+    assert nodes(lookupd) == [[]]
+    peers.stop()
+    peers.notify(True, "t", None)
+    wait_until(lambda: nodes(lookupd) == [])
+
+
+def test_a_lost_connection_is_made_again(make, lookupd, owner):
+    """After a lost connection everything is registered anew, without a change to cause it."""
+    make(lookupd.tcp_address, ping_interval=0.05)
+    owner.has = [("t", "c")]
+    lookupd.drop_producers()
+    wait_until(lambda: nodes(lookupd) == [["t"]])
+
+
+def test_pings_keep_it_alive(make, lookupd):
+    """PINGs move the time at which nsqlookupd saw this nsqd."""
+    make(lookupd.tcp_address, ping_interval=0.02)
+    (node,) = lookupd._registry.nodes(lookupd._clock())
+    first = node.peer.last_update
+    wait_until(lambda: node.peer.last_update > first)
+
+
+def test_a_nsqlookupd_that_comes_later(make, owner):
+    """One that is not there at start is found when it comes, and a change is enough for that."""
+    port = free_port()
+    peers = make(f"127.0.0.1:{port}")
+    with Nsqlookupd(tcp_port=port) as lookupd:
+        owner.has = [("t", None)]
+        peers.notify(True, "t", None)
+        wait_until(lambda: nodes(lookupd) == [["t"]])
+
+
+def test_addresses_can_be_changed(make, lookupd, owner):
+    """New addresses are registered with, missing ones are left, the others stay."""
+    owner.has = [("t", None)]
+    peers = make(lookupd.tcp_address)
+    with Nsqlookupd() as other:
+        peers.set_addresses([other.tcp_address, other.tcp_address])
+        assert peers.addresses == [other.tcp_address]
+        assert nodes(other) == [["t"]]
+        wait_until(lambda: nodes(lookupd) == [])
+
+
+def test_channels_of_a_topic(make, lookupd):
+    """The channels that any nsqlookupd knows are named once, ephemeral ones are not."""
+    with Nsqlookupd() as other:
+        for registry in (lookupd._registry, other._registry):
+            registry.create("t", "c")
+        other._registry.create("t", "d")
+        other._registry.create("t", "e#ephemeral")
+        peers = make(lookupd.tcp_address, other.tcp_address)
+        assert peers.channels_of("t") == ["c", "d"]
+        assert peers.channels_of("unknown") == []
+
+
+def test_channels_without_an_answer(make, lookupd, caplog):
+    """A nsqlookupd that does not answer is named in the log and costs no error."""
+    peers = make(f"127.0.0.1:{free_port()}")
+    assert peers.channels_of("t") == []
+    assert "no available nsqlookupd" in caplog.text
+    peers.set_addresses([lookupd.tcp_address])
+    lookupd.stop()
+    assert peers.channels_of("t") == []
+    assert "failed to query nsqlookupd" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"channels": 1}])
+def test_an_answer_that_is_no_list_of_channels(leak_guard, answer):
+    """Another server's answer is an error that quotes it."""
+    server = HTTPServer("test-http", "127.0.0.1", 0)
+    server.router.add("GET", "/channels", lambda request, part: json_answer(answer))
+    server.start()
+    try:
+        with pytest.raises(ValueError, match="not a list of channels"):
+            ask_channels(server.address, "t")
+    finally:
+        server.stop()
+
+
+def test_a_status_that_is_not_200(leak_guard):
+    """An error of nsqlookupd is an error that quotes it."""
+    server = HTTPServer("test-http", "127.0.0.1", 0)
+    server.start()
+    try:
+        with pytest.raises(ValueError, match="status 404"):
+            ask_channels(server.address, "t")
+    finally:
+        server.stop()
+
+
+def test_a_peer_that_is_not_nsqlookupd(make, lookupd, caplog):
+    """The HTTP port given for the TCP port is recognised and logged."""
+    make(lookupd.http_address)
+    assert "this looks like nsqlookupd's HTTP port" in caplog.text
+
+
+def test_a_peer_that_never_answers(leak_guard, caplog):
+    """A port that accepts and is silent costs the time limit, and is said so."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=0.05)
+        peer.start()
+        wait_until(lambda: "no answer within 0.05 s" in caplog.text)
+        peer.stop()
+
+
+def test_stop_interrupts_a_wait_for_an_answer(leak_guard):
+    """Stop does not wait for a nsqlookupd that does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=60.0)
+        peer.start()
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(4) == b"  V1"
+            peer.stop()
+
+
+def test_a_failing_owner_is_logged(lookupd, caplog):
+    """A bug in what names the registrations does not end the thread."""
+    peer = LookupdPeer(lookupd.tcp_address, lambda: NSQD, lambda: 1 / 0)
+    peer.start()
+    wait_until(lambda: "ZeroDivisionError" in caplog.text)
+    peer.notify(Change(True, "t", None))
+    wait_until(lambda: caplog.text.count("round failed") == 2)
+    peer.stop()

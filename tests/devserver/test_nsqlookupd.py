@@ -1,0 +1,216 @@
+"""The embedded nsqlookupd over its two ports."""
+
+import json
+import socket
+import struct
+
+import pytest
+import requests
+
+from nsqclient.devserver.nsqlookupd import Nsqlookupd
+from nsqclient.protocol.lookupd import MAGIC_V1, Identity
+from tests.support.raw import ask, connect, read_all, read_exactly
+from tests.support.waiting import wait_until
+
+NSQD = Identity("10.0.0.1", "there", 4151, 4150, "1.3.0")
+
+
+class Clock:
+    """A clock that tests turn."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+class Producer:
+    """A nsqd as nsqlookupd sees it."""
+
+    def __init__(self, address: str) -> None:
+        self.sock = connect(address)
+        body = NSQD.to_json()
+        hello = MAGIC_V1 + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
+        self.lookupd = json.loads(self.say(hello))
+
+    @property
+    def address(self) -> str:
+        """How nsqlookupd calls it."""
+        host, port = self.sock.getsockname()
+        return f"{host}:{port}"
+
+    def say(self, data: bytes) -> bytes:
+        """Send a command and return the answer."""
+        self.sock.sendall(data)
+        (size,) = struct.unpack(">i", read_exactly(self.sock, 4))
+        return read_exactly(self.sock, size)
+
+
+@pytest.fixture
+def clock():
+    """The clock of the server."""
+    return Clock()
+
+
+@pytest.fixture
+def lookupd(leak_guard, clock):
+    """A running nsqlookupd."""
+    with Nsqlookupd(clock=clock) as lookupd:
+        yield lookupd
+
+
+@pytest.fixture
+def producer(lookupd):
+    """A producer that has identified itself."""
+    producer = Producer(lookupd.tcp_address)
+    with producer.sock:
+        yield producer
+
+
+@pytest.fixture
+def get(lookupd):
+    """GET a path of the HTTP API."""
+    return lambda path: requests.get(f"http://{lookupd.http_address}{path}", timeout=10)
+
+
+@pytest.fixture
+def post(lookupd):
+    """POST to a path of the HTTP API."""
+    return lambda path: requests.post(f"http://{lookupd.http_address}{path}", timeout=10)
+
+
+def test_identify_answers_with_the_ports(lookupd, producer):
+    """nsqd learns where to ask over HTTP."""
+    peer = producer.lookupd
+    assert f"{peer['broadcast_address']}:{peer['http_port']}" == lookupd.http_address
+    assert f"{peer['broadcast_address']}:{peer['tcp_port']}" == lookupd.tcp_address
+    assert (peer["version"], peer["hostname"]) == ("1.3.0", socket.gethostname())
+
+
+def test_a_registered_producer_is_found(producer, get):
+    """After the OK of REGISTER the producer is in /lookup, /nodes, /topics and /channels."""
+    assert producer.say(b"REGISTER t c\n") == b"OK"
+    facts = {"remote_address": producer.address, "hostname": "there",
+             "broadcast_address": "10.0.0.1", "tcp_port": 4150, "http_port": 4151,
+             "version": "1.3.0"}
+    assert get("/lookup?topic=t").json() == {"channels": ["c"], "producers": [facts]}
+    assert get("/nodes").json() == {
+        "producers": [facts | {"tombstones": [False], "topics": ["t"]}]
+    }
+    assert get("/topics").json() == {"topics": ["t"]}
+    assert get("/channels?topic=t").json() == {"channels": ["c"]}
+
+
+def test_unregister_takes_it_away(producer, get):
+    """After the OK of UNREGISTER the producer is gone and the topic stays."""
+    producer.say(b"REGISTER t#ephemeral\n")
+    producer.say(b"REGISTER t\n")
+    producer.say(b"UNREGISTER t\n")
+    producer.say(b"UNREGISTER t#ephemeral\n")
+    assert get("/lookup?topic=t").json() == {"channels": [], "producers": []}
+    assert get("/topics").json() == {"topics": ["t"]}
+
+
+def test_a_closed_connection_drops_the_producer(producer, get):
+    """A nsqd that goes away is found no more."""
+    producer.say(b"REGISTER t c\n")
+    producer.sock.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: get("/lookup?topic=t").json() == {"channels": ["c"], "producers": []})
+    assert get("/nodes").json() == {"producers": []}
+
+
+def test_drop_producers(lookupd, producer, get):
+    """A test may cut every nsqd off."""
+    producer.say(b"REGISTER t\n")
+    lookupd.drop_producers()
+    assert read_all(producer.sock) == b""
+    wait_until(lambda: get("/nodes").json() == {"producers": []})
+
+
+def test_ping_keeps_a_producer_active(producer, clock, get):
+    """A producer that was silent too long is hidden until it pings."""
+    producer.say(b"REGISTER t\n")
+    clock.now += 301
+    assert get("/lookup?topic=t").json()["producers"] == []
+    producer.say(b"PING\n")
+    assert len(get("/lookup?topic=t").json()["producers"]) == 1
+
+
+def test_a_tombstone_wears_off(producer, clock, get, post):
+    """A tombstoned producer is hidden from /lookup, marked in /nodes, and comes back."""
+    producer.say(b"REGISTER t\n")
+    assert post("/topic/tombstone?topic=t&node=10.0.0.1:4151").status_code == 200
+    assert get("/lookup?topic=t").json()["producers"] == []
+    assert get("/nodes").json()["producers"][0]["tombstones"] == [True]
+    clock.now += 45
+    assert len(get("/lookup?topic=t").json()["producers"]) == 1
+
+
+def test_create_and_delete_over_http(get, post):
+    """Names are made and deleted without a producer; deleting takes the channels along."""
+    assert post("/channel/create?topic=t&channel=c").content == b""
+    assert post("/topic/create?topic=u").status_code == 200
+    assert get("/topics").json() == {"topics": ["t", "u"]}
+    assert post("/channel/delete?topic=t&channel=c").status_code == 200
+    assert post("/channel/delete?topic=t&channel=c").text == '{"message":"CHANNEL_NOT_FOUND"}'
+    for _ in range(2):
+        assert post("/topic/delete?topic=t").status_code == 200
+    assert get("/lookup?topic=t").text == '{"message":"TOPIC_NOT_FOUND"}'
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/topic/create", "MISSING_ARG_TOPIC"),
+        ("/topic/create?topic=b$d", "INVALID_ARG_TOPIC"),
+        ("/topic/delete", "MISSING_ARG_TOPIC"),
+        ("/topic/tombstone?topic=t", "MISSING_ARG_NODE"),
+        ("/channel/create?topic=t", "MISSING_ARG_CHANNEL"),
+        ("/channel/delete?topic=t&channel=%20", "INVALID_ARG_CHANNEL"),
+    ],
+)
+def test_bad_arguments(post, path, code):
+    """Missing and invalid arguments are 400 with the real one's codes."""
+    answer = post(path)
+    assert (answer.status_code, answer.json()) == (400, {"message": code})
+
+
+def test_ping_info_and_debug(producer, clock, get):
+    """The small answers; /debug shows times in ns."""
+    producer.say(b"REGISTER t\n")
+    assert (get("/ping").text, get("/info").text) == ("OK", '{"version":"1.3.0"}')
+    (entry,) = get("/debug").json()["topic:t:"]
+    assert entry["last_update"] == 1000 * 10**9
+    assert (entry["tombstoned"], entry["tombstoned_at"]) == (False, -6795364578871345152)
+    assert list(entry) == sorted(entry)
+
+
+def test_http_on_the_tcp_port(lookupd):
+    """A browser on the TCP port gets the protocol's error, and the end."""
+    answer = ask(lookupd.tcp_address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer == b"\x00\x00\x00\x0eE_BAD_PROTOCOL"
+
+
+def test_the_size_that_kills_the_real_one(lookupd, get):
+    """A negative body size costs the connection, not the process."""
+    answer = ask(lookupd.tcp_address, MAGIC_V1 + b"IDENTIFY\n\xff\xff\xff\xff")
+    assert answer[4:] == b"E_BAD_BODY IDENTIFY invalid body size -1"
+    assert get("/ping").text == "OK"
+
+
+def test_a_taken_http_port_frees_the_tcp_port(lookupd):
+    """When one port cannot be had, the other one is given back."""
+    port = int(lookupd.http_address.rpartition(":")[2])
+    other = Nsqlookupd(http_port=port)
+    with pytest.raises(OSError, match="cannot listen on"):
+        other.start()
+    other.stop()
+
+
+def test_the_broadcast_address():
+    """nsqd is told the address that was asked for."""
+    with Nsqlookupd(broadcast_address="outside") as lookupd:
+        producer = Producer(lookupd.tcp_address)
+        with producer.sock:
+            assert producer.lookupd["broadcast_address"] == "outside"
