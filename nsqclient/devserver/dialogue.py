@@ -1,0 +1,174 @@
+"""What the server does for each command of one client, and the answers it gives.
+
+Between the protocol core and the broker; no socket, no thread of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple
+
+from nsqclient.devserver.broker import Broker, BrokerError
+from nsqclient.devserver.faults import Faults
+from nsqclient.devserver.queues import Channel, Consumer
+from nsqclient.protocol.server import ServerProtocol
+from nsqclient.protocol.server_events import (
+    Auth,
+    Cls,
+    Dpub,
+    Event,
+    Fin,
+    Identify,
+    Mpub,
+    OpenTopic,
+    Pub,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
+from nsqclient.protocol.server_identify import ClientSettings
+from nsqclient.protocol.wire import CLOSE_WAIT, OK, RawMessage
+
+
+class _Answer(NamedTuple):
+    """An answer that a fault holds back; ``code`` is None for a response."""
+
+    due: float
+    code: str | None
+    data: bytes
+
+
+class Dialogue:
+    """One client's commands. Every method runs under the engine's lock, save ``release``."""
+
+    def __init__(self, core: ServerProtocol, faults: Faults, number: int) -> None:
+        self.core = core
+        self.number = number
+        self.consumer: Consumer | None = None
+        self.channel: Channel | None = None
+        self.pub_counts: dict[str, int] = {}
+        #: Settings of the first IDENTIFY: nsqd answers a second one, but its message pump
+        #: keeps the first one's timers.
+        self.pump_settings: ClientSettings | None = None
+        self._faults = faults
+        self._held: deque[_Answer] = deque()
+
+    def handle(self, event: Event, broker: Broker, now: float) -> None:
+        """Carry out one command and answer it."""
+        failure = self._faults.receive(self.number, event)
+        if failure is not None:
+            self._answer(event, now, failure.code, failure.text.encode())
+            return
+        try:
+            self._carry_out(event, broker, now)
+        except BrokerError as exc:
+            self._fail(event, now, str(exc))
+        except OSError as exc:
+            self._fail(event, now, exc.strerror or str(exc))
+
+    def take_outbox(self) -> list[RawMessage]:
+        """Remove and return the messages for this client; closes the core when it was ended."""
+        consumer = self.consumer
+        if consumer is None:
+            return []
+        messages, consumer.outbox = consumer.outbox, []
+        if consumer.is_ended:
+            self.core.close()
+        return messages
+
+    def leave(self, broker: Broker) -> None:
+        """The client is gone: give its place in the channel back."""
+        if self.channel is not None and self.consumer is not None:
+            broker.unsubscribe(self.channel, self.consumer)
+
+    # -- held answers
+
+    def next_due(self) -> float | None:
+        """When ``release`` must be called, or None."""
+        return self._held[0].due if self._held else None
+
+    def release(self, now: float) -> None:
+        """Send the answers that were held back long enough."""
+        while self._held and self._faults.may_leave(self._held[0].due, now):
+            answer = self._held.popleft()
+            self._send(answer.code, answer.data)
+
+    # -- commands
+
+    def _carry_out(self, event: Event, broker: Broker, now: float) -> None:
+        if isinstance(event, (Fin, Req, Touch)):
+            why = self._respond_to_message(event, now)
+            if why is not None:
+                self._fail(event, now, why)
+        elif isinstance(event, (Pub, Dpub, Mpub)):
+            bodies = event.bodies if isinstance(event, Mpub) else [event.body]
+            deferral = event.delay_ms / 1000 if isinstance(event, Dpub) else 0.0
+            broker.publish(event.topic, bodies, now, time.time_ns(), deferral)
+            self.pub_counts[event.topic] = self.pub_counts.get(event.topic, 0) + len(bodies)
+            self._answer(event, now, None, OK)
+        elif isinstance(event, (Rdy, Cls)):
+            self._set_ready(event, now)
+        elif isinstance(event, OpenTopic):
+            broker.open_topic(event.topic)
+        elif isinstance(event, Identify):
+            if self.pump_settings is None:
+                self.pump_settings = event.settings
+            self._answer(event, now, None, event.response)
+        elif isinstance(event, Sub):
+            self._subscribe(event, broker, now)
+        elif isinstance(event, Auth):
+            self._answer(event, now, "E_AUTH_DISABLED", b"AUTH disabled")
+
+    def _subscribe(self, event: Sub, broker: Broker, now: float) -> None:
+        settings = self.core.settings if self.pump_settings is None else self.pump_settings
+        consumer = Consumer(self.number, settings.msg_timeout / 1000, settings.sample_rate)
+        self.channel = broker.subscribe(event.topic, event.channel, consumer, now)
+        self.consumer = consumer
+        self._answer(event, now, None, OK)
+
+    def _respond_to_message(self, event: Fin | Req | Touch, now: float) -> str | None:
+        channel, consumer = self.channel, self.consumer
+        if channel is None or consumer is None:
+            return "ID not in flight"  # a fault refused SUB with a code that spares the client
+        if isinstance(event, Fin):
+            return channel.finish(consumer, event.message_id, now)
+        if isinstance(event, Req):
+            return channel.requeue(consumer, event.message_id, event.delay_ms / 1000, now)
+        return channel.touch(consumer, event.message_id, now)
+
+    def _set_ready(self, event: Rdy | Cls, now: float) -> None:
+        if self.channel is not None and self.consumer is not None:
+            level = event.level if isinstance(event, Rdy) else 0
+            self.channel.set_ready(self.consumer, level, now)
+        if isinstance(event, Cls):
+            # What it was given already goes out before CLOSE_WAIT, and nothing after it.
+            for message in self.take_outbox():
+                self.core.send_message(*message)
+            self._answer(event, now, None, CLOSE_WAIT)
+
+    # -- answers
+
+    def _fail(self, event: Event, now: float, reason: str) -> None:
+        name = "MPUB" if isinstance(event, OpenTopic) else type(event).__name__.upper()
+        what = name.encode()
+        if isinstance(event, (Fin, Req, Touch)):
+            what += b" " + event.message_id
+        self._answer(event, now, f"E_{name}_FAILED", b"%b failed %b" % (what, reason.encode()))
+
+    def _answer(self, event: Event, now: float, code: str | None, data: bytes) -> None:
+        """Answer a command, or hold the answer back when a fault asks for it."""
+        due = self._faults.answer_due(event, now)
+        if due is not None or self._held:
+            self._held.append(_Answer(0.0 if due is None else due, code, data))
+        else:
+            self._send(code, data)
+
+    def _send(self, code: str | None, data: bytes) -> None:
+        if self._faults.heartbeat_before_answers:
+            self.core.send_heartbeat()
+        if code is None:
+            self.core.respond(data)
+        else:
+            self.core.fail(code, data)

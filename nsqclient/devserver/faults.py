@@ -1,0 +1,183 @@
+"""Controls for test authors: make an honest server misbehave in one exact way.
+
+Reached as ``nsqd.faults``; what was received is in ``nsqd.commands``. Nothing here is on unless
+a test asks for it, and ``clear()`` turns everything off.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nsqclient.protocol.server_events import Event, Ignored, OpenTopic
+
+_NEVER = float("inf")
+#: How many received commands are remembered.
+DEFAULT_RECORD_SIZE = 10_000
+
+
+class ReceivedCommand(NamedTuple):
+    """One command: ``client`` is the connection's number, ``name`` its first word."""
+
+    client: int
+    name: str
+    event: Event
+
+
+class Failure(NamedTuple):
+    """How a command shall fail."""
+
+    code: str
+    text: str
+
+
+def command_name(event: Event) -> str:
+    """Return the first word of the command that an event stands for."""
+    if isinstance(event, Ignored):
+        return event.line.split(b" ", 1)[0].decode("ascii", "replace")
+    return type(event).__name__.upper()
+
+
+class Faults:
+    """What shall go wrong. Threads: every method, any thread."""
+
+    def __init__(
+        self,
+        wake_all: Callable[[], None],
+        drop: Callable[[str | None, bool], int],
+        record_size: int = DEFAULT_RECORD_SIZE,
+    ) -> None:
+        self._wake_all = wake_all
+        self._drop = drop
+        self._lock = threading.Lock()
+        self._commands: deque[ReceivedCommand] = deque(maxlen=record_size)  # guarded by _lock
+        self._failures: dict[str, deque[Failure]] = {}  # guarded by _lock
+        # What follows is read by the sessions without a lock: each is one reference.
+        self._delays: dict[str | None, float] = {}
+        self._seed: int | None = None
+        self._largest_piece = 0
+        self._pause = 0.0
+        self._generators: dict[int, random.Random] = {}
+        #: Seconds that output is gathered before it is written.
+        self.join_delay = 0.0
+        #: A heartbeat is sent just before every answer.
+        self.heartbeat_before_answers = False
+        #: No heartbeats are sent; a silent client is still dropped after two intervals.
+        self.heartbeats_withheld = False
+        #: After a fatal error the connection is reset instead of ended in order.
+        self.reset_after_error = False
+
+    # -- for test authors
+
+    def drop_connections(self, client_id: str | None = None, *, reset: bool = False) -> int:
+        """Cut connections now, without a frame; return how many.
+
+        Args:
+            client_id: only those that said this in IDENTIFY, or whose address it is.
+            reset: cut with a TCP reset.
+        """
+        return self._drop(client_id, reset)
+
+    def fail_next(self, command: str, code: str, text: str = "", times: int = 1) -> None:
+        """Answer the next ``times`` commands of this name with an error, and do nothing else.
+
+        A fatal code ends the connection. ``text`` defaults to "... failed".
+        """
+        failure = Failure(code, text or f"{command} failed")
+        with self._lock:
+            self._failures.setdefault(command, deque()).extend([failure] * times)
+
+    def delay_answers(self, seconds: float, command: str | None = None) -> None:
+        """Send the answers to a command, or to all, only after some time; 0 ends it.
+
+        The command takes effect at once. Later answers on the connection keep their order.
+        """
+        self._set_delay(command, seconds)
+
+    def hold_answers(self, command: str | None = None) -> None:
+        """Send no answers to a command, or to all, until ``release_answers()``."""
+        self._set_delay(command, _NEVER)
+
+    def release_answers(self) -> None:
+        """Send what was held, and delay nothing any more."""
+        self._delays = {}
+        self._wake_all()
+
+    def split_frames(self, seed: int, largest: int = 7, pause: float = 0.001) -> None:
+        """Write in pieces of 1 to ``largest`` bytes with a pause between them.
+
+        The sizes depend on the seed and on the connection's number alone.
+        """
+        self._generators = {}
+        self._largest_piece, self._pause = largest, pause
+        self._seed = seed
+
+    def join_frames(self, seconds: float) -> None:
+        """Gather output for some time before it is written, so that frames come together."""
+        self.join_delay = seconds
+
+    def clear(self) -> None:
+        """Turn everything off, release what is held. The record of commands stays."""
+        with self._lock:
+            self._failures.clear()
+        self._seed = None
+        self.join_delay = 0.0
+        self.heartbeat_before_answers = False
+        self.heartbeats_withheld = False
+        self.reset_after_error = False
+        self.release_answers()
+
+    @property
+    def commands(self) -> list[ReceivedCommand]:
+        """The commands received so far, oldest first; the last ones when there are too many."""
+        with self._lock:
+            return list(self._commands)
+
+    def forget_commands(self) -> None:
+        """Empty the record."""
+        with self._lock:
+            self._commands.clear()
+
+    def _set_delay(self, command: str | None, seconds: float) -> None:
+        delays = dict(self._delays)
+        if seconds > 0:
+            delays[command] = seconds
+        else:
+            delays.pop(command, None)
+        self._delays = delays
+
+    # -- for the sessions
+
+    def receive(self, client: int, event: Event) -> Failure | None:
+        """Record a command; return how it shall fail, if at all."""
+        if isinstance(event, OpenTopic):
+            return None  # the beginning of an MPUB, which is recorded when it is whole
+        name = command_name(event)
+        with self._lock:
+            self._commands.append(ReceivedCommand(client, name, event))
+            failures = self._failures.get(name)
+            return failures.popleft() if failures else None
+
+    def answer_due(self, event: Event, now: float) -> float | None:
+        """Return when the answer to a command may leave; None for at once."""
+        delays = self._delays
+        if not delays:
+            return None
+        delay = delays.get(command_name(event), delays.get(None))
+        return None if delay is None else now + delay
+
+    def may_leave(self, due: float, now: float) -> bool:
+        """Tell whether an answer that was held until ``due`` may leave."""
+        return due <= now or not self._delays
+
+    def next_piece(self, client: int, size: int) -> tuple[int, float]:
+        """Return how many of ``size`` bytes to write now, and the pause after them."""
+        if self._seed is None:
+            return size, 0.0
+        generator = self._generators.get(client)
+        if generator is None:
+            generator = self._generators[client] = random.Random(self._seed * 1_000_003 + client)
+        return min(size, generator.randint(1, self._largest_piece)), self._pause

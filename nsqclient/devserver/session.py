@@ -1,0 +1,249 @@
+"""One client's connection: its thread reads commands, has them carried out, and writes.
+
+Reading and writing happen in this one thread; other threads only ring its bell. Messages are
+written as soon as the thread gets to them: output_buffer_timeout has no effect here.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from nsqclient.devserver.bell import Bell
+from nsqclient.devserver.dialogue import Dialogue
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.faults import Faults
+from nsqclient.errors import NSQConnectionError
+from nsqclient.protocol.server import ServerProtocol
+from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import Transport
+
+logger = logging.getLogger("nsqclient.devserver")
+
+_NEVER = float("inf")
+#: Commands are not read while more than this many bytes wait for the client, as nsqd's reader
+#: waits when it cannot write.
+_MAX_UNSENT = 1024 * 1024
+#: How long a connection stays half open after a fatal error, in seconds: closing it with
+#: unread bytes would reset it, and the reset may overtake the error.
+_LINGER = 0.5
+#: SO_LINGER on, zero seconds: close() sends a reset.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Session:
+    """Serves one client. Life: created, :meth:`run` in its own thread; over when that returns.
+
+    Args:
+        prepare: called, without any lock, with the topic of each command before it is carried
+            out; it may block.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        faults: Faults,
+        limits: ServerLimits,
+        sock: socket.socket,
+        address: str,
+        number: int,
+        prepare: Callable[[str], None] | None = None,
+    ) -> None:
+        self.address = address
+        self.number = number
+        self.connected_at = time.time()
+        self.core = ServerProtocol(limits)
+        self.dialogue = Dialogue(self.core, faults, number)  # guarded by the engine
+        self._engine = engine
+        self._faults = faults
+        self._prepare = prepare
+        self._sock = sock
+        self._transport = Transport(sock, address)
+        self._bell = Bell()
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+        self._interest = 0
+        self._unsent = memoryview(b"")
+        self._not_before = 0.0  # a fault lets nothing out before
+        self._heartbeat_interval = 0.0
+        self._next_heartbeat = _NEVER
+        self._last_command = 0.0
+        self._last_progress = 0.0  # of writing
+        self._is_identified = False
+        self._is_dropped = False
+        self._is_reset = False
+
+    def run(self) -> None:
+        """Serve the client. Blocks until the connection has ended; the caller closes it."""
+        now = time.monotonic()
+        self._last_command = self._last_progress = now
+        self._set_heartbeat(self.core.settings.heartbeat_interval, now)
+        self._engine.attach(self.number, self._bell.ring)
+        try:
+            self._loop()
+            self._finish()
+        except NSQConnectionError as exc:
+            logger.info("client(%s) %s", self.address, exc.reason)
+        finally:
+            self._engine.detach(self.number)
+            with self._engine as broker:
+                self.dialogue.leave(broker)
+            self._bell.close()
+
+    def drop(self, reset: bool = False) -> None:
+        """End the connection now, without a frame. Any thread."""
+        self._is_reset = reset
+        self._is_dropped = True
+        if not reset:
+            self._transport.shutdown()
+        self._bell.ring()
+
+    def wake(self) -> None:
+        """Let the thread look at the faults again. Any thread."""
+        self._bell.ring()
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        while True:
+            self._bell.arm()
+            self._take_messages()
+            now = time.monotonic()
+            self._keep_time(now)
+            self._write(now)
+            if self.core.is_closed or self._is_dropped:
+                return
+            readable = self._sleep(now)
+            self._bell.disarm()
+            if readable:
+                data = self._transport.recv()
+                if data == b"":
+                    self.core.receive_eof()
+                elif data is not None:
+                    self.core.receive_data(data)
+                self._handle_commands()
+
+    def _handle_commands(self) -> None:
+        while events := self.core.take_events():
+            self._last_command = time.monotonic()
+            if self._prepare is not None:
+                for event in events:
+                    topic = getattr(event, "topic", None)
+                    if topic is not None:
+                        self._prepare(topic)
+            with self._engine as broker:
+                for event in events:
+                    self.dialogue.handle(event, broker, self._engine.now)
+                    if self.core.is_closed:
+                        break
+            settings = self.dialogue.pump_settings
+            if settings is not None and not self._is_identified:
+                self._is_identified = True
+                self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
+
+    def _take_messages(self) -> None:
+        with self._engine:
+            messages = self.dialogue.take_outbox()
+        send = self.core.send_message
+        for message in messages:
+            send(*message)
+
+    def _sleep(self, now: float) -> bool:
+        """Wait for the socket, the bell or the next due time; True when there is data."""
+        interest = select.POLLIN if len(self._unsent) <= _MAX_UNSENT else 0
+        if len(self._unsent) and now >= self._not_before:
+            interest |= select.POLLOUT
+        if interest != self._interest:
+            self._interest = interest
+            self._poll.register(self._sock, interest)
+        due = self._next_due(now)
+        # Rounded up, so that we never wake just before the time.
+        timeout = None if due == _NEVER else max(0, int((due - now) * 1000) + 1)
+        for descriptor, event in self._poll.poll(timeout):
+            if descriptor != self._bell.fileno() and event & ~select.POLLOUT:
+                return True
+        return False
+
+    # -- time
+
+    def _next_due(self, now: float) -> float:
+        due = self._next_heartbeat
+        interval = self._heartbeat_interval
+        if interval:
+            due = min(due, self._last_command + 2 * interval)
+            if len(self._unsent):
+                due = min(due, self._last_progress + interval)
+        if len(self._unsent) and self._not_before > now:
+            due = min(due, self._not_before)
+        held = self.dialogue.next_due()
+        return due if held is None else min(due, held)
+
+    def _keep_time(self, now: float) -> None:
+        """Send what is due: held answers, a heartbeat; end a connection that is silent."""
+        self.dialogue.release(now)
+        interval = self._heartbeat_interval
+        if not interval:
+            return
+        if now >= self._last_command + 2 * interval:
+            logger.info("client(%s) sent nothing for two heartbeat intervals", self.address)
+            self._is_dropped = True
+        elif len(self._unsent) and now >= self._last_progress + interval:
+            logger.info("client(%s) does not read", self.address)
+            self._is_dropped = True
+        elif now >= self._next_heartbeat:
+            self._next_heartbeat = max(self._next_heartbeat + interval, now)
+            if not self._faults.heartbeats_withheld:
+                self.core.send_heartbeat()
+
+    def _set_heartbeat(self, interval_ms: int, now: float) -> None:
+        self._heartbeat_interval = interval_ms / 1000
+        self._next_heartbeat = now + self._heartbeat_interval if interval_ms else _NEVER
+
+    # -- writing
+
+    def _write(self, now: float) -> None:
+        """Send what the kernel takes, in the pieces that the faults ask for."""
+        new = self.core.data_to_send()
+        if new:
+            if not len(self._unsent):
+                self._last_progress = now
+                self._not_before = max(self._not_before, now + self._faults.join_delay)
+            self._unsent = memoryview(bytes(self._unsent) + new)
+        while len(self._unsent) and now >= self._not_before:
+            size, pause = self._faults.next_piece(self.number, len(self._unsent))
+            sent = self._transport.send_some(self._unsent[:size])
+            if not sent:
+                return
+            self._unsent = self._unsent[sent:]
+            self._last_progress = now
+            self._not_before = now + pause
+
+    def _finish(self) -> None:
+        """Send the last answers, then end the stream so that they arrive."""
+        rest = bytes(self._unsent) + self.core.data_to_send()
+        while rest and not self._is_dropped:
+            rest = rest[self._transport.send_some(rest):]
+            if rest:
+                self._transport.wait_writable(_LINGER)
+        if self._is_reset or (self._faults.reset_after_error and not self._is_dropped):
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            return
+        if not self._is_dropped:
+            self._linger()
+        self._transport.shutdown()
+
+    def _linger(self) -> None:
+        """End our half, and read away what the client still sends, for a short time."""
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # the client was faster
+        deadline = Deadline(_LINGER)
+        while not deadline.expired() and not self._is_dropped:
+            if self._transport.wait(deadline.remaining()) and self._transport.recv() == b"":
+                return
