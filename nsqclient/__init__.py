@@ -6,6 +6,7 @@ This is the front door; it only re-exports. ``docs/index.rst`` is the manual.
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consumer import Consumer
+from nsqclient.consuming.reports import ConsumerStats, StopReport
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
@@ -29,7 +30,7 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.message import Message, Requeue
-from nsqclient.consuming.reports import ConsumerStats, StopReport
+from nsqclient.producer import Producer
 from nsqclient.version import __version__
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "NSQError",
     "NegotiationError",
     "NotNSQError",
+    "Producer",
     "PublishError",
     "PublishNotSent",
     "PublishRejected",

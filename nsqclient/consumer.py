@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
+from nsqclient.addresses import check_addresses
 from nsqclient.config import Config
-from nsqclient.discovery import lookup_url
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.flow.backoff import Outcome, Phase
 from nsqclient.consuming.flow_control import FlowControl
@@ -27,7 +27,6 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, StopReport
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.timer import Timer
-from nsqclient.runtime.transport import parse_address
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.consuming.subscription import Subscription
@@ -36,27 +35,6 @@ logger = logging.getLogger("nsqclient.consumer")
 
 #: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
 _STARVED = 0.85
-
-
-def check_addresses(
-    nsqds: Iterable[str], lookupds: Iterable[str]
-) -> tuple[list[str], list[str]]:
-    """Check the two lists of addresses; duplicates are dropped.
-
-    Raises:
-        ConfigError: both are empty, one is a plain string, or an address is malformed.
-    """
-    for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
-        if isinstance(value, (str, bytes)):
-            raise ConfigError(f"{name} must be a list of addresses: write [{value!r}]")
-    nsqds, lookupds = list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))
-    if not nsqds and not lookupds:
-        raise ConfigError("give nsqd_tcp_addresses or lookupd_http_addresses")
-    for address in nsqds:
-        parse_address(address, "nsqd_tcp_address")
-    for address in lookupds:
-        lookup_url(address)
-    return nsqds, lookupds
 
 
 class Consumer:

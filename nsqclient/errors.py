@@ -233,6 +233,9 @@ def server_error(data: bytes) -> ServerError:
 class PublishError(NSQError):
     """A publish that did not end with nsqd's OK."""
 
+    #: For ``publish_many``: how many of its messages are stored for sure.
+    stored = 0
+
 
 class PublishRejected(PublishError):
     """The message is surely not stored.

@@ -83,8 +83,11 @@ class Transport:
         bind = None
         if source is not None:
             bind = parse_address(source, "local_addr") if ":" in source else (source, 0)
+        timeout = deadline.remaining()
+        if timeout is not None and timeout <= 0:
+            raise ConnectError(address, "no time was left to connect")
         try:
-            sock = socket.create_connection((host, port), deadline.remaining(), bind)
+            sock = socket.create_connection((host, port), timeout, bind)
         except socket.gaierror as exc:
             raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
         except TimeoutError as exc:
