@@ -79,9 +79,10 @@ class Dialogue:
         return messages
 
     def leave(self, broker: Broker) -> None:
-        """The client is gone: give its place in the channel back."""
-        if self.channel is not None and self.consumer is not None:
-            broker.unsubscribe(self.channel, self.consumer)
+        """The client is gone: give its place in the channel back. Idempotent."""
+        channel, self.channel = self.channel, None
+        if channel is not None and self.consumer is not None:
+            broker.unsubscribe(channel, self.consumer)
 
     # -- held answers
 

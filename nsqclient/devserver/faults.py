@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nsqclient.protocol.server_events import Event, Ignored, OpenTopic
+from nsqclient.protocol.server_events import Dpub, Event, Ignored, Mpub, OpenTopic, Pub
 
 _NEVER = float("inf")
-#: How many received commands are remembered.
-DEFAULT_RECORD_SIZE = 10_000
+#: How many received commands are remembered, and how many bytes of bodies with them.
+RECORD_SIZE = 10_000
+RECORD_BYTES = 64 * 1024 * 1024
 
 
 class ReceivedCommand(NamedTuple):
@@ -41,6 +42,12 @@ def command_name(event: Event) -> str:
     return type(event).__name__.upper()
 
 
+def _body_size(event: Event) -> int:
+    if isinstance(event, (Pub, Dpub)):
+        return len(event.body)
+    return sum(map(len, event.bodies)) if isinstance(event, Mpub) else 0
+
+
 class Faults:
     """What shall go wrong. Threads: every method, any thread."""
 
@@ -48,12 +55,16 @@ class Faults:
         self,
         wake_all: Callable[[], None],
         drop: Callable[[str | None, bool], int],
-        record_size: int = DEFAULT_RECORD_SIZE,
+        record_size: int = RECORD_SIZE,
+        record_bytes: int = RECORD_BYTES,
     ) -> None:
         self._wake_all = wake_all
         self._drop = drop
         self._lock = threading.Lock()
-        self._commands: deque[ReceivedCommand] = deque(maxlen=record_size)  # guarded by _lock
+        self._commands: deque[ReceivedCommand] = deque()  # guarded by _lock
+        self._recorded_bytes = 0  # of their bodies; guarded by _lock
+        self._record_size = record_size
+        self._record_bytes = record_bytes
         self._failures: dict[str, deque[Failure]] = {}  # guarded by _lock
         # What follows is read by the sessions without a lock: each is one reference.
         self._delays: dict[str | None, float] = {}
@@ -140,6 +151,15 @@ class Faults:
         """Empty the record."""
         with self._lock:
             self._commands.clear()
+            self._recorded_bytes = 0
+
+    def _record(self, command: ReceivedCommand) -> None:
+        """Add a command and drop the oldest ones over the limits. Needs _lock."""
+        commands = self._commands
+        commands.append(command)
+        self._recorded_bytes += _body_size(command.event)
+        while len(commands) > self._record_size or self._recorded_bytes > self._record_bytes:
+            self._recorded_bytes -= _body_size(commands.popleft().event)
 
     def _set_delay(self, command: str | None, seconds: float) -> None:
         delays = dict(self._delays)
@@ -157,7 +177,7 @@ class Faults:
             return None  # the beginning of an MPUB, which is recorded when it is whole
         name = command_name(event)
         with self._lock:
-            self._commands.append(ReceivedCommand(client, name, event))
+            self._record(ReceivedCommand(client, name, event))
             failures = self._failures.get(name)
             return failures.popleft() if failures else None
 

@@ -117,6 +117,7 @@ class Nsqd(QueueFront):
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
         self._stopping = threading.Lock()
         self._is_stopped = False  # guarded by _stopping
+        self._is_loaded = False  # set by start(), before there are other threads
 
     # -- what it is
 
@@ -177,6 +178,7 @@ class Nsqd(QueueFront):
             if self._options.data_path is not None:
                 self._data = DataPath(self._options.data_path)
                 self._load(self._data)
+            self._is_loaded = True
             self._engine.start()
             self.add_observer(self)
             self._acceptor.listen()
@@ -229,6 +231,8 @@ class Nsqd(QueueFront):
         self._engine.stop(deadline)
         if self._data is None:
             return
+        # What could not be read must not be overwritten.
+        keep = keep and self._is_loaded
         if keep:
             self._save()
         with self._engine as broker:

@@ -86,13 +86,13 @@ class Session:
         self._engine.attach(self.number, self._bell.ring)
         try:
             self._loop()
+            # Out of the channel first: what it gets from now on would only wait for a timeout.
+            self._leave()
             self._finish()
         except NSQConnectionError as exc:
             logger.info("client(%s) %s", self.address, exc.reason)
         finally:
-            self._engine.detach(self.number)
-            with self._engine as broker:
-                self.dialogue.leave(broker)
+            self._leave()
             self._bell.close()
 
     def drop(self, reset: bool = False) -> None:
@@ -107,6 +107,11 @@ class Session:
         """Let the thread look at the faults again. Any thread."""
         self._bell.ring()
 
+    def _leave(self) -> None:
+        self._engine.detach(self.number)
+        with self._engine as broker:
+            self.dialogue.leave(broker)
+
     # -- the loop
 
     def _loop(self) -> None:
@@ -120,7 +125,7 @@ class Session:
                 return
             readable = self._sleep(now)
             self._bell.disarm()
-            if readable:
+            if readable and not self._is_dropped:
                 data = self._transport.recv()
                 if data == b"":
                     self.core.receive_eof()

@@ -48,6 +48,10 @@ from nsqclient.protocol.wire import (
 )
 
 
+#: Commands handed over at once, so that one busy client does not hold up the others.
+_MAX_EVENTS = 500
+
+
 class ServerState(Enum):
     """Where a connection stands, seen from the server."""
 
@@ -181,14 +185,17 @@ class ServerProtocol:
     def _read(self) -> None:
         """Read commands until bytes are missing, or until an IDENTIFY waits for its answer."""
         reader = self._reader
+        events = self._events
         while self.state is not ServerState.CLOSED:
+            if len(events) >= _MAX_EVENTS:
+                return
             if self._take is not None:
                 block = reader.block(self._need)
                 if block is None:
                     break
                 take, self._take = self._take, None
                 take(block)
-                if self._events and type(self._events[-1]) is Identify:
+                if events and type(events[-1]) is Identify:
                     return
                 continue
             line = reader.line()
@@ -200,7 +207,7 @@ class ServerProtocol:
         if self._eof and not self.is_closed:
             if self._take is not None and self._at_eof is not None:
                 raise self._at_eof
-            if not self._events:
+            if not events:
                 self.close()
 
     def _command(self, line: bytes) -> None:
