@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import parse_duration
+from nsqclient.runtime.go_duration import format_duration
 
 #: Exit statuses of Go's programs.
 EXIT_USAGE = 2
@@ -75,26 +76,10 @@ def _parse_seconds(text: str) -> float:
         raise ValueError(f"parse error: {exc}") from None
 
 
-def show_seconds(seconds: float) -> str:
-    """Write a duration as Go does: ``1h30m0s``, ``2.5s``, ``250ms``, ``0s``."""
-    if seconds < 0:
-        return "-" + show_seconds(-seconds)
-    if 0 < seconds < 1:
-        for unit, factor in (("ms", 1e3), ("\u00b5s", 1e6), ("ns", 1e9)):
-            if seconds * factor >= 1 or unit == "ns":
-                return f"{seconds * factor:.6f}".rstrip("0").rstrip(".") + unit
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    text = f"{rest:.9f}".rstrip("0").rstrip(".") + "s"
-    if hours or minutes:
-        text = f"{minutes}m{text}"
-    return f"{hours}h{text}" if hours else text
-
-
 STRING = Kind("string", str, lambda value: f'"{value}"')
 BOOL = Kind("", _parse_bool, lambda value: str(value).lower(), is_switch=True)
 INT = Kind("int", _parse_int)
-DURATION = Kind("duration", _parse_seconds, show_seconds)
+DURATION = Kind("duration", _parse_seconds, format_duration)
 STRINGS = Kind("value", str, is_list=True)
 
 
