@@ -1,0 +1,61 @@
+"""nsqclient's Producer: one thread, many threads, many messages at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from report import PublishTask, read_publish_task, report, skip
+
+from nsqclient import Producer
+from nsqclient.version import __version__
+
+BATCH = 1000
+THREADS = 16
+
+
+def sync(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
+    """Publish one message after the other."""
+    for _ in range(count):
+        producer.publish(task.topic, body)
+
+
+def sync_threads(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
+    """Publish from many threads over one producer."""
+    threads = [
+        threading.Thread(target=sync, args=(producer, task, body, count // THREADS))
+        for _ in range(THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def multi(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
+    """Publish a thousand messages at a time."""
+    bodies = [body] * BATCH
+    for _ in range(count // BATCH):
+        producer.publish_many(task.topic, bodies)
+
+
+MODES = {"sync": sync, "sync16": sync_threads, "multi": multi}
+
+
+def main() -> None:
+    """Publish the task's messages and report."""
+    task = read_publish_task()
+    if task.mode not in MODES:
+        skip("nsqclient", f"has no way to publish {task.mode}")
+        return
+    body = b"x" * task.size
+    with Producer(nsqd_tcp_addresses=[task.address]) as producer:
+        producer.ping()
+        started = time.perf_counter()
+        MODES[task.mode](producer, task, body, task.count)
+        seconds = time.perf_counter() - started
+    report("nsqclient", __version__, task.count, seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""How a contender hears what to do and says what it measured.
+
+A contender is a program that is called with ``address topic channel count max_in_flight workers``
+(consuming) or ``address topic count size mode`` (publishing), and prints one line of JSON. It
+shares nothing else with the harness, so each may live in a virtual environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import NamedTuple
+
+
+class ConsumeTask(NamedTuple):
+    """What a consuming contender is asked to do."""
+
+    address: str
+    topic: str
+    channel: str
+    count: int
+    max_in_flight: int
+    workers: int
+
+
+class PublishTask(NamedTuple):
+    """What a publishing contender is asked to do."""
+
+    address: str
+    topic: str
+    count: int
+    size: int
+    mode: str
+
+
+def read_consume_task() -> ConsumeTask:
+    """Read the command line."""
+    address, topic, channel, *numbers = sys.argv[1:]
+    return ConsumeTask(address, topic, channel, *map(int, numbers))
+
+
+def read_publish_task() -> PublishTask:
+    """Read the command line."""
+    address, topic, count, size, mode = sys.argv[1:]
+    return PublishTask(address, topic, int(count), int(size), mode)
+
+
+class Clock:
+    """Counts handled messages and notes when the first came and the last was done."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._left = count
+        self.first = self.last = 0.0
+
+    def tick(self) -> bool:
+        """Count one message; return whether it was the last. One thread at a time."""
+        if self._left == self._count:
+            self.first = time.perf_counter()
+        self._left -= 1
+        if self._left:
+            return False
+        self.last = time.perf_counter()
+        return True
+
+    @property
+    def seconds(self) -> float:
+        """From the first message to the last."""
+        return self.last - self.first
+
+
+def report(name: str, version: str, messages: int, seconds: float) -> None:
+    """Print the line that the harness reads."""
+    line = {"name": name, "version": version, "messages": messages, "seconds": seconds}
+    print(json.dumps(line), flush=True)
+
+
+def skip(name: str, why: str) -> None:
+    """Print, instead of a measurement, that the client does not offer what was asked."""
+    print(json.dumps({"name": name, "skipped": why}), flush=True)

@@ -1,0 +1,70 @@
+// Consume measures go-nsq's Consumer with a handler that only counts.
+//
+//	consume address topic channel count max_in_flight workers
+package main
+
+import (
+	"encoding/json"
+	"log"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nsqio/go-nsq"
+)
+
+func number(text string) int {
+	value, err := strconv.Atoi(text)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
+
+func main() {
+	if len(os.Args) != 7 {
+		log.Fatal("usage: consume address topic channel count max_in_flight workers")
+	}
+	address, topic, channel := os.Args[1], os.Args[2], os.Args[3]
+	count, maxInFlight, workers := int64(number(os.Args[4])), number(os.Args[5]), number(os.Args[6])
+
+	config := nsq.NewConfig()
+	config.MaxInFlight = maxInFlight
+	consumer, err := nsq.NewConsumer(topic, channel, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	consumer.SetLoggerLevel(nsq.LogLevelError)
+
+	var handled int64
+	var first, last time.Time
+	done := make(chan struct{})
+	consumer.AddConcurrentHandlers(nsq.HandlerFunc(func(*nsq.Message) error {
+		switch atomic.AddInt64(&handled, 1) {
+		case 1:
+			first = time.Now()
+		case count:
+			last = time.Now()
+			close(done)
+		}
+		return nil
+	}), workers)
+
+	if err := consumer.ConnectToNSQD(address); err != nil {
+		log.Fatal(err)
+	}
+	<-done
+	consumer.Stop()
+	<-consumer.StopChan
+
+	err = json.NewEncoder(os.Stdout).Encode(map[string]interface{}{
+		"name":     "go-nsq",
+		"version":  nsq.VERSION,
+		"messages": count,
+		"seconds":  last.Sub(first).Seconds(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
