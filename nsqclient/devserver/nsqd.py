@@ -15,7 +15,9 @@ from nsqclient.devserver.broker import Broker, Notice
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.front import QueueFront
+from nsqclient.devserver.lookupd_peer import PING_INTERVAL
 from nsqclient.devserver.lookupd_peers import LookupdPeers
+from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import NsqdOptions, default_node_id
 from nsqclient.devserver.persistence import DataPath, SavedChannel, SavedTopic
 from nsqclient.devserver.session import Session
@@ -42,6 +44,8 @@ class Nsqd(QueueFront):
             ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it they
             live and die in memory.
         lookupd_tcp_addresses: nsqlookupds to register with, ``host:port``.
+        lookupd_ping_interval: seconds between two PINGs to each; nsqd's is fixed.
+        http_host: where the HTTP port listens, if not on ``host``.
         broadcast_address: what nsqlookupd tells clients to dial; None for ``host``.
         scan_lag: timeouts and deferrals are looked at every so many seconds, late as in nsqd
             and never early; 0 means at once.
@@ -57,6 +61,8 @@ class Nsqd(QueueFront):
         *,
         data_path: str | None = None,
         lookupd_tcp_addresses: Sequence[str] = (),
+        lookupd_ping_interval: float = PING_INTERVAL,
+        http_host: str | None = None,
         broadcast_address: str | None = None,
         node_id: int | None = None,
         mem_queue_size: int = 10_000,
@@ -111,7 +117,13 @@ class Nsqd(QueueFront):
         self.faults = Faults(self._wake_clients, self._drop_clients)
         self._host = host
         self._acceptor = Acceptor("devserver-nsqd", host, tcp_port, self._serve)
-        self._peers = LookupdPeers(lookupd_tcp_addresses, self._identity, self.registrations)
+        self._http = NsqdHTTPServer(self, host if http_host is None else http_host, http_port)
+        self._peers = LookupdPeers(
+            lookupd_tcp_addresses,
+            self._identity,
+            self.registrations,
+            ping_interval=lookupd_ping_interval,
+        )
         self._start_time = time.time()
         self._next_number = 0  # guarded by the engine
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
@@ -125,6 +137,16 @@ class Nsqd(QueueFront):
     def tcp_address(self) -> str:
         """``host:port`` of the TCP protocol; known once started."""
         return self._acceptor.address
+
+    @property
+    def http_address(self) -> str:
+        """``host:port`` of the HTTP API; known once started."""
+        return self._http.address
+
+    @property
+    def start_time(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self._start_time
 
     @property
     def options(self) -> NsqdOptions:
@@ -156,7 +178,7 @@ class Nsqd(QueueFront):
             "version": NSQD_VERSION,
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
-            "http_port": 0,
+            "http_port": self._http.port,
             "tcp_port": self._acceptor.port,
             "start_time": int(self._start_time),
             "max_heartbeat_interval": round(options.max_heartbeat_interval * 1e9),
@@ -182,12 +204,15 @@ class Nsqd(QueueFront):
             self._engine.start()
             self.add_observer(self)
             self._acceptor.listen()
+            # Before the registration, which tells its port.
+            self._http.start()
             self._peers.start()
             self._acceptor.start()
         except BaseException:
             self.stop()
             raise
         logger.info("TCP: listening on %s", self.tcp_address)
+        logger.info("HTTP: listening on %s", self.http_address)
 
     def stop(self, timeout: float | None = None) -> None:
         """Close both ports and all connections; keep the messages when there is a data path.
@@ -225,6 +250,7 @@ class Nsqd(QueueFront):
             broker.is_exiting = True
         # 2. No new clients; those that are there lose their connection without a frame.
         self._acceptor.stop(deadline)
+        self._http.stop(deadline)
         # 3. Gone from nsqlookupd.
         self._peers.stop(deadline)
         # 4. No deadline fires while the queues are written away.
@@ -280,7 +306,7 @@ class Nsqd(QueueFront):
         return Identity(
             broadcast_address=self._options.broadcast_address,
             hostname=socket.gethostname(),
-            http_port=0,
+            http_port=self._http.port,
             tcp_port=self._acceptor.port,
             version=NSQD_VERSION,
         )

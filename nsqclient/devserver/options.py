@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import zlib
 from dataclasses import dataclass, field
 
 from nsqclient.devserver.queues import QueueLimits
@@ -13,7 +14,7 @@ from nsqclient.protocol.server_identify import ServerLimits
 def default_node_id() -> int:
     """Return the node id nsqd would choose by itself: a number from 0 to 1023 by host name."""
     digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest[:4], "big") % 1024
+    return zlib.crc32(digest) % 1024
 
 
 @dataclass(frozen=True)
