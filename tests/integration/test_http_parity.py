@@ -1,0 +1,145 @@
+"""The embedded servers' HTTP answers against the real ones': status, headers and body.
+
+What cannot be equal is made equal first: dates, ports, times, and what depends on the machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+
+import pytest
+
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.integration.http_requests import (
+    NSQD,
+    NSQLOOKUPD,
+    ODD_BYTES,
+    ODD_PUBLISHING,
+    Request,
+)
+from tests.support.raw import ask
+
+pytestmark = pytest.mark.real
+
+LIMITS = {"max_msg_size": 100, "max_body_size": 1000}
+
+# What the two servers may differ in.
+_VARIABLE = [
+    (rb'"start_time":\d+', b'"start_time":0'),
+    (rb"\(built w/[^)]*\)", b"(built w/)"),
+    (rb"start_time \S+", b"start_time"),
+    (rb"uptime \S+", b"uptime"),
+    (rb"Date: [^\r]*\r\n", b""),
+]
+
+Answer = tuple[int, list[tuple[str, str]], bytes]
+
+
+def exchange(connection: http.client.HTTPConnection, request: Request) -> Answer:
+    """Send a request and return the answer without what varies."""
+    method, target, body = request
+    connection.request(method, target, body)
+    response = connection.getresponse()
+    data = _constant(response.read())
+    headers = sorted(
+        (name, value)
+        for name, value in response.getheaders()
+        # The length of the statistics depends on what was taken out.
+        if name != "Date" and not (name == "Content-Length" and "/stats" in target)
+    )
+    return response.status, headers, _in_order(data)
+
+
+def _constant(data: bytes) -> bytes:
+    for pattern, constant in _VARIABLE:
+        data = re.sub(pattern, constant, data)
+    return data
+
+
+def _in_order(data: bytes) -> bytes:
+    """Sort the lists of names that the real one gives in random order."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return data
+    if not isinstance(value, dict):
+        return data
+    for name in ("topics", "channels"):
+        if isinstance(value.get(name), list) and all(isinstance(x, str) for x in value[name]):
+            value[name].sort()
+    return json.dumps(value).encode()
+
+
+def compare(real: str, embedded: str, requests: list[Request]) -> None:
+    """Run the requests on both and compare each answer."""
+    left = http.client.HTTPConnection(real, timeout=10)
+    right = http.client.HTTPConnection(embedded, timeout=10)
+    try:
+        differences = [
+            (request, expected, got)
+            for request in requests
+            if (expected := exchange(left, request)) != (got := exchange(right, request))
+        ]
+    finally:
+        left.close()
+        right.close()
+    assert differences == []
+
+
+def ask_raw(address: str, data: bytes) -> list[list[bytes]]:
+    """Send bytes and return the answers: lines of the head in order of name, and the body."""
+    answers = re.split(rb"(?=HTTP/1\.[01] \d\d\d)", _constant(ask(address, data)))
+    split = [answer.partition(b"\r\n\r\n") for answer in answers]
+    return [[*sorted(head.split(b"\r\n")), body] for head, _, body in split]
+
+
+@pytest.fixture
+def nsqds(real_nsqd):
+    """The HTTP addresses of a real and an embedded nsqd with small limits."""
+    real = real_nsqd(**LIMITS)
+    with Nsqd(**LIMITS) as embedded:
+        yield real.http_address, embedded.http_address
+
+
+@pytest.fixture
+def nsqlookupds(real_nsqlookupd):
+    """The HTTP addresses of a real and an embedded nsqlookupd."""
+    real = real_nsqlookupd()
+    with Nsqlookupd() as embedded:
+        yield real.http_address, embedded.http_address
+
+
+def test_nsqd(nsqds):
+    """Every request of the list has the same answer from both nsqds."""
+    compare(*nsqds, NSQD)
+
+
+def test_nsqlookupd(nsqlookupds):
+    """Every request of the list has the same answer from both nsqlookupds."""
+    compare(*nsqlookupds, NSQLOOKUPD)
+
+
+@pytest.mark.parametrize("data", ODD_BYTES)
+def test_odd_bytes(nsqlookupds, data):
+    """What is not quite HTTP has the same answer from both, and both close."""
+    assert ask_raw(nsqlookupds[1], data) == ask_raw(nsqlookupds[0], data)
+
+
+def test_odd_publishing(nsqds):
+    """Chunked and oversize bodies have the same answers from both."""
+    for data in ODD_PUBLISHING:
+        assert ask_raw(nsqds[1], data) == ask_raw(nsqds[0], data)
+
+
+def test_memory_statistics(nsqds):
+    """/stats with memory has the same keys in the same order."""
+    keys = []
+    for address in nsqds:
+        connection = http.client.HTTPConnection(address, timeout=10)
+        connection.request("GET", "/stats?format=json")
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        keys.append((list(answer), list(answer["memory"])))
+    assert keys[1] == keys[0]
