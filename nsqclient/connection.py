@@ -93,6 +93,7 @@ class Connection:
         self._reader: threading.Thread | None = None
         self._closing = False  # written under _lock
         self._is_open = False  # open() succeeded; written under _lock
+        self._is_finished = False  # the listener was told; written under _lock
 
     @property
     def settings(self) -> ServerSettings:
@@ -187,11 +188,16 @@ class Connection:
             self._core.receive_data(data)
 
     def start(self) -> None:
-        """Start the reader thread; from now on the listener is called."""
-        self._reader = threading.Thread(
-            target=self._read_loop, name=f"nsq-reader-{self.address}", daemon=True
-        )
-        self._reader.start()
+        """Start the reader thread; from now on the listener is called.
+
+        Does nothing when ``close()`` came before.
+        """
+        with self._lock:
+            if not self._closing:
+                self._reader = threading.Thread(
+                    target=self._read_loop, name=f"nsq-reader-{self.address}", daemon=True
+                )
+                self._reader.start()
 
     # -- sending
 
@@ -330,9 +336,10 @@ class Connection:
         The listener hears ``on_closed`` once, from the reader thread, or from here where none
         was started.
         """
-        self._fail(ConnectionLostError(self.address, reason))
+        error = ConnectionLostError(self.address, reason)
+        self._fail(error)
         if self._is_open and self._reader is None:
-            self._finish(ConnectionLostError(self.address, reason))
+            self._finish(error)
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the reader thread to end; True when it has. Call ``close()`` first."""
@@ -355,7 +362,9 @@ class Connection:
     def _finish(self, error: NSQError) -> None:
         """Give the socket back and tell the listener. Runs once."""
         with self._lock:
-            self._closing = True
+            if self._is_finished:
+                return
+            self._is_finished = self._closing = True
             # A server's refusal explains more than the failed write or EOF that came with it.
             if self._error is None or isinstance(error, ServerError):
                 self._error = error

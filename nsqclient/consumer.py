@@ -244,10 +244,9 @@ class Consumer:
         with self._lock:
             self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
         self._flow.attach(sub)
-        # Last, so that the loss of this connection is heard after all of the above.
+        # Last, so that the loss of this connection is heard after all of the above. A stop that
+        # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
-        if self._stopping.has_begun:
-            sub.conn.close()
 
     def on_error(self, error: NSQError) -> None:
         """For Membership and Subscription: tell the user's callback."""

@@ -38,6 +38,8 @@ logger = logging.getLogger("nsqclient.producer")
 _MAX_PER_MPUB = 10_000
 #: Longest pause in seconds before a publish dials an nsqd that failed, where no other is left.
 _MAX_PAUSE = 0.5
+#: Seconds that must be left for another dial to be worth while.
+_MIN_DIAL = 0.001
 
 
 class Producer:
@@ -217,7 +219,10 @@ class Producer:
             reason: NSQError | None = link.last_error
             # Every nsqd failed lately. Leave it alone for a moment, but dial within this
             # publish's time: it may be back.
-            if rest and not self._pause(min(rest, _MAX_PAUSE, deadline.at_most(rest * 2) / 2)):
+            if rest and (
+                not self._pause(min(rest, _MAX_PAUSE, deadline.at_most(rest * 2) / 2))
+                or deadline.at_most(1.0) < _MIN_DIAL
+            ):
                 raise self._out_of_time(deadline, reason, maybe_stored)
             try:
                 attempt = link.submit(command, deadline)

@@ -1,0 +1,397 @@
+"""The Consumer on both kinds of server: delivery, answers, heartbeats, discovery, stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from nsqclient import (
+    AlreadyRespondedError,
+    ClosedError,
+    Config,
+    ConfigError,
+    Consumer,
+    InvalidChannelError,
+    InvalidTopicError,
+    NSQError,
+    Producer,
+    Requeue,
+)
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+#: No backoff and quick requeues, so that tests of retries are short.
+QUICK = Config(max_backoff_duration=0, default_requeue_delay=0)
+
+
+class Collector:
+    """A handler that keeps what it was given, and runs an action on each message."""
+
+    def __init__(self, action=lambda message: None):
+        self.messages = []
+        self._action = action
+
+    def __call__(self, message):
+        self.messages.append(message)
+        self._action(message)
+
+    @property
+    def bodies(self):
+        """The bodies so far, in order of arrival."""
+        return [message.body for message in self.messages]
+
+
+def publish(server, *bodies, topic="events"):
+    """Publish bodies to the server."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many(topic, bodies)
+
+
+def consume(server, handler, channel="c", **options):
+    """A consumer of the topic ``events`` of one server."""
+    return Consumer(
+        "events", channel, handler, nsqd_tcp_addresses=[server.tcp_address], **options
+    )
+
+
+def test_every_message_is_handled_once_and_finished(server):
+    """Returning from the handler finishes the message."""
+    collector = Collector()
+    bodies = [b"%d" % n for n in range(500)]
+    publish(server, *bodies)
+    with consume(server, collector, max_in_flight=50, workers=4):
+        wait_until(lambda: len(collector.messages) == 500)
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert Counter(collector.bodies) == Counter(bodies)
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_a_message_carries_what_nsqd_said(server):
+    """Body, id, attempts, timestamp, address and deadline are there."""
+    collector = Collector()
+    before = time.time_ns()
+    publish(server, b"hello")
+    with consume(server, collector):
+        wait_until(lambda: collector.messages)
+    message, = collector.messages
+    assert (message.body, message.attempts) == (b"hello", 1)
+    assert len(message.id) == 16
+    assert before <= message.timestamp <= time.time_ns()
+    assert message.nsqd_address == server.tcp_address
+    assert 50 < message.time_left <= 60
+    assert message.has_responded
+
+
+def test_an_exception_requeues_with_one_more_attempt(server):
+    """What the handler could not do comes again."""
+    def fail_once(message):
+        if message.attempts == 1:
+            raise RuntimeError("not today")
+
+    collector = Collector(fail_once)
+    publish(server, b"x")
+    with consume(server, collector, config=QUICK):
+        wait_until(lambda: len(collector.messages) == 2)
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert [message.attempts for message in collector.messages] == [1, 2]
+    assert server.stats("events", "c")["requeue_count"] == 1
+
+
+def test_requeue_with_a_delay_defers(server):
+    """Raising Requeue(delay) gives the message back for that long."""
+    def later(message):
+        raise Requeue(delay=60, backoff=False)
+
+    publish(server, b"x")
+    with consume(server, later):
+        wait_until(lambda: server.stats("events", "c").get("deferred_count") == 1)
+
+
+def test_after_max_attempts_the_message_is_given_up(server):
+    """The callback is told once, the handler no more, and the message is finished."""
+    given_up = []
+
+    def fail(message):
+        raise RuntimeError("never")
+
+    collector = Collector(fail)
+    publish(server, b"x")
+    config = QUICK.replace(max_attempts=3)
+    with consume(server, collector, config=config, on_giving_up=given_up.append):
+        wait_until(lambda: given_up)
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert [message.attempts for message in collector.messages] == [1, 2, 3]
+    assert [message.attempts for message in given_up] == [4]
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_async_messages_are_answered_by_the_user(server):
+    """After enable_async() the message stays in flight until finish()."""
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"x")
+    with consume(server, collector):
+        wait_until(lambda: collector.messages)
+        message, = collector.messages
+        assert server.stats("events", "c")["in_flight_count"] == 1
+        message.finish()
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+        with pytest.raises(AlreadyRespondedError):
+            message.finish()
+        with pytest.raises(AlreadyRespondedError):
+            message.requeue()
+        with pytest.raises(AlreadyRespondedError):
+            message.touch()
+
+
+def test_touch_keeps_a_message(server_factory):
+    """A touched message outlives its timeout, and is handled once."""
+    server = server_factory(msg_timeout=1.0)
+
+    def work(message):
+        until = time.monotonic() + 2.5
+        wait = threading.Event()
+        while time.monotonic() < until:
+            wait.wait(0.3)
+            message.touch()
+
+    collector = Collector(work)
+    publish(server, b"x")
+    with consume(server, collector):
+        wait_until(lambda: collector.messages and collector.messages[0].has_responded)
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert len(collector.messages) == 1
+    assert server.stats("events", "c")["timeout_count"] == 0
+
+
+def test_heartbeats_survive_a_handler_that_blocks(server):
+    """With all workers asleep for ten heartbeats and a full queue the connection stays up."""
+    release = threading.Event()
+    collector = Collector(lambda message: release.wait(10))
+    config = Config(heartbeat_interval=1.0)
+    publish(server, *[b"%d" % n for n in range(40)])
+    with consume(server, collector, max_in_flight=50, config=config):
+        wait_until(lambda: collector.messages)
+        client = server.stats("events", "c")["clients"][0]["remote_address"]
+        until = time.monotonic() + 10
+        wait_until(lambda: time.monotonic() > until, timeout=20)
+        publish(server, b"meanwhile")
+        release.set()
+        wait_until(lambda: b"meanwhile" in collector.bodies)
+        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
+
+
+def test_max_in_flight_is_never_passed(server):
+    """nsqd has no more out than max_in_flight, and changes of it take hold."""
+    release = threading.Event()
+    collector = Collector(lambda message: release.wait(20))
+    publish(server, *[b"x"] * 50)
+    with consume(server, collector, max_in_flight=7, workers=2) as consumer:
+        in_flight = lambda: server.stats("events", "c").get("in_flight_count")  # noqa: E731 short
+        wait_until(lambda: in_flight() == 7)
+        consumer.set_max_in_flight(12)
+        wait_until(lambda: in_flight() == 12)
+        assert server.stats("events", "c")["clients"][0]["ready_count"] == 12
+        release.set()
+
+
+def test_messages_of_several_nsqds_are_consumed(server_factory):
+    """One consumer takes from all nsqds that it was given."""
+    servers = [server_factory() for _ in range(3)]
+    for number, server in enumerate(servers):
+        publish(server, *[b"%d" % number] * 20)
+    collector = Collector()
+    consumer = Consumer(
+        "events", "c", collector, max_in_flight=10,
+        nsqd_tcp_addresses=[server.tcp_address for server in servers],
+    )
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 60)
+    assert Counter(collector.bodies) == {b"0": 20, b"1": 20, b"2": 20}
+
+
+def test_fewer_in_flight_than_nsqds(server_factory):
+    """max_in_flight 1 over two nsqds: both are drained, in turns."""
+    servers = [server_factory() for _ in range(2)]
+    for server in servers:
+        publish(server, *[b"x"] * 5)
+    collector = Collector()
+    config = Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2)
+    consumer = Consumer(
+        "events", "c", collector, max_in_flight=1, config=config,
+        nsqd_tcp_addresses=[server.tcp_address for server in servers],
+    )
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 10, timeout=20)
+
+
+def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
+    """Both nsqlookupds are asked, and a topic that appears later is found."""
+    lookupds = [lookupd_factory(), lookupd_factory()]
+    servers = [
+        server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for lookupd in lookupds
+    ]
+    collector = Collector()
+    consumer = Consumer(
+        "events", "c", collector, max_in_flight=10,
+        lookupd_http_addresses=[lookupds[0].http_address, f"http://{lookupds[1].http_address}"],
+        config=Config(lookupd_poll_interval=0.2),
+    )
+    with consumer:
+        for server in servers:
+            publish(server, b"x", b"y")
+        wait_until(lambda: len(collector.messages) == 4)
+
+
+def test_a_restarted_nsqd_is_consumed_again(server):
+    """A connection that is lost comes back, with what nsqd kept."""
+    collector = Collector()
+    publish(server, b"before")
+    with consume(server, collector):
+        wait_until(lambda: collector.bodies == [b"before"])
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+        server.restart()
+        publish(server, b"after")
+        wait_until(lambda: b"after" in collector.bodies)
+
+
+def test_a_consumer_may_start_before_its_nsqd(server):
+    """The first dial is repeated too."""
+    collector = Collector()
+    errors = []
+    publish(server, b"x")
+    server.stop()
+    with consume(server, collector, on_error=errors.append):
+        wait_until(lambda: errors)
+        server.start()
+        wait_until(lambda: collector.messages)
+    assert isinstance(errors[0], NSQError)
+
+
+def test_stop_hands_unstarted_messages_back(server):
+    """What no handler has seen is another consumer's at once; what runs may finish."""
+    release = threading.Event()
+    first = Collector(lambda message: release.wait(20))
+    publish(server, *[b"%d" % n for n in range(20)])
+    consumer = consume(server, first, max_in_flight=20, workers=2).start()
+    wait_until(lambda: len(first.messages) == 2)
+    wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 20)
+    reports = []
+    stopping = threading.Thread(target=lambda: reports.append(consumer.stop(10)))
+    stopping.start()
+    second = Collector()
+    with consume(server, second, max_in_flight=20):
+        wait_until(lambda: len(second.messages) == 18, timeout=5)
+        release.set()
+        stopping.join()
+    report, = reports
+    assert report and report.handed_back == 18 and report.finished == 2
+    assert Counter(first.bodies + second.bodies) == Counter(b"%d" % n for n in range(20))
+
+
+def test_stop_returns_in_time_whatever_a_handler_does(server):
+    """A handler that does not end is abandoned and named, not waited for."""
+    release = threading.Event()
+    collector = Collector(lambda message: release.wait(30))
+    publish(server, b"x")
+    consumer = consume(server, collector).start()
+    wait_until(lambda: collector.messages)
+    began = time.monotonic()
+    report = consumer.stop(timeout=0.5)
+    assert time.monotonic() - began < 3
+    assert not report
+    assert (report.abandoned, report.threads) == (1, ("nsq-worker",))
+    release.set()
+    wait_until(lambda: not any(t.name == "nsq-worker" for t in threading.enumerate()))
+
+
+def test_stop_from_inside_a_handler(server):
+    """A handler may stop its own consumer; the message is finished all the same."""
+    reports = []
+    collector = Collector(lambda message: reports.append(consumer.stop(5)))
+    publish(server, b"x")
+    consumer = consume(server, collector).start()
+    wait_until(lambda: reports)
+    assert not reports[0].complete
+    assert consumer.stop(5).complete
+    wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+
+
+def test_calls_after_stop(server):
+    """stop() may be repeated; start() says that it is over."""
+    consumer = consume(server, Collector())
+    consumer.start()
+    assert consumer.stop(5)
+    assert consumer.stop(5)
+    with pytest.raises(ClosedError):
+        consumer.start()
+
+
+def test_is_starved_tells_when_to_work_a_batch_off(server):
+    """A handler that keeps messages sees starvation when nearly all RDY is used."""
+    starved = []
+    held = []
+
+    def hold(message):
+        message.enable_async()
+        held.append(message)
+        starved.append(consumer.is_starved())
+        if starved[-1]:
+            for old in held:
+                old.finish()
+            held.clear()
+
+    publish(server, *[b"x"] * 10)
+    consumer = consume(server, hold, max_in_flight=4)
+    with consumer:
+        wait_until(lambda: len(starved) == 10)
+        assert not consumer.is_starved() or held
+    assert True in starved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topic": "bad topic"}, InvalidTopicError),
+        ({"channel": "bad channel"}, InvalidChannelError),
+        ({"channel": ""}, InvalidChannelError),
+        ({"handler": None}, ConfigError),
+        ({"workers": 0}, ConfigError),
+        ({"workers": 1.5}, ConfigError),
+        ({"max_in_flight": -1}, ConfigError),
+        ({"max_in_flight": "1"}, ConfigError),
+        ({"nsqd_tcp_addresses": []}, ConfigError),
+        ({"nsqd_tcp_addresses": "127.0.0.1:4150"}, ConfigError),
+        ({"nsqd_tcp_addresses": ["127.0.0.1"]}, ConfigError),
+        ({"nsqd_tcp_addresses": ["http://127.0.0.1:4151"]}, ConfigError),
+        ({"lookupd_http_addresses": ["ftp://127.0.0.1:4161"]}, ConfigError),
+        ({"config": Config(heartbeat_interval=-1)}, ConfigError),
+    ],
+    ids=repr,
+)
+def test_bad_arguments_are_refused_at_once(arguments, error):
+    """The constructor names the mistake; nothing was started."""
+    good = {
+        "topic": "t", "channel": "c", "handler": print, "nsqd_tcp_addresses": ["127.0.0.1:4150"]
+    }
+    with pytest.raises(error):
+        Consumer(**(good | arguments))
+
+
+@pytest.mark.parametrize("wrong", ["refused", "http", "lookupd-tcp"])
+def test_wrong_addresses_are_told_and_retried(server, lookupd_factory, wrong):
+    """A wrong port is reported through on_error, in words that say what to do."""
+    errors = []
+    if wrong == "lookupd-tcp":
+        options = {"lookupd_http_addresses": [lookupd_factory().tcp_address]}
+    elif wrong == "http":
+        options = {"nsqd_tcp_addresses": [server.http_address]}
+    else:
+        options = {"nsqd_tcp_addresses": [f"127.0.0.1:{free_port()}"]}
+    with Consumer("events", "c", print, on_error=errors.append, **options):
+        wait_until(lambda: errors)
+    assert {"refused": "refused", "http": "HTTP", "lookupd-tcp": "TCP port"}[wrong] in str(
+        errors[0]
+    )

@@ -1,0 +1,279 @@
+"""The Producer on both kinds of server: outcomes, limits, threads, restarts."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nsqclient import (
+    ClosedError,
+    Config,
+    ConfigError,
+    InvalidMessageError,
+    InvalidTopicError,
+    NotNSQError,
+    NSQError,
+    Producer,
+    PublishNotSent,
+    PublishRejected,
+    PublishUnknown,
+)
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def producer(server):
+    """A producer for the server under test."""
+    with Producer([server.tcp_address]) as producer:
+        yield producer
+
+
+def test_a_publish_returns_when_the_message_is_stored(producer, server):
+    """After publish() the message is in the topic, with no waiting."""
+    producer.publish("events", b"hello")
+    assert server.stats("events")["depth"] == 1
+
+
+@pytest.mark.parametrize("body", [b"x", bytearray(b"x"), memoryview(b"x")])
+def test_bytes_like_bodies_are_taken(producer, server, body):
+    """bytes, bytearray and memoryview may be published."""
+    producer.publish("events", body)
+    assert server.stats("events")["message_bytes"] == 1
+
+
+def test_many_bodies_are_stored_and_counted(producer, server):
+    """publish_many stores all, and says how many."""
+    assert producer.publish_many("events", [b"a", b"b", b"c"]) == 3
+    assert server.stats("events")["depth"] == 3
+
+
+def test_no_bodies_need_no_server(producer, server):
+    """publish_many of nothing stores nothing and is no error."""
+    assert producer.publish_many("events", []) == 0
+
+
+def test_bodies_are_split_to_fit_the_body_limit(server_factory):
+    """More than one MPUB is sent where nsqd's body limit asks for it."""
+    server = server_factory(max_body_size=5_000, max_msg_size=2_000)
+    config = Config(nsqd_max_body_size=5_000, nsqd_max_msg_size=2_000)
+    with Producer([server.tcp_address], config=config) as producer:
+        assert producer.publish_many("events", [b"x" * 1_500] * 10) == 10
+    assert server.stats("events")["depth"] == 10
+
+
+def test_a_deferred_message_is_deferred(producer, server):
+    """defer= goes to nsqd as a delay in the channel."""
+    server.post("/topic/create", topic="events")
+    server.post("/channel/create", topic="events", channel="c")
+    producer.publish("events", b"later", defer=60)
+    wait_until(lambda: server.stats("events", "c")["deferred_count"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("bad topic", b"x"), InvalidTopicError),
+        (("t" * 65, b"x"), InvalidTopicError),
+        (("t\n", b"x"), InvalidTopicError),
+        ((b"t", b"x"), InvalidTopicError),
+        (("t", b""), InvalidMessageError),
+        (("t", "text"), InvalidMessageError),
+        (("t", None), InvalidMessageError),
+        (("t", b"x" * (1024 * 1024 + 1)), InvalidMessageError),
+        (("t", b"x", -1), InvalidMessageError),
+        (("t", b"x", 3601), InvalidMessageError),
+        (("t", b"x", float("nan")), InvalidMessageError),
+        (("t", b"x", float("inf")), InvalidMessageError),
+        (("t", b"x", "1s"), InvalidMessageError),
+        (("t", b"x", None, -1), ConfigError),
+        (("t", b"x", None, "1"), ConfigError),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_bad_input_raises_and_costs_nothing(producer, server, arguments, error):
+    """A mistake raises its own error before the wire; the connection stays and works."""
+    producer.publish("good", b"before")
+    with pytest.raises(error):
+        producer.publish(*arguments)
+    producer.publish("good", b"after")
+    assert server.stats("good")["depth"] == 2
+    assert [topic["topic_name"] for topic in server.stats()["topics"]] == ["good"]
+
+
+def test_the_largest_message_is_stored(producer, server):
+    """A body of exactly the limit is no mistake."""
+    producer.publish("events", b"x" * (1024 * 1024))
+    assert server.stats("events")["message_bytes"] == 1024 * 1024
+
+
+def test_a_limit_that_only_nsqd_knows_gives_its_code(server_factory):
+    """Over nsqd's own limit: rejected with nsqd's code; the next publish is stored."""
+    server = server_factory(max_msg_size=100)
+    with Producer([server.tcp_address]) as producer:
+        for _ in range(3):
+            with pytest.raises(PublishRejected) as caught:
+                producer.publish("events", b"x" * 101)
+            assert caught.value.code == "E_BAD_MESSAGE"
+            assert not caught.value.retryable
+            producer.publish("events", b"x" * 100)
+    assert server.stats("events")["depth"] == 3
+
+
+def test_threads_share_one_connection(producer, server):
+    """Publishes of many threads are all stored, over one connection."""
+
+    def publish():
+        for _ in range(100):
+            producer.publish("events", b"x")
+
+    threads = [threading.Thread(target=publish) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.stats("events")["depth"] == 800
+    assert len(server.stats()["producers"]) == 1
+
+
+def test_a_refused_message_does_not_spoil_the_others(server_factory):
+    """While one thread sends what nsqd refuses, those of other threads are all stored once."""
+    server = server_factory(max_msg_size=100)
+    rejected = []
+    with Producer([server.tcp_address]) as producer:
+
+        def offend():
+            for _ in range(10):
+                try:
+                    producer.publish("events", b"x" * 101)
+                except (PublishRejected, PublishUnknown) as exc:
+                    rejected.append(exc)
+
+        def publish():
+            for _ in range(50):
+                producer.publish("events", b"x")
+
+        threads = [threading.Thread(target=job) for job in (offend, publish, publish, publish)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(rejected) == 10
+    # A retry after a lost connection may duplicate, but never lose.
+    assert server.stats("events")["depth"] >= 150
+
+
+def test_a_restarted_nsqd_is_found_again(server):
+    """The same producer publishes before and after a restart."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"before")
+        server.restart()
+        producer.publish("events", b"after")
+    assert server.stats("events")["depth"] == 2
+
+
+def test_a_dead_nsqd_is_passed_over(server_factory):
+    """With one of two nsqds down every publish is stored on the other, without delay."""
+    alive, dead = server_factory(), server_factory()
+    with Producer([alive.tcp_address, dead.tcp_address]) as producer:
+        for _ in range(4):
+            producer.publish("events", b"x")
+        dead.stop()
+        for _ in range(10):
+            producer.publish("events", b"x", timeout=5)
+    assert alive.stats("events")["depth"] >= 10
+
+
+def test_nobody_listens(server):
+    """A refused port ends with PublishNotSent within the time, naming the reason."""
+    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
+        began = time.monotonic()
+        with pytest.raises(PublishNotSent, match="refused"):
+            producer.publish("events", b"x", timeout=0.3)
+        assert time.monotonic() - began < 2
+
+
+def test_an_unknown_host(server):
+    """A host that does not exist is named in the error."""
+    with Producer(["no-such-host.invalid:4150"]) as producer:
+        with pytest.raises(PublishNotSent, match="no-such-host.invalid"):
+            producer.publish("events", b"x", timeout=0.3)
+
+
+def test_the_http_port_is_recognised(server):
+    """nsqd's HTTP port given for its TCP port: the error says so, at once."""
+    with Producer([server.http_address]) as producer:
+        with pytest.raises(PublishNotSent, match="HTTP") as caught:
+            producer.publish("events", b"x")
+        assert isinstance(caught.value.__cause__, NotNSQError)
+
+
+def test_calls_after_close(server):
+    """A closed producer says that it is closed, and close() may be repeated."""
+    producer = Producer([server.tcp_address])
+    producer.publish("events", b"x")
+    assert producer.close()
+    assert producer.close()
+    for call in (lambda: producer.publish("events", b"x"), producer.ping):
+        with pytest.raises(ClosedError):
+            call()
+
+
+def test_ping_connects(producer, server):
+    """ping() reaches the nsqd without publishing."""
+    producer.ping()
+    assert not server.stats()["topics"]
+
+
+def test_an_idle_connection_answers_heartbeats(server):
+    """After several heartbeat intervals without a publish the connection still works."""
+    config = Config(heartbeat_interval=1.0)
+    with Producer([server.tcp_address], config=config) as producer:
+        producer.publish("events", b"x")
+        client = server.stats()["producers"][0]["remote_address"]
+        until = time.monotonic() + 3.5
+        wait_until(lambda: time.monotonic() >= until)
+        producer.publish("events", b"x")
+        assert server.stats()["producers"][0]["remote_address"] == client
+
+
+@pytest.mark.real
+def test_sigkill_while_four_threads_publish(real_nsqd):
+    """Every call returns in time with success or a typed error; then the same producer works."""
+    server = real_nsqd()
+    outcomes: list[object] = []
+    slowest = [0.0]
+    stop = threading.Event()
+    timeout = 1.0
+    with Producer([server.tcp_address]) as producer:
+
+        def publish():
+            while not stop.is_set():
+                began = time.monotonic()
+                try:
+                    producer.publish("events", b"x", timeout=timeout)
+                    outcomes.append("stored")
+                except NSQError as exc:
+                    outcomes.append(exc)
+                slowest[0] = max(slowest[0], time.monotonic() - began)
+
+        threads = [threading.Thread(target=publish) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_until(lambda: len(outcomes) > 1_000)
+            server.kill()
+            wait_until(lambda: sum(outcome != "stored" for outcome in outcomes) >= 4)
+            server.start()
+            seen = len(outcomes)
+            wait_until(lambda: "stored" in outcomes[seen:], timeout=20)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert slowest[0] < timeout + 1
+    failures = [outcome for outcome in outcomes if outcome != "stored"]
+    assert failures
+    assert all(isinstance(o, (PublishUnknown, PublishRejected)) for o in failures)
