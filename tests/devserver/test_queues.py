@@ -1,0 +1,346 @@
+"""A channel's rules, with the time as an argument."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqclient.devserver.queues import Agenda, Channel, Consumer, QueueLimits
+from nsqclient.devserver.store import MemoryBackend, NullBackend, StoredMessage
+
+
+def make_channel(limits=QueueLimits(), backend=None, rng=None):
+    return Channel("t", "c", limits, backend or MemoryBackend(), Agenda(rng))
+
+
+def make_message(number, deferral=0.0):
+    return StoredMessage(b"%016x" % number, number, b"body", deferral=deferral)
+
+
+def join(channel, ready=1, number=1, msg_timeout=60.0, now=0.0, sample_rate=0):
+    consumer = Consumer(number, msg_timeout, sample_rate)
+    channel.add_consumer(consumer)
+    channel.set_ready(consumer, ready, now)
+    return consumer
+
+
+def numbers(consumer):
+    """Take the outbox; return the messages' numbers."""
+    taken, consumer.outbox = consumer.outbox, []
+    return [timestamp for timestamp, *_ in taken]
+
+
+def fill(channel, count, now=0.0):
+    for number in range(count):
+        channel.put(make_message(number), now)
+
+
+def id_of(number):
+    return b"%016x" % number
+
+
+def test_rdy_is_a_window():
+    """RDY 2 means two in flight, not two deliveries: the next one comes after a FIN."""
+    channel = make_channel()
+    consumer = join(channel, ready=2)
+    fill(channel, 4)
+    assert numbers(consumer) == [0, 1]
+    assert channel.finish(consumer, id_of(0), 1.0) is None
+    assert numbers(consumer) == [2]
+    channel.set_ready(consumer, 0, 1.0)
+    channel.finish(consumer, id_of(1), 1.0)
+    assert numbers(consumer) == [] and consumer.in_flight == 1
+
+
+def test_consumers_with_room_take_turns():
+    """Messages go round among the consumers that have room."""
+    channel = make_channel()
+    first, second = join(channel, 10, 1), join(channel, 2, 2)
+    fill(channel, 8)
+    assert numbers(first) == [0, 2, 4, 5, 6, 7]
+    assert numbers(second) == [1, 3]
+
+
+def test_attempts_count_deliveries_modulo_2_16():
+    """Each delivery adds one; the field is 16 bits wide and wraps."""
+    channel = make_channel()
+    consumer = join(channel)
+    message = make_message(7)
+    message.attempts = 0xFFFF
+    channel.put(message, 0.0)
+    assert consumer.outbox[0][1] == 0
+    channel.requeue(consumer, id_of(7), 0, 1.0)
+    assert [attempts for _, attempts, *_ in consumer.outbox] == [0, 1]
+
+
+def test_answers_need_the_owner():
+    """FIN, REQ and TOUCH fail for what is not in flight, or in flight at somebody else."""
+    channel = make_channel()
+    owner, other = join(channel, 1, 1), join(channel, 0, 2)
+    fill(channel, 1)
+    for answer in (
+        lambda who, n: channel.finish(who, id_of(n), 1.0),
+        lambda who, n: channel.requeue(who, id_of(n), 0, 1.0),
+        lambda who, n: channel.touch(who, id_of(n), 1.0),
+    ):
+        assert answer(owner, 5) == "ID not in flight"
+        assert answer(other, 0) == "client does not own message"
+    assert channel.in_flight and owner.in_flight == 1
+
+
+def test_timeout_is_prompt_and_never_early():
+    """At its deadline, not before, a message goes back and is counted."""
+    channel = make_channel()
+    consumer = join(channel, 1, msg_timeout=2.0)
+    fill(channel, 1, now=10.0)
+    assert channel.scheduled == 12.0
+    channel.tick(11.999)
+    assert channel.timeout_count == 0
+    channel.tick(12.0)
+    assert (channel.timeout_count, consumer.timeout_count) == (1, 1)
+    assert [attempts for _, attempts, *_ in consumer.outbox] == [1, 2]
+    assert channel.finish(consumer, id_of(0), 12.0) is None
+
+
+def test_touch_restarts_the_timeout_up_to_a_cap():
+    """TOUCH gives a full timeout again, but never past delivery plus max_msg_timeout."""
+    channel = make_channel(QueueLimits(max_msg_timeout=5.0))
+    consumer = join(channel, 1, msg_timeout=2.0)
+    fill(channel, 1)
+    for now in (1.0, 2.5, 4.0):
+        assert channel.touch(consumer, id_of(0), now) is None
+    channel.tick(4.999)
+    assert channel.timeout_count == 0
+    channel.tick(5.0)
+    assert channel.timeout_count == 1
+
+
+def test_requeue_now_goes_to_the_end_and_later_is_deferred():
+    """REQ 0 queues again at once; REQ n counts as deferred until its time."""
+    channel = make_channel()
+    consumer = join(channel, 1)
+    fill(channel, 2)
+    channel.requeue(consumer, id_of(0), 0, 1.0)
+    channel.requeue(consumer, id_of(1), 3.0, 1.0)
+    assert numbers(consumer) == [0, 1, 0]
+    assert (channel.requeue_count, len(channel.deferred), len(channel.queue)) == (2, 1, 0)
+    channel.finish(consumer, id_of(0), 1.5)
+    channel.tick(3.9)
+    assert numbers(consumer) == []
+    channel.tick(4.0)
+    assert numbers(consumer) == [1]
+
+
+def test_deferral_starts_at_the_channel():
+    """A deferred message waits its whole delay from the moment the channel gets it."""
+    channel = make_channel()
+    consumer = join(channel)
+    channel.put(make_message(1, deferral=2.0), 10.0)
+    assert (channel.message_count, len(channel.deferred), channel.scheduled) == (1, 1, 12.0)
+    channel.tick(12.0)
+    assert numbers(consumer) == [1]
+
+
+def test_leaving_does_not_requeue():
+    """What a consumer had in flight when it left waits for its timeout."""
+    channel = make_channel()
+    gone = join(channel, 1, 1, msg_timeout=5.0)
+    fill(channel, 1)
+    channel.remove_consumer(gone)
+    stays = join(channel, 1, 2)
+    assert numbers(stays) == [] and len(channel.in_flight) == 1
+    channel.tick(5.0)
+    assert numbers(stays) == [0]
+
+
+def test_a_consumer_that_left_gets_nothing():
+    """A consumer with room that leaves loses its place in the line."""
+    channel = make_channel()
+    gone = join(channel, 5, 1)
+    channel.remove_consumer(gone)
+    fill(channel, 1)
+    assert numbers(gone) == [] and len(channel.queue) == 1
+
+
+def test_pause():
+    """A paused channel gathers messages, and gives them at once when it goes on."""
+    channel = make_channel()
+    consumer = join(channel, 5)
+    channel.set_paused(True, 0.0)
+    fill(channel, 2)
+    assert numbers(consumer) == [] and len(channel.queue) == 2
+    channel.set_paused(False, 1.0)
+    assert numbers(consumer) == [0, 1]
+
+
+def test_empty_forgets_everything():
+    """After empty nothing is held, consumers have room again, and a late FIN fails."""
+    channel = make_channel()
+    consumer = join(channel, 1)
+    fill(channel, 3)
+    channel.put(make_message(9, deferral=1.0), 0.0)
+    channel.empty(0.0)
+    assert channel.is_idle() and consumer.in_flight == 0
+    assert channel.finish(consumer, id_of(0), 0.0) == "ID not in flight"
+    channel.tick(100.0)
+    assert channel.timeout_count == 0
+    numbers(consumer)
+    channel.put(make_message(4), 0.0)
+    assert numbers(consumer) == [4]
+
+
+def test_memory_overflows_to_the_backend_in_order():
+    """Beyond its memory a channel counts on its backend, and the order stays."""
+    channel = make_channel(QueueLimits(mem_queue_size=2))
+    fill(channel, 5)
+    assert (len(channel.queue), channel.queue.backend.depth) == (5, 3)
+    consumer = join(channel, 1)
+    for number in range(5):
+        channel.finish(consumer, id_of(number), 1.0)
+    assert numbers(consumer) == [0, 1, 2, 3, 4]
+    channel.set_ready(consumer, 0, 1.0)
+    fill(channel, 2)
+    assert channel.queue.backend.depth == 0
+
+
+def test_ephemeral_drops_what_does_not_fit():
+    """Without a backend the rest is dropped, and counted all the same."""
+    channel = make_channel(QueueLimits(mem_queue_size=10), NullBackend())
+    fill(channel, 25)
+    assert (channel.message_count, len(channel.queue)) == (25, 10)
+
+
+def test_no_memory_at_all_still_delivers_to_who_waits():
+    """With a memory of 0 a waiting consumer gets the message directly."""
+    channel = make_channel(QueueLimits(mem_queue_size=0), NullBackend())
+    consumer = join(channel, 1)
+    fill(channel, 2)
+    assert numbers(consumer) == [0] and channel.is_idle() is False
+    assert len(channel.queue) == 0
+
+
+def test_deferred_message_loses_its_delay_in_the_backend():
+    """A backend keeps no delay, so a deferred message of a topic rather stays in memory."""
+    backend = MemoryBackend()
+    backend.put(make_message(1, deferral=9.0))
+    assert backend.get().deferral == 0
+
+
+def test_sample_rate_drops_for_the_whole_channel():
+    """A sampled consumer gets its share; the rest is gone, without attempts or FIN."""
+    channel = make_channel(rng=random.Random(1))
+    consumer = join(channel, 2500, sample_rate=50)
+    fill(channel, 1000)
+    kept = len(numbers(consumer))
+    assert 400 < kept < 620 and len(channel.in_flight) == kept
+    assert len(channel.queue) == 0
+    full = make_channel(rng=random.Random(1))
+    everything = join(full, 2500, sample_rate=99)
+    fill(full, 1000)
+    assert len(numbers(everything)) == 1000
+
+
+def test_answered_messages_do_not_pile_up():
+    """Deadlines of finished messages are forgotten long before they pass."""
+    channel = make_channel()
+    consumer = join(channel, 10)
+    for number in range(5000):
+        channel.put(make_message(number), 0.0)
+        channel.finish(consumer, id_of(number), 0.0)
+        consumer.outbox.clear()
+    assert len(channel._deadlines) < 200
+
+
+def test_agenda_wakes_once_and_ticks_what_is_due():
+    """A consumer is woken once for a full outbox; a channel ticks at its earliest time."""
+    channel = make_channel()
+    agenda = channel._agenda
+    consumer = join(channel, 2, msg_timeout=3.0)
+    fill(channel, 2)
+    assert list(agenda.take_woken()) == [consumer]
+    assert list(agenda.take_woken()) == []
+    assert agenda.next_due() == 3.0
+    agenda.tick(2.0)
+    assert channel.timeout_count == 0
+    agenda.tick(3.0)
+    assert channel.timeout_count == 2
+    assert agenda.next_due() == 6.0
+
+
+def test_end_tells_every_consumer():
+    """A channel that goes away ends its consumers."""
+    channel = make_channel()
+    consumer = join(channel, 1)
+    channel.end()
+    assert consumer.is_ended and consumer in channel._agenda.take_woken()
+    assert channel.consumers == {}
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "defer", "fin", "req", "req later", "touch", "rdy", "pause", "go"]),
+        st.integers(0, 9),
+        st.integers(0, 2),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(OPERATIONS, st.integers(0, 5))
+def test_no_message_is_lost_or_doubled(operations, memory):
+    """Whatever happens, every message is in exactly one place until it is finished."""
+    channel = make_channel(QueueLimits(mem_queue_size=memory, max_msg_timeout=6.0))
+    consumers = [join(channel, 0, number + 1, msg_timeout=3.0) for number in range(3)]
+    alive: set[bytes] = set()
+    now = 0.0
+    for count, (operation, value, who) in enumerate(operations):
+        consumer = consumers[who]
+        held = sorted(channel.in_flight)
+        target = held[value % len(held)] if held else id_of(999_999)
+        now += value / 4
+        if operation in ("put", "defer"):
+            channel.put(make_message(count, 2.0 if operation == "defer" else 0.0), now)
+            alive.add(id_of(count))
+        elif operation == "fin":
+            if channel.finish(consumer, target, now) is None:
+                alive.remove(target)
+        elif operation == "req":
+            channel.requeue(consumer, target, 0, now)
+        elif operation == "req later":
+            channel.requeue(consumer, target, 1.5, now)
+        elif operation == "touch":
+            channel.touch(consumer, target, now)
+        elif operation == "rdy":
+            channel.set_ready(consumer, value, now)
+        else:
+            channel.set_paused(operation == "pause", now)
+        channel._agenda.tick(now)
+        waiting = [message.id for message in channel.queue.peek()]
+        places = [*waiting, *channel.in_flight, *channel.deferred]
+        assert sorted(places) == sorted(alive)
+        assert sum(each.in_flight for each in consumers) == len(channel.in_flight)
+        if waiting and not channel.paused:
+            assert not any(each.in_flight < each.ready for each in consumers)
+        assert all(message.deadline > now for message in channel.in_flight.values())
+
+
+def test_message_copy_keeps_id_and_timestamp():
+    """Each channel has a message of its own with the same id, time and delay."""
+    message = make_message(3, deferral=1.0)
+    message.attempts = 4
+    copy = message.copy()
+    assert (copy.id, copy.timestamp, copy.deferral, copy.attempts) == (id_of(3), 3, 1.0, 0)
+
+
+@pytest.mark.parametrize("backend", [MemoryBackend(), NullBackend()])
+def test_backends_clear(backend):
+    """A backend that is cleared or deleted is empty."""
+    backend.put(make_message(1))
+    backend.clear()
+    backend.delete()
+    backend.close()
+    assert (backend.depth, backend.peek()) == (0, [])
