@@ -12,6 +12,9 @@ from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.real_servers import RealNsqd, RealNsqlookupd
 from tests.support.servers import LookupdFactory, ServerFactory, ServerUnderTest
 
+#: Characters of a test case's name.
+LONGEST_NAME = 80
+
 
 @pytest.hookimpl(trylast=True)  # after the shuffle
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.get_closest_marker("real") is not None,
         )
     )
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case after the start of a long text: a name of a megabyte fits no environment."""
+    text = repr(val)
+    if isinstance(val, (str, bytes)) and len(text) > LONGEST_NAME:
+        return f"{text[:LONGEST_NAME]}... ({len(val)})"
+    return None
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import requests
 
 from tests.integration.error_table import LATER_KEYS, TABLE, Row
 from tests.support.raw_client import ERROR, RESPONSE, Closed, RawClient
@@ -17,6 +19,8 @@ from tests.support.servers import ServerFactory, ServerUnderTest
 ATTEMPTS = 30
 #: How long a server that waits for more must stay silent, in seconds.
 SILENCE = 0.3
+#: How long to wait for an answer or an end that must come, in seconds.
+PATIENCE = 5.0
 
 ROWS = [
     pytest.param(row, id=f"{name} {number}: {row.sent[:50]!r}")
@@ -41,12 +45,14 @@ def table_server(
 
 def _delete_topics(server: ServerUnderTest) -> None:
     for topic in server.stats()["topics"] or ():
-        server.post("/topic/delete", topic=topic["topic_name"])
+        # An ephemeral topic may go by itself, when nsqd notices that its consumer has left.
+        with contextlib.suppress(requests.HTTPError):
+            server.post("/topic/delete", topic=topic["topic_name"])
 
 
 def _replay(address: str, row: Row) -> tuple[list[tuple[int, bytes]], bool]:
     """Play a row; return the frames that came and whether the connection ended."""
-    with RawClient(address, magic=row.magic) as client:
+    with RawClient(address, magic=row.magic, timeout=PATIENCE) as client:
         if row.after_sub:
             client.subscribe("t1", "c1")
         client.send(row.sent)
@@ -56,10 +62,11 @@ def _replay(address: str, row: Row) -> tuple[list[tuple[int, bytes]], bool]:
                 frames.append(client.read_frame())
             if row.closed:
                 client.read_end()
-                return frames, True
         except Closed:
             return frames, True
-        return frames, not _still_works(client, row)
+        except TimeoutError:
+            return frames, False
+        return frames, row.closed or not _still_works(client, row)
 
 
 def _still_works(client: RawClient, row: Row) -> bool:
@@ -90,6 +97,8 @@ def _expected(row: Row) -> list[tuple[int, Any]]:
 @pytest.mark.parametrize("row", ROWS)
 def test_row(table_server, row):
     """What is sent is answered with exactly these frames, and the connection is as it was."""
+    if row.not_embedded and table_server.kind == "embedded":
+        pytest.skip(row.not_embedded)
     _delete_topics(table_server)
     attempts = ATTEMPTS if table_server.kind == "real" and row.closed else 1
     for _ in range(attempts):

@@ -1,0 +1,61 @@
+"""The leak guard sees what it must see."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.support import leaks
+from tests.support.leaks import find_leaks, take_snapshot
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests leave behind does not go away by itself: do not wait for it."""
+    monkeypatch.setattr(leaks, "GRACE", 0.05)
+
+
+def test_nothing_left():
+    """A test that leaves nothing has no leaks."""
+    assert find_leaks(take_snapshot()) == []
+
+
+def test_a_thread_is_named():
+    """A running thread of ours is a leak until it ends; other threads are not looked at."""
+    before = take_snapshot()
+    end = threading.Event()
+    ours = threading.Thread(target=end.wait, name="nsq-reader-here:1", daemon=True)
+    other = threading.Thread(target=end.wait, name="other", daemon=True)
+    ours.start()
+    other.start()
+    assert find_leaks(before) == ["thread nsq-reader-here:1"]
+    end.set()
+    ours.join(10)
+    other.join(10)
+    assert find_leaks(before) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_an_open_socket_is_described():
+    """An open socket is a leak until it is closed."""
+    before = take_snapshot()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        leak, = find_leaks(before)
+        assert "1 socket" in leak
+        assert str(listener.getsockname()[1]) in leak
+    assert find_leaks(before) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_child_process_is_named():
+    """A child is a leak until it was waited for, even when it has ended."""
+    before = take_snapshot()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    leak, = find_leaks(before)
+    assert leak.startswith(f"child process {child.pid}: ")
+    child.communicate(b"\n")
+    assert find_leaks(before) == []
