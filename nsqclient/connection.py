@@ -229,12 +229,12 @@ class Connection:
         self._flush(wait=True)
 
     def _flush(self, wait: bool) -> bool:
-        """Write what is queued, unless somebody else is at it; False when bytes were left."""
-        while True:
-            # Whoever holds the write lock looks at the queue once more after releasing it, so
-            # our bytes go out even if we do not get the lock.
-            if not self._write_lock.acquire(blocking=wait):
-                return True
+        """Write what is queued, unless somebody else is at it; False when bytes were left.
+
+        Nobody ever waits for the write lock: whoever holds it looks at the queue once more after
+        releasing it, so what was queued meanwhile goes out too, in one system call.
+        """
+        while self._write_lock.acquire(blocking=False):
             try:
                 done = self._drain(wait)
             except NSQError as exc:
@@ -246,7 +246,8 @@ class Connection:
                 return False
             with self._lock:
                 if not self._core.has_data_to_send():
-                    return True
+                    break
+        return True
 
     def _drain(self, wait: bool) -> bool:
         """Send until nothing is queued. Needs _write_lock (or no other thread yet)."""
