@@ -4,7 +4,24 @@
 ``docs/topics/devserver.rst``.
 """
 
-from nsqclient.devserver.nsqd import Nsqd
-from nsqclient.devserver.nsqlookupd import Nsqlookupd
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsqclient.devserver.nsqd import Nsqd
+    from nsqclient.devserver.nsqlookupd import Nsqlookupd
 
 __all__ = ["Nsqd", "Nsqlookupd"]
+
+
+def __getattr__(name: str) -> Any:
+    # pytest imports this package in every run, because our plugin lives in it; the servers
+    # only come with their first use.
+    if name == "Nsqd":
+        from nsqclient.devserver.nsqd import Nsqd
+
+        return Nsqd
+    if name == "Nsqlookupd":
+        from nsqclient.devserver.nsqlookupd import Nsqlookupd
+
+        return Nsqlookupd
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -168,8 +168,9 @@ class Nsqd(QueueFront):
         self._peers.set_addresses(addresses)
 
     def health(self) -> str:
-        """Return ``OK``; a disk that refuses shows as a failed publish instead."""
-        return "OK"
+        """Return ``OK``, or ``NOK - reason`` while messages cannot be written to the disk."""
+        error = None if self._data is None else self._data.write_error
+        return "OK" if error is None else f"NOK - {error.strerror}"
 
     def info(self) -> dict[str, Any]:
         """Return what ``/info`` says; durations in nanoseconds."""
@@ -296,9 +297,7 @@ class Nsqd(QueueFront):
                 for session in self._sessions.values()
                 if client_id in (None, session.core.settings.client_id, session.address)
             ]
-        for session in sessions:
-            session.drop(reset)
-        return len(sessions)
+        return sum([session.drop(reset) for session in sessions])
 
     # -- nsqlookupd
 

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,8 @@ class DataPath:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
+        #: Why the last message could not be written; None when it could.
+        self.write_error: OSError | None = None
         try:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as exc:
@@ -75,7 +78,11 @@ class DataPath:
 
     def open_spool(self, topic: str, channel: str | None) -> Spool:
         """Return the file of a topic or channel; it is made with the first message."""
-        return Spool(self._path / (topic if channel is None else f"{topic}:{channel}"))
+        name = topic if channel is None else f"{topic}:{channel}"
+        return Spool(self._path / name, self._wrote)
+
+    def _wrote(self, error: OSError | None) -> None:
+        self.write_error = error
 
     def save(self, topics: list[SavedTopic]) -> None:
         """Write ``nsqd.dat``, whole or not at all."""
@@ -131,7 +138,8 @@ class Spool:
     Every message is handed to the system at once, so a killed process loses none of them.
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, wrote: Callable[[OSError | None], None]) -> None:
+        self._wrote = wrote  # told how each write ended
         self._data = base.with_name(base.name + ".spool")
         self._meta = base.with_name(base.name + ".meta")
         self._descriptor = -1
@@ -164,9 +172,11 @@ class Spool:
             written = os.pwrite(self._descriptor, record, self._end)
             if written != len(record):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
+        except OSError as exc:
             os.ftruncate(self._descriptor, self._end)
+            self._wrote(exc)
             raise
+        self._wrote(None)
         self._end += len(record)
         self._depth += 1
 
@@ -231,6 +241,7 @@ class Spool:
             if size < MESSAGE_HEADER_SIZE or at + _size.size + size > file_size:
                 logger.warning("%s: %d bytes at its end are damaged", self._data, file_size - at)
                 os.ftruncate(self._descriptor, at)
+                self._buffer = b""  # it may hold what was cut off
                 break
             at += _size.size + size
             self._depth += 1

@@ -95,13 +95,16 @@ class Session:
             self._leave()
             self._bell.close()
 
-    def drop(self, reset: bool = False) -> None:
-        """End the connection now, without a frame. Any thread."""
+    def drop(self, reset: bool = False) -> bool:
+        """End the connection now, without a frame; False if it was ending anyway. Any thread."""
+        if self._is_dropped:
+            return False
         self._is_reset = reset
         self._is_dropped = True
         if not reset:
             self._transport.shutdown()
         self._bell.ring()
+        return True
 
     def wake(self) -> None:
         """Let the thread look at the faults again. Any thread."""

@@ -1,0 +1,174 @@
+"""The controls for test authors."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.devserver import Nsqd
+from nsqclient.devserver.faults import Faults
+from nsqclient.protocol.server_events import Fin, Ignored, Pub
+from tests.support.raw_client import ERROR, RESPONSE, RawClient
+from tests.support.waiting import wait_until
+
+OK = (RESPONSE, b"OK")
+PUB = b"PUB t\n\0\0\0\1x"
+
+
+@pytest.fixture
+def nsqd():
+    with Nsqd() as server:
+        yield server
+
+
+@pytest.fixture
+def client(nsqd):
+    with RawClient(nsqd.tcp_address) as raw:
+        assert raw.ask(b"NOP\n" + PUB) == OK
+        yield raw
+
+
+def test_commands_are_recorded(nsqd, client):
+    """What a client sent can be read back, in order."""
+    client.ask(b"SUB t c\n")
+    assert [command.name for command in nsqd.commands] == ["NOP", "PUB", "SUB"]
+    assert nsqd.commands[1].event == Pub("t", b"x")
+    nsqd.faults.forget_commands()
+    assert nsqd.commands == []
+
+
+def test_record_is_bounded():
+    """Only the last commands are kept, and no more than so many bytes of bodies."""
+    faults = Faults(lambda: None, lambda client, reset: 0, record_size=3, record_bytes=10)
+    for number in range(5):
+        faults.receive(1, Ignored(b"NOP %d" % number))
+    assert [command.event.line[-1:] for command in faults.commands] == [b"2", b"3", b"4"]
+    faults.receive(1, Pub("t", b"x" * 8))
+    faults.receive(1, Pub("t", b"x" * 8))
+    assert len(faults.commands) == 1
+
+
+def test_fail_next(nsqd, client):
+    """The next command of a name fails with a code, and has no effect."""
+    nsqd.faults.fail_next("PUB", "E_FIN_FAILED", "made up", times=2)
+    nsqd.faults.fail_next("PUB", "E_PUB_FAILED")
+    client.send(PUB * 3)
+    assert [client.read_frame() for _ in range(3)] == [
+        (ERROR, b"E_FIN_FAILED made up"),
+        (ERROR, b"E_FIN_FAILED made up"),
+        (ERROR, b"E_PUB_FAILED PUB failed"),
+    ]
+    client.read_end()
+    assert len(nsqd.messages("t")) == 1
+
+
+def test_fail_sub_and_spare_the_client(nsqd, client):
+    """A client whose SUB failed without being dropped owns no message."""
+    nsqd.faults.fail_next("SUB", "E_TOUCH_FAILED")
+    client.ask(b"SUB t c\n")
+    answer = client.ask(b"RDY 1\nFIN 0123456789abcdef\n")
+    assert answer == (ERROR, b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
+    assert client.ask(b"CLS\n") == (RESPONSE, b"CLOSE_WAIT")
+
+
+def test_held_answers_come_in_order_when_released(nsqd, client):
+    """The command takes effect at once; its answer, and those after it, come on release."""
+    nsqd.faults.hold_answers("PUB")
+    client.send(PUB + b"SUB t c\n")
+    wait_until(lambda: nsqd.commands[-1].name == "SUB")
+    assert nsqd.stats("t")["topics"][0]["message_count"] == 2
+    assert client.is_silent(0.1)
+    nsqd.faults.release_answers()
+    assert [client.read_frame(), client.read_frame()] == [OK, OK]
+
+
+def test_delayed_answers(nsqd, client):
+    """A delayed answer comes by itself, and 0 ends the delay."""
+    nsqd.faults.delay_answers(0.15)
+    client.send(PUB)
+    assert client.is_silent(0.1)
+    assert client.read_frame() == OK
+    nsqd.faults.delay_answers(0)
+    assert client.ask(PUB) == OK
+
+
+def test_heartbeat_between_command_and_answer(nsqd, client):
+    """A heartbeat can stand just before every answer."""
+    nsqd.faults.heartbeat_before_answers = True
+    client.send(PUB)
+    raw = client._socket.recv(100)
+    assert raw == b"\0\0\0\x0f\0\0\0\0_heartbeat_" + b"\0\0\0\x06\0\0\0\0OK"
+
+
+def test_withheld_heartbeats(nsqd, client):
+    """Without heartbeats a silent client is dropped all the same."""
+    nsqd.faults.heartbeats_withheld = True
+    client.ask(b'IDENTIFY\n\0\0\0\x1b{"heartbeat_interval":1000}')
+    client._socket.settimeout(10)
+    assert client._socket.recv(100) == b""
+
+
+def test_split_frames(nsqd, client):
+    """Output comes in small pieces, and is the same in the end."""
+    nsqd.faults.split_frames(seed=1, largest=3)
+    client.send(PUB * 5)
+    pieces = []
+    while sum(map(len, pieces)) < 50:
+        pieces.append(client._socket.recv(100))
+    assert b"".join(pieces) == b"\0\0\0\x06\0\0\0\0OK" * 5
+    assert len(pieces) > 5
+
+
+def test_split_depends_on_the_seed_alone():
+    """The same seed gives the same pieces for the same connection."""
+    def sizes(seed):
+        faults = Faults(lambda: None, lambda client, reset: 0)
+        faults.split_frames(seed)
+        return [faults.next_piece(client, 100)[0] for client in (1, 1, 1, 1, 2, 2)]
+
+    assert sizes(5) == sizes(5) != sizes(6)
+    assert Faults(lambda: None, lambda client, reset: 0).next_piece(1, 9) == (9, 0.0)
+
+
+def test_joined_frames(nsqd, client):
+    """Answers to separate commands come together."""
+    nsqd.faults.join_frames(0.2)
+    client.send(PUB)
+    wait_until(lambda: len(nsqd.messages("t")) == 2)
+    client.send(PUB)
+    assert len(client._socket.recv(100)) == 20
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_drop_connections(nsqd, client, reset):
+    """Connections can be cut, all of them or one client's, in order or with a reset."""
+    assert nsqd.faults.drop_connections("nobody") == 0
+    with RawClient(nsqd.tcp_address) as other:
+        other.ask(b'IDENTIFY\n\0\0\0\x12{"client_id":"me"}')
+        assert nsqd.faults.drop_connections("me", reset=reset) == 1
+        assert other.read_end().reset == reset
+    assert client.ask(PUB) == OK
+    assert nsqd.faults.drop_connections() == 1
+    client.read_end()
+
+
+def test_reset_after_error(nsqd, client):
+    """A fatal error can be followed by a reset."""
+    nsqd.faults.reset_after_error = True
+    client.send(b"FOO\n")
+    client.read_frame()
+    assert client.read_end().reset
+
+
+def test_clear(nsqd, client):
+    """clear() turns everything off and lets held answers go."""
+    faults = nsqd.faults
+    faults.hold_answers()
+    faults.split_frames(1)
+    faults.heartbeat_before_answers = True
+    faults.fail_next("NOP", "E_INVALID")
+    client.send(PUB)
+    wait_until(lambda: len(nsqd.commands) == 3)
+    faults.clear()
+    assert client.read_frame() == OK
+    assert client.ask(b"NOP\n" + PUB) == OK
+    assert faults.receive(1, Fin(b"x")) is None
