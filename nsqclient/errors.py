@@ -250,9 +250,6 @@ class PublishRejected(PublishError):
         self.code = code
         self.retryable = retryable
 
-    def __reduce__(self) -> tuple[type, tuple[str, str | None, bool]]:
-        return type(self), (self.reason, self.code, self.retryable)
-
 
 class PublishNotSent(PublishRejected):
     """No nsqd took the message before the deadline; it was never sent, or surely not read."""

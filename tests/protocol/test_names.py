@@ -1,0 +1,51 @@
+"""Names of topics and channels."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.errors import InvalidChannelError, InvalidTopicError
+from nsqclient.protocol.names import check_channel, check_topic, is_ephemeral, is_valid_name
+
+VALID = [
+    "a", "A", "0", ".", "_", "-", "a.b_c-D9", "x" * 64, "a#ephemeral", "x" * 54 + "#ephemeral",
+]
+INVALID = [
+    "", "x" * 65, "#ephemeral", "x" * 55 + "#ephemeral", "a#", "a#Ephemeral", "a#ephemeral ",
+    "a#ephemeral#ephemeral", "a b", " a", "a\n", "a\n#ephemeral", "a#ephemeral\n", "a\0", "a/b",
+    "a*", "café", "t\u00b2", "\u0661", "a$b", "a:b",
+]
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid(name):
+    """What nsqd accepts comes back unchanged."""
+    assert is_valid_name(name)
+    assert check_topic(name) == check_channel(name) == name
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid(name):
+    """What nsqd refuses by closing the connection is refused before."""
+    assert not is_valid_name(name)
+    with pytest.raises(InvalidTopicError, match="^topic name .* is not valid: use 1 to 64"):
+        check_topic(name)
+    with pytest.raises(InvalidChannelError, match="^channel name .* is not valid: use 1 to 64"):
+        check_channel(name)
+
+
+@pytest.mark.parametrize("name", [None, b"topic", 5, ["t"], True])
+def test_not_a_string(name):
+    """A name of a wrong type is told like a bad name."""
+    with pytest.raises(InvalidTopicError):
+        check_topic(name)
+    with pytest.raises(InvalidChannelError):
+        check_channel(name)
+
+
+@pytest.mark.parametrize(
+    "name, answer", [("a#ephemeral", True), ("a", False), ("ephemeral", False)]
+)
+def test_ephemeral(name, answer):
+    """The suffix makes a topic or channel vanish with its last user."""
+    assert is_ephemeral(name) is answer
