@@ -9,6 +9,8 @@ from tests.support.http_api import HttpApi
 from tests.support.ports import free_port
 from tests.support.real_servers import RealNsqd, RealNsqlookupd
 
+_START_ATTEMPTS = 5
+
 
 class ServerUnderTest(Protocol):
     """What an integration test may use of an nsqd, real or embedded."""
@@ -39,16 +41,15 @@ class ServerUnderTest(Protocol):
     def stop(self) -> None:
         """Stop it in order."""
 
+    def kill(self) -> None:
+        """End it as a crash would: what it holds in memory is lost."""
+
     def restart(self) -> None:
         """Stop it and start it on the same ports, with the same data."""
 
 
 class _Embedded(HttpApi):
-    """An embedded server that keeps its ports and its data path over a restart.
-
-    The data path is only given to the server when asked for: without one a restart loses
-    everything, as the embedded server documents.
-    """
+    """An embedded server that keeps its ports and its data path over a restart."""
 
     kind = "embedded"
 
@@ -56,13 +57,8 @@ class _Embedded(HttpApi):
         super().__init__("")
         self._class = server_class
         self._options = options
-        self._tcp_port, self._http_port = free_port(), free_port()
         self._server: Any = None
-
-    @property
-    def tcp_address(self) -> str:
-        """The TCP port as ``host:port``."""
-        return f"127.0.0.1:{self._tcp_port}"
+        self.tcp_address = ""
 
     @property
     def http_address(self) -> str:
@@ -70,16 +66,17 @@ class _Embedded(HttpApi):
         return self.address
 
     def start(self) -> None:
-        """Start a server on the ports chosen by the constructor."""
-        server = self._class(
-            host="127.0.0.1",
-            tcp_port=self._tcp_port,
-            http_port=self._http_port,
-            **self._options,
-        )
-        server.start()
-        self._server = server
-        self.address = f"127.0.0.1:{self._http_port}"
+        """Start the server and listen; on new ports the first time."""
+        if self.tcp_address:
+            self._launch(_port(self.tcp_address), _port(self.address))
+            return
+        for _ in range(_START_ATTEMPTS - 1):
+            try:
+                self._launch(free_port(), free_port())
+                return
+            except OSError:
+                continue  # somebody took the port meanwhile
+        self._launch(free_port(), free_port())
 
     def stop(self) -> None:
         """Stop the server, if it runs."""
@@ -87,10 +84,29 @@ class _Embedded(HttpApi):
         if server is not None:
             server.stop()
 
+    def kill(self) -> None:
+        """End the server without saving anything, if it runs."""
+        server, self._server = self._server, None
+        if server is not None:
+            # nsqlookupd keeps nothing anyway, so it has no kill.
+            getattr(server, "kill", server.stop)()
+
     def restart(self) -> None:
         """Stop if it runs, then start on the same ports with the same data."""
         self.stop()
         self.start()
+
+    def _launch(self, tcp_port: int, http_port: int) -> None:
+        server = self._class(
+            host="127.0.0.1", tcp_port=tcp_port, http_port=http_port, **self._options
+        )
+        server.start()
+        self._server = server
+        self.tcp_address, self.address = server.tcp_address, server.http_address
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 class ServerFactory:
@@ -115,7 +131,7 @@ class ServerFactory:
     def close(self) -> None:
         """Stop every server that still runs."""
         for server in self._started:
-            server.kill() if self._kind == "real" else server.stop()
+            server.kill()
 
     def _make(self, folder: Path, options: dict[str, Any]) -> Any:
         if self._kind == "real":
