@@ -20,6 +20,8 @@ from nsqclient.protocol.wire import MESSAGE_ID_SIZE
 DEFAULT_MAX_MSG_SIZE = 1024 * 1024
 DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
 DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
+#: nsqd counts a delay in nanoseconds with 64 bits; a longer one would overflow to "at once".
+_MAX_DELAY_MS = (2**63 - 1) // 1_000_000
 
 _size = struct.Struct(">i")
 
@@ -104,9 +106,9 @@ def mpub(
 ) -> bytes:
     """MPUB: several messages, all stored or none. The server answers one OK."""
     check_topic(topic)
-    if not bodies:
-        raise InvalidMessageError("MPUB needs at least one message")
     checked = [check_body(body, max_msg_size) for body in bodies]
+    if not checked:
+        raise InvalidMessageError("MPUB needs at least one message")
     size = mpub_size(checked)
     if size > max_body_size:
         raise InvalidMessageError(
@@ -147,7 +149,7 @@ def req(message_id: bytes, delay_ms: int) -> bytes:
     """REQ: give the message back, to be delivered again after ``delay_ms``."""
     if delay_ms < 0:
         raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")
-    return b"REQ %b %d\n" % (_id(message_id), delay_ms)
+    return b"REQ %b %d\n" % (_id(message_id), min(delay_ms, _MAX_DELAY_MS))
 
 
 def touch(message_id: bytes) -> bytes:

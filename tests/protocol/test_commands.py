@@ -1,0 +1,203 @@
+"""Commands: the exact bytes, and what is refused before it is built."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nsqclient.errors import (
+    InvalidChannelError,
+    InvalidMessageError,
+    InvalidTopicError,
+    LocalProtocolError,
+)
+from nsqclient.protocol import commands
+
+ID = b"0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "built, wire",
+    [
+        (commands.NOP, b"NOP\n"),
+        (commands.CLS, b"CLS\n"),
+        (commands.identify({}), b"IDENTIFY\n\0\0\0\2{}"),
+        (commands.auth("s3cret"), b"AUTH\n\0\0\0\6s3cret"),
+        (commands.auth("é"), b"AUTH\n\0\0\0\2\xc3\xa9"),
+        (commands.sub("t", "c#ephemeral"), b"SUB t c#ephemeral\n"),
+        (commands.pub("t", b"hi"), b"PUB t\n\0\0\0\2hi"),
+        (commands.pub("t", b"\n"), b"PUB t\n\0\0\0\1\n"),
+        (commands.dpub("t", 0, b"hi"), b"DPUB t 0\n\0\0\0\2hi"),
+        (commands.dpub("t", 3_600_000, b"hi"), b"DPUB t 3600000\n\0\0\0\2hi"),
+        (commands.mpub("t", [b"a", b"bc"]),
+         b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc"),
+        (commands.rdy(0, 2500), b"RDY 0\n"),
+        (commands.rdy(2500, 2500), b"RDY 2500\n"),
+        (commands.fin(ID), b"FIN 0123456789abcdef\n"),
+        (commands.fin_many([ID, ID]), b"FIN 0123456789abcdef\n" * 2),
+        (commands.fin_many([]), b""),
+        (commands.req(ID, 0), b"REQ 0123456789abcdef 0\n"),
+        (commands.req(ID, 90_000), b"REQ 0123456789abcdef 90000\n"),
+        (commands.touch(ID), b"TOUCH 0123456789abcdef\n"),
+    ],
+)
+def test_bytes(built, wire):
+    """Each command is these bytes."""
+    assert built == wire
+
+
+def test_identify_is_json():
+    """The size before IDENTIFY's JSON counts bytes, also beyond ASCII."""
+    built = commands.identify({"hostname": "müller", "heartbeat_interval": -1})
+    size = int.from_bytes(built[9:13], "big")
+    assert json.loads(built[13:13 + size]) == {"hostname": "müller", "heartbeat_interval": -1}
+    assert len(built) == 13 + size
+
+
+@pytest.mark.parametrize("body", [bytearray(b"hi"), memoryview(b"hi"), memoryview(b"h.i.")[::2]])
+def test_bytes_like_bodies(body):
+    """Whatever holds bytes is a body."""
+    assert commands.pub("t", body) == b"PUB t\n\0\0\0\2hi"
+    assert commands.mpub("t", [body]) == b"MPUB t\n\0\0\0\x0a\0\0\0\1\0\0\0\2hi"
+
+
+_BAD_BODIES = [
+    (b"", "empty"), (bytearray(), "empty"), ("text", "encode it first"), ("", "encode it first"),
+    (None, "not NoneType"), (7, "not int"), ([b"x"], "not list"),
+]
+
+
+@pytest.mark.parametrize("body, why", _BAD_BODIES)
+def test_bad_bodies(body, why):
+    """nsqd would close the connection over an empty body; other types are no body at all."""
+    for build in (
+        lambda: commands.pub("t", body),
+        lambda: commands.dpub("t", 1, body),
+        lambda: commands.mpub("t", [b"good", body]),
+    ):
+        with pytest.raises(InvalidMessageError, match=why):
+            build()
+
+
+@pytest.mark.parametrize("build", [
+    lambda size: commands.pub("t", b"x" * size, 10),
+    lambda size: commands.dpub("t", 1, b"x" * size, 10),
+    lambda size: commands.mpub("t", [b"x", b"x" * size], 10),
+])
+def test_message_limit(build):
+    """A body of exactly nsqd's limit passes; one byte more is refused."""
+    assert build(10)
+    with pytest.raises(InvalidMessageError, match="11 bytes is over nsqd's limit of 10.*option"):
+        build(11)
+
+
+def test_default_message_limit():
+    """Without an option the limit is nsqd's default of 1 MiB."""
+    assert commands.check_body(b"x" * 2**20)
+    with pytest.raises(InvalidMessageError):
+        commands.check_body(b"x" * (2**20 + 1))
+
+
+def test_mpub_limit():
+    """What nsqd measures is the count and, for each message, its size and its body."""
+    bodies = [b"x" * 10, b"y" * 7]
+    assert commands.mpub_size(bodies) == 4 + 14 + 11
+    assert len(commands.mpub("t", bodies, 10, 29)) == len(b"MPUB t\n") + 4 + 29
+    with pytest.raises(InvalidMessageError, match="29 bytes is over nsqd's limit of 28.*option"):
+        commands.mpub("t", bodies, 10, 28)
+
+
+def test_mpub_count_follows_from_its_size():
+    """A count that nsqd refuses cannot fit: each message takes five bytes at least."""
+    limit = 1003
+    most = (limit - 4) // 5
+    assert commands.mpub("t", [b"x"] * most, 10, limit)
+    with pytest.raises(InvalidMessageError):
+        commands.mpub("t", [b"x"] * (most + 1), 10, limit)
+
+
+@pytest.mark.parametrize("bodies", [[], (), iter([])])
+def test_mpub_of_nothing(bodies):
+    """An MPUB without messages would cost the connection."""
+    with pytest.raises(InvalidMessageError, match="at least one"):
+        commands.mpub("t", bodies)
+
+
+@pytest.mark.parametrize("bodies", [b"one body", "text"])
+def test_mpub_of_one_body(bodies):
+    """One body given for a list of bodies is refused."""
+    with pytest.raises(InvalidMessageError):
+        commands.mpub("t", bodies)
+
+
+@pytest.mark.parametrize("delay", [-1, 3_600_001, 10**30, float("nan")])
+def test_dpub_delay(delay):
+    """nsqd answers a delay out of range by closing, so it is not sent."""
+    with pytest.raises(InvalidMessageError, match="0 to 3600 s"):
+        commands.dpub("t", delay, b"x")
+
+
+def test_dpub_delay_limit_is_an_option():
+    """The longest delay is what nsqd was started with."""
+    assert commands.dpub("t", 7_200_000, b"x", max_req_timeout_ms=7_200_000)
+    with pytest.raises(InvalidMessageError, match="0 to 1 s"):
+        commands.dpub("t", 1001, b"x", max_req_timeout_ms=1000)
+
+
+@pytest.mark.parametrize("build", [
+    lambda name: commands.sub(name, "c"),
+    lambda name: commands.pub(name, b"x"),
+    lambda name: commands.dpub(name, 1, b"x"),
+    lambda name: commands.mpub(name, [b"x"]),
+])
+@pytest.mark.parametrize("name", ["", "a b", "t\nNOP", "x" * 65, b"t", None])
+def test_topics(build, name):
+    """No command carries a bad topic name, least of all one that holds another command."""
+    with pytest.raises(InvalidTopicError):
+        build(name)
+
+
+@pytest.mark.parametrize("name", ["", "c\n", "c d", None])
+def test_channels(name):
+    """SUB carries no bad channel name."""
+    with pytest.raises(InvalidChannelError):
+        commands.sub("t", name)
+
+
+@pytest.mark.parametrize("count, most", [(-1, 2500), (2501, 2500), (1, 0)])
+def test_rdy_range(count, most):
+    """RDY stays within what nsqd said."""
+    with pytest.raises(LocalProtocolError, match=f"RDY {count} is out of range: 0 to {most}"):
+        commands.rdy(count, most)
+
+
+@pytest.mark.parametrize("build", [
+    commands.fin, commands.touch, lambda message_id: commands.req(message_id, 0),
+])
+@pytest.mark.parametrize("message_id", [
+    b"", b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf", b"01234567 9abcdef",
+])
+def test_message_ids(build, message_id):
+    """An id is sixteen letters and digits, so that it cannot become another command."""
+    with pytest.raises(LocalProtocolError, match="16 hex digits"):
+        build(message_id)
+
+
+def test_negative_requeue_delay():
+    """nsqd answers a minus sign by closing."""
+    with pytest.raises(LocalProtocolError, match="negative"):
+        commands.req(ID, -1)
+
+
+@pytest.mark.parametrize("delay", [9_223_372_036_855, 2**64, 10**300], ids=lambda delay: f"{delay:.0e}")
+def test_huge_requeue_delay(delay):
+    """A delay that overflows nsqd's nanoseconds would come back at once: it is cut before."""
+    sent = int(commands.req(ID, delay).split()[2])
+    assert 0 < sent * 1_000_000 < 2**63
+
+
+def test_empty_secret():
+    """An empty secret cannot be sent."""
+    with pytest.raises(LocalProtocolError, match="empty"):
+        commands.auth("")
