@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "extensions")]
 
 from nsqclient.version import __version__  # noqa: E402 - the path above comes first
 
 project = "nsqclient"
 copyright = "the nsqclient authors"
 release = __version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+    "tables",  # docs/extensions/tables.py
+]
 exclude_patterns = ["_build"]
 nitpicky = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+# Flags such as --max-msg-size must keep both of their hyphens.
+smartquotes = False
 html_theme = "alabaster"
 html_theme_options = {"description": "The NSQ client for blocking Python code"}

@@ -1,0 +1,143 @@
+"""Tables of the manual that are made from the code: a copy written by hand would go stale.
+
+``.. option-table::`` shows ``nsqclient.config.OPTIONS``, ``.. transition-table::`` the client's
+``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd and their classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from nsqclient.config import OPTIONS, Option
+from nsqclient.errors import SERVER_ERRORS
+from nsqclient.protocol.client import TRANSITIONS, Did, State
+
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
+
+
+def amount(option: Option, value: float) -> str:
+    """Write a number as the reader would say it: durations with a unit, large sizes in words."""
+    if option.kind == "duration" and value > 0:
+        size, unit = next(row for row in _UNITS if value >= row[0])
+        return f"{value / size:g} {unit}"
+    for size, unit in ((1024 * 1024, "MiB"), (1024, "KiB")):
+        if option.kind == "int" and value >= size and value % size == 0:
+            return f"{value // size} {unit}"
+    return f"{value:g}"
+
+
+def default(option: Option) -> str:
+    """Write an option's default."""
+    value = option.default
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"``{value!r}``"
+    return amount(option, value)
+
+
+def span(option: Option) -> str:
+    """Write which values an option takes."""
+    if option.kind not in ("duration", "int", "float"):
+        return ""
+    if option.low is not None and option.high is not None:
+        text = f"{amount(option, option.low)} to {amount(option, option.high)}"
+    elif option.low is not None:
+        text = f"from {amount(option, option.low)}"
+    else:
+        text = "any" if option.high is None else f"up to {amount(option, option.high)}"
+    return " or ".join([text, *(amount(option, value) for value in option.also)])
+
+
+def option_rows() -> list[Sequence[str]]:
+    """One row for each option."""
+    return [
+        (
+            f"``{name}``",
+            f"{option.help}. IDENTIFY: ``{option.identify}``" if option.identify else option.help,
+            option.kind,
+            default(option),
+            span(option),
+        )
+        for name, option in OPTIONS.items()
+    ]
+
+
+def transition_rows() -> list[Sequence[str]]:
+    """One row for each legal move; what is legal everywhere is said once."""
+    rows: list[Sequence[str]] = []
+    for did in Did:
+        moves = {old: new for (old, what), new in TRANSITIONS.items() if what is did}
+        if set(moves) == set(State) and len(set(moves.values())) == 1:
+            rows.append(("any", did.value, f"``{next(iter(moves.values())).name}``"))
+            continue
+        rows += [(f"``{old.name}``", did.value, f"``{new.name}``") for old, new in moves.items()]
+    return rows
+
+
+def server_error_rows() -> list[Sequence[str]]:
+    """One row for each code of nsqd."""
+    return [
+        (f"``{code}``", f":class:`~nsqclient.errors.{cls.__name__}`", "yes" if fatal else "no")
+        for code, (cls, fatal) in SERVER_ERRORS.items()
+    ]
+
+
+def list_table(widths: str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """Build the source of a table whose first row is its head."""
+    lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
+    for row in rows:
+        lines += [f"   {'*' if n == 0 else ' '} - {cell}" for n, cell in enumerate(row)]
+    return lines
+
+
+class _Table(SphinxDirective):
+    """A directive without arguments that stands for a table."""
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Parse the lines in place."""
+        where = self.get_source_info()[0]
+        node = nodes.Element()
+        self.state.nested_parse(StringList(self.source(), where), self.content_offset, node)
+        return list(node.children)
+
+
+class OptionTable(_Table):
+    """All options."""
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        head = ("option", "meaning", "kind", "default", "values")
+        return list_table("24 42 9 14 17", [head, *option_rows()])
+
+
+class TransitionTable(_Table):
+    """The moves of the client's side of the dialogue."""
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        return list_table("25 50 25", [("state", "what happens", "next state"), *transition_rows()])
+
+
+class ServerErrorTable(_Table):
+    """The codes of nsqd."""
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        return list_table("30 45 25", [("code", "exception", "connection ends"),
+                                       *server_error_rows()])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx about the directives."""
+    app.add_directive("option-table", OptionTable)
+    app.add_directive("transition-table", TransitionTable)
+    app.add_directive("server-error-table", ServerErrorTable)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,145 @@
+"""The programs in README and quickstart run as they stand; what the pages name exists."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nsqclient.cli import COMMANDS
+from nsqclient.devserver import Nsqd, Nsqlookupd
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.rst", "docs/quickstart.rst")
+}
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of one language, in order."""
+    pattern = rf"^\.\. code-block:: {language}\n\n((?:    .*\n|\n)+)"
+    return [textwrap.dedent(block) for block in re.findall(pattern, PAGES[page], re.MULTILINE)]
+
+
+def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
+    """Put the addresses of running servers in the place of the usual ones."""
+    return code.replace("127.0.0.1:4150", nsqd).replace("127.0.0.1:4161", lookupd)
+
+
+def run(code: str) -> str:
+    """Run a program in this process; return what it printed."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, "<page>", "exec"), {"__name__": "__main__"})
+    return output.getvalue()
+
+
+def run_consumer(code: str, lines: int) -> list[str]:
+    """Run a program that ends with SIGTERM, in a process; return the first lines it printed."""
+    program = [sys.executable, "-W", "error", "-c", code]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            printed = [process.stdout.readline().strip() for _ in range(lines)]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    return printed
+
+
+def producer_of_readme(nsqd: Nsqd) -> str:
+    """Return the first program of README for a running nsqd."""
+    return with_addresses(code_blocks("README.rst", "python")[0], nsqd.tcp_address)
+
+
+def test_the_producer_of_the_readme_stores_its_messages() -> None:
+    """README's producer publishes three messages and prints no complaint."""
+    with Nsqd() as nsqd:
+        assert run(producer_of_readme(nsqd)) == ""
+        assert [m.body for m in nsqd.messages("events")] == [b"hello", b"one", b"two"]
+
+
+def test_the_producer_of_the_readme_names_both_bad_outcomes() -> None:
+    """README's producer says so when nsqd refuses, and when it does not answer."""
+    with Nsqd() as nsqd:
+        nsqd.faults.fail_next("PUB", "E_BAD_MESSAGE")
+        assert run(producer_of_readme(nsqd)).startswith("surely not stored: ")
+        nsqd.faults.hold_answers("PUB")
+        hasty = producer_of_readme(nsqd).replace("timeout=5.0", "timeout=0.1")
+        assert run(hasty).startswith("nobody can say: ")
+
+
+@pytest.mark.parametrize("discovers", [False, True])
+def test_the_consumer_of_the_readme_prints_and_ends_by_signal(discovers: bool) -> None:
+    """README's consumer handles what was published, given an nsqd or an nsqlookupd."""
+    code = code_blocks("README.rst", "python")[1]
+    if discovers:
+        given = 'nsqd_tcp_addresses=["127.0.0.1:4150"]'
+        option = 'lookupd_http_addresses=["127.0.0.1:4161"]'
+        assert given in code and option in PAGES["README.rst"]
+        code = code.replace(given, option)
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        run(producer_of_readme(nsqd))
+        code = with_addresses(code, nsqd.tcp_address, lookupd.http_address)
+        assert sorted(run_consumer(code, 3)) == ["hello", "one", "two"]
+        nsqd.wait_until_empty("events", "printer")
+
+
+#: What each program of the quickstart prints, as patterns of whole lines.
+QUICKSTART = [
+    ["got hello"],
+    ["messages came from 2 nsqds"],
+    ["stored", "refused here, nothing was sent: .+", "unknown", "surely not stored"],
+    ["attempt 1", "attempt 2", "attempt 3"],
+    [r"gave up \[b'poison'\]"],
+    ["written 1000"],
+    ["passed"],
+]
+
+
+@pytest.mark.parametrize("number", range(len(QUICKSTART)))
+def test_a_program_of_the_quickstart_prints_what_it_should(number: int) -> None:
+    """Each program runs as it stands, ends by itself, and leaves nothing behind."""
+    lines = run(code_blocks("docs/quickstart.rst", "python")[number]).splitlines()
+    assert len(lines) == len(QUICKSTART[number])
+    for line, pattern in zip(lines, QUICKSTART[number]):
+        assert re.fullmatch(pattern, line)
+
+
+def test_no_program_is_left_out() -> None:
+    """Every Python block of the two pages belongs to one of these tests."""
+    assert len(code_blocks("README.rst", "python")) == 2
+    assert len(code_blocks("docs/quickstart.rst", "python")) == len(QUICKSTART)
+    for page, text in PAGES.items():
+        assert text.count("code-block::") == len(code_blocks(page, "python")) + len(
+            code_blocks(page, "console")
+        )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_on_a_page_exist(page: str) -> None:
+    """A make target or a sub-command that a page shows is there."""
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    text = PAGES[page]
+    assert set(re.findall(r"\bmake (\w+)``", text)) <= set(targets)
+    assert set(re.findall(r"^    \$ make (\w+)", text, re.MULTILINE)) <= set(targets)
+    for name in re.findall(r"(?:\$ |``)(?:python3? -m )?nsqclient (\w+)", text):
+        assert importlib.util.find_spec(COMMANDS[name][0])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_links_to_exist(page: str) -> None:
+    """Relative links lead somewhere."""
+    links = [link for link in re.findall(r"<([^<> ]+)>`__", PAGES[page]) if "://" not in link]
+    documents = [f"{name}.rst" for name in re.findall(r":doc:`([^`<]+)`", PAGES[page])]
+    folder = (ROOT / page).parent
+    assert [name for name in links + documents if not (folder / name).is_file()] == []
