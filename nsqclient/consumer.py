@@ -190,8 +190,11 @@ class Consumer:
         """Tell whether some connection has nearly all in flight that its RDY allows.
 
         For a handler that collects a batch: work it off now, more will not come before you
-        answer. Source: client guide, "Message Flow Starvation".
+        answer. False while messages wait for a worker: those do come. Source: client guide,
+        "Message Flow Starvation".
         """
+        if len(self._workers):
+            return False
         rdy = self._flow.rdy_by_connection()
         return any(len(sub) and len(sub) >= math.floor(count * _STARVED)
                    for sub, count in rdy.items())
