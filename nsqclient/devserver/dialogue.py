@@ -68,15 +68,25 @@ class Dialogue:
         except OSError as exc:
             self._fail(event, now, exc.strerror or str(exc))
 
-    def take_outbox(self) -> list[RawMessage]:
-        """Remove and return the messages for this client; closes the core when it was ended."""
+    def take_outbox(self, size: int) -> list[RawMessage]:
+        """Remove and return messages for this client, up to ``size`` bytes and one more.
+
+        Closes the core when the consumer was ended.
+        """
         consumer = self.consumer
         if consumer is None:
             return []
-        messages, consumer.outbox = consumer.outbox, []
         if consumer.is_ended:
+            consumer.outbox = []
             self.core.close()
-        return messages
+        outbox = consumer.outbox
+        for index, message in enumerate(outbox):
+            size -= len(message[3])
+            if size < 0:
+                consumer.outbox = outbox[index + 1:]
+                return outbox[:index + 1]
+        consumer.outbox = []
+        return outbox
 
     def leave(self, broker: Broker) -> None:
         """The client is gone: give its place in the channel back. Idempotent."""
@@ -145,8 +155,10 @@ class Dialogue:
             self.channel.set_ready(self.consumer, level, now)
         if isinstance(event, Cls):
             # What it was given already goes out before CLOSE_WAIT, and nothing after it.
-            for message in self.take_outbox():
-                self.core.send_message(*message)
+            if self.consumer is not None:
+                for message in self.consumer.outbox:
+                    self.core.send_message(*message)
+                self.consumer.outbox = []
             self._answer(event, now, None, CLOSE_WAIT)
 
     # -- answers

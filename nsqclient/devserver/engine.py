@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -116,14 +117,14 @@ class Engine:
         rings = self._rings(agenda.take_woken())
         notices = self._broker.take_notices()
         self._notices.extend(notices)
-        delay = self._next_delay(agenda.next_due())
+        tick_at = self._earlier_tick(agenda.next_due())
         if self._waiters:
             self._changed.notify_all()
         self._lock.release()
         for ring in rings:
             ring()
-        if delay is not None:
-            self._timer.schedule(delay, self._tick)
+        if tick_at is not None:
+            self._timer.schedule(tick_at - time.monotonic(), partial(self._tick, tick_at))
         if notices:
             self._tell()
 
@@ -131,8 +132,8 @@ class Engine:
         bells = self._bells
         return [bells[consumer.number] for consumer in consumers if consumer.number in bells]
 
-    def _next_delay(self, due: float | None) -> float | None:
-        """Return the delay of a new tick, None when one is scheduled that is early enough."""
+    def _earlier_tick(self, due: float | None) -> float | None:
+        """Return when to tick if that is before the tick that is scheduled. Needs _lock."""
         if due is None:
             return None
         if self._scan_lag > 0:
@@ -140,12 +141,15 @@ class Engine:
         if due >= self._tick_at:
             return None
         self._tick_at = due
-        return due - self._now
+        return due
 
-    def _tick(self) -> None:
+    def _tick(self, at: float) -> None:
         with self as broker:
-            self._tick_at = _NEVER
-            broker.agenda.tick(self._now)
+            # A tick that an earlier one has replaced must not schedule others: they would
+            # breed.
+            if at == self._tick_at:
+                self._tick_at = _NEVER
+                broker.agenda.tick(self._now)
 
     def _tell(self) -> None:
         """Hand out notices. Whoever holds the lock also hands out those that come meanwhile."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.broker import Broker, Notice
+from nsqclient.devserver.catalog import remember, restore
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.front import QueueFront
@@ -19,7 +20,7 @@ from nsqclient.devserver.lookupd_peer import PING_INTERVAL
 from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import NsqdOptions, default_node_id
-from nsqclient.devserver.persistence import DataPath, SavedChannel, SavedTopic
+from nsqclient.devserver.persistence import DataPath
 from nsqclient.devserver.session import Session
 from nsqclient.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral
@@ -200,7 +201,8 @@ class Nsqd(QueueFront):
         try:
             if self._options.data_path is not None:
                 self._data = DataPath(self._options.data_path)
-                self._load(self._data)
+                with self._engine as broker:
+                    restore(broker, self._data.load(), self._engine.now)
             self._is_loaded = True
             self._engine.start()
             self.add_observer(self)
@@ -270,12 +272,11 @@ class Nsqd(QueueFront):
 
     def _serve(self, sock: socket.socket, address: str) -> None:
         logger.info("TCP: new client(%s)", address)
-        prepare = self._prepare if self._peers.addresses else None
         with self._engine:
             self._next_number += 1
             number = self._next_number
             session = self._sessions[number] = Session(
-                self._engine, self.faults, self._limits, sock, address, number, prepare
+                self._engine, self.faults, self._limits, sock, address, number, self._prepare
             )
         try:
             session.run()
@@ -332,35 +333,15 @@ class Nsqd(QueueFront):
             raise RuntimeError("the data path is open from start() to stop()")
         return self._data.open_spool(topic, channel)
 
-    def _load(self, data: DataPath) -> None:
-        with self._engine as broker:
-            for topic in data.load():
-                names = [channel.name for channel in topic.channels]
-                made = broker.prepare_topic(topic.name, names, self._engine.now, topic.paused)
-                for channel in topic.channels:
-                    made.channels[channel.name].paused = channel.paused
-
     def _save(self) -> None:
         """Write down which topics and channels there are, and which are paused."""
         if self._data is None:
             return
         with self._saving:
             with self._engine as broker:
-                saved = [
-                    SavedTopic(
-                        topic.name,
-                        topic.paused,
-                        tuple(
-                            SavedChannel(channel.name, channel.paused)
-                            for channel in topic.channels.values()
-                            if not is_ephemeral(channel.name)
-                        ),
-                    )
-                    for topic in broker.topics.values()
-                    if not is_ephemeral(topic.name)
-                ]
+                topics = remember(broker)
             try:
-                self._data.save(saved)
+                self._data.save(topics)
             except OSError as exc:
                 logger.error("failed to persist metadata - %s", exc)
 

@@ -18,8 +18,8 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+from nsqclient.devserver.catalog import SavedChannel, SavedTopic
 from nsqclient.devserver.store import StoredMessage
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.server_identify import NSQD_VERSION
@@ -34,21 +34,6 @@ _READ_SIZE = 256 * 1024
 
 class DataPathError(OSError):
     """The data path cannot be used."""
-
-
-class SavedChannel(NamedTuple):
-    """A channel that is remembered."""
-
-    name: str
-    paused: bool
-
-
-class SavedTopic(NamedTuple):
-    """A topic that is remembered."""
-
-    name: str
-    paused: bool
-    channels: tuple[SavedChannel, ...]
 
 
 class DataPath:

@@ -19,6 +19,7 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.errors import NSQConnectionError
 from nsqclient.protocol.server import ServerProtocol
+from nsqclient.protocol.server_events import Dpub, OpenTopic, Pub, Sub
 from nsqclient.protocol.server_identify import ServerLimits
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
@@ -26,8 +27,8 @@ from nsqclient.runtime.transport import Transport
 logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
-#: Commands are not read while more than this many bytes wait for the client, as nsqd's reader
-#: waits when it cannot write.
+#: While more than this many bytes wait for the client, no commands are read and no messages
+#: are encoded, as nsqd's threads wait when they cannot write.
 _MAX_UNSENT = 1024 * 1024
 #: How long a connection stays half open after a fatal error, in seconds: closing it with
 #: unread bytes would reset it, and the reset may overtake the error.
@@ -52,7 +53,7 @@ class Session:
         sock: socket.socket,
         address: str,
         number: int,
-        prepare: Callable[[str], None] | None = None,
+        prepare: Callable[[str], None],
     ) -> None:
         self.address = address
         self.number = number
@@ -69,6 +70,7 @@ class Session:
         self._poll.register(self._bell, select.POLLIN)
         self._interest = 0
         self._unsent = memoryview(b"")
+        self._has_more = False  # the outbox was not taken as a whole
         self._not_before = 0.0  # a fault lets nothing out before
         self._heartbeat_interval = 0.0
         self._next_heartbeat = _NEVER
@@ -139,11 +141,9 @@ class Session:
     def _handle_commands(self) -> None:
         while events := self.core.take_events():
             self._last_command = time.monotonic()
-            if self._prepare is not None:
-                for event in events:
-                    topic = getattr(event, "topic", None)
-                    if topic is not None:
-                        self._prepare(topic)
+            for event in events:
+                if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
+                    self._prepare(event.topic)
             with self._engine as broker:
                 for event in events:
                     self.dialogue.handle(event, broker, self._engine.now)
@@ -155,8 +155,12 @@ class Session:
                 self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
 
     def _take_messages(self) -> None:
+        consumer = self.dialogue.consumer  # only this thread sets it
+        if consumer is None or len(self._unsent) > _MAX_UNSENT:
+            return
         with self._engine:
-            messages = self.dialogue.take_outbox()
+            messages = self.dialogue.take_outbox(_MAX_UNSENT)
+            self._has_more = bool(consumer.outbox)
         send = self.core.send_message
         for message in messages:
             send(*message)
@@ -164,7 +168,7 @@ class Session:
     def _sleep(self, now: float) -> bool:
         """Wait for the socket, the bell or the next due time; True when there is data."""
         interest = select.POLLIN if len(self._unsent) <= _MAX_UNSENT else 0
-        if len(self._unsent) and now >= self._not_before:
+        if now >= self._not_before and (self._has_more or len(self._unsent)):
             interest |= select.POLLOUT
         if interest != self._interest:
             self._interest = interest

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from nsqclient.devserver.persistence import DataPath, DataPathError, SavedChannel, SavedTopic
+from nsqclient.devserver.catalog import SavedChannel, SavedTopic
+from nsqclient.devserver.persistence import DataPath, DataPathError
 from nsqclient.devserver.store import StoredMessage
 
 
