@@ -1,0 +1,137 @@
+"""The broker made safe for threads: bells, ticks and observers."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from nsqclient.devserver.bell import Bell
+from nsqclient.devserver.broker import Broker, Notice
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.queues import Consumer
+from tests.support.waiting import wait_until
+
+WALL = 1_795_000_000_000_000_000
+
+
+@pytest.fixture
+def engine():
+    engine = Engine(Broker())
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def subscribe(engine, number=1, msg_timeout=60.0, ready=1):
+    consumer = Consumer(number, msg_timeout)
+    with engine as broker:
+        channel = broker.subscribe("t", "c", consumer, engine.now)
+        channel.set_ready(consumer, ready, engine.now)
+    return channel, consumer
+
+
+def publish(engine, deferral=0.0):
+    with engine as broker:
+        broker.publish("t", [b"x"], engine.now, WALL, deferral)
+
+
+def test_bell_rings_for_whoever_got_messages(engine):
+    """Leaving the block rings the bell of a consumer that has something to send."""
+    rings = []
+    engine.attach(1, lambda: rings.append(1))
+    _, consumer = subscribe(engine)
+    publish(engine)
+    assert rings == [1] and len(consumer.outbox) == 1
+    engine.detach(1)
+    channel, _ = subscribe(engine, 2)
+    publish(engine)
+    assert rings == [1] and len(channel.in_flight) == 2
+
+
+def test_ticks_do_not_breed(engine):
+    """However often an earlier time comes up, one tick is scheduled in the end."""
+    channel, _ = subscribe(engine, ready=0)
+    for number in range(20):
+        publish(engine, deferral=0.2 - number / 100)
+    wait_until(lambda: not channel.deferred)
+    assert len(channel.queue) == 20
+    publish(engine, deferral=60.0)
+    assert len(engine._timer._heap) == 1
+
+
+def test_wait_until_sees_a_tick(engine):
+    """A wait ends when the timer moves a message."""
+    channel, _ = subscribe(engine, ready=0)
+    publish(engine, deferral=0.05)
+    assert engine.wait_until(lambda broker: len(channel.queue) == 1, 10.0)
+    assert not engine.wait_until(lambda broker: False, 0.01)
+
+
+def test_observer_that_fails_does_not_silence_the_others(engine, caplog):
+    """An observer's exception is logged, and the next observer is told all the same."""
+    heard = []
+
+    class Broken:
+        def changed(self, notice):
+            raise ValueError("no")
+
+    class Good:
+        def changed(self, notice):
+            heard.append(notice)
+
+    engine.add_observer(Broken())
+    engine.add_observer(Good())
+    with engine as broker:
+        broker.open_topic("t")
+    assert heard == [Notice(True, "t", None)]
+    assert "observer failed" in caplog.text
+
+
+def test_notices_from_several_threads_come_in_order(engine):
+    """Each notice is told once, one at a time, in the order of the broker."""
+    heard = []
+
+    class Observer:
+        def changed(self, notice):
+            heard.append(notice.topic)
+
+    engine.add_observer(Observer())
+
+    def work(first):
+        for number in range(first, 200, 4):
+            with engine as broker:
+                broker.open_topic(str(number))
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: len(heard) == 200)
+    with engine as broker:
+        assert heard == list(broker.topics)
+
+
+def test_scan_lag_rounds_up():
+    """With a lag a tick falls on a multiple of it, never before its time."""
+    engine = Engine(Broker(), scan_lag=5.0)
+    with engine:
+        assert engine._earlier_tick(12.0) == 15.0
+        assert engine._earlier_tick(13.0) is None
+        assert engine._earlier_tick(None) is None
+
+
+def test_bell():
+    """A ring is remembered from arm() on, forgotten while awake, and harmless after close."""
+    bell = Bell()
+    bell.ring()
+    bell.arm()
+    bell.ring()
+    bell.ring()
+    bell.disarm()
+    bell.arm()
+    bell.ring()
+    bell.disarm()
+    bell.close()
+    bell.ring()
