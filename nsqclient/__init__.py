@@ -3,10 +3,12 @@
 This is the front door; it only re-exports. ``docs/index.rst`` is the manual.
 """
 
+from nsqclient.batch import BatchHandler
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consumer import Consumer
-from nsqclient.consuming.reports import ConsumerStats, StopReport
+from nsqclient.consuming.reports import ConsumerStats, Health, StopReport
+from nsqclient.deadletter import DeadLetterDirectory, DeadLetterTopic
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
@@ -35,6 +37,7 @@ from nsqclient.version import __version__
 
 __all__ = [
     "AlreadyRespondedError",
+    "BatchHandler",
     "ClosedError",
     "Config",
     "ConfigError",
@@ -43,7 +46,10 @@ __all__ = [
     "ConnectionLostError",
     "Consumer",
     "ConsumerStats",
+    "DeadLetterDirectory",
+    "DeadLetterTopic",
     "DiscoveryError",
+    "Health",
     "InvalidChannelError",
     "InvalidMessageError",
     "InvalidTopicError",

@@ -92,6 +92,8 @@ class Config:
     lookupd_poll_jitter: float = _option(
         "float", 0.3, "random part added to each interval, as a fraction of it", low=0.0, high=1.0)
     lookupd_poll_timeout: float = _duration(60.0, "total time of one lookup request", low=0.01)
+    lookupd_forget_after: float = _duration(
+        600.0, "ours: an nsqd that is lost and listed by no nsqlookupd for so long is forgotten")
     skip_lookupd_authorization: bool = _flag(
         True, "go-nsq's inverted name: true means that auth_secret IS sent as a Bearer token")
 
@@ -101,6 +103,8 @@ class Config:
         "int", 5, "deliveries after which a message is given up; 0: never", low=0, high=65535)
     default_requeue_delay: float = _duration(
         90.0, "delay of an automatic requeue, times attempts", high=3600.0)
+    raise_lost_answers: bool = _flag(
+        False, "ours: answering a message whose connection is gone raises, instead of a log line")
     max_requeue_delay: float = _duration(
         900.0, "cap of the automatic requeue delay", high=3600.0)
     backoff_strategy: Union[str, BackoffStrategy] = _option(
@@ -116,6 +120,11 @@ class Config:
         low=1.0, high=300.0)
     rdy_redistribute_interval: float = _duration(
         5.0, "between two looks at how RDY is shared", low=0.001, high=5.0)
+
+    rdy_by_activity: bool = _flag(
+        True, "ours: idle connections keep RDY 1 while busy ones take the rest; false: even shares")
+    rdy_settle_time: float = _duration(
+        0.0, "ours: how long a lowered RDY counts at its old value; 0: 2 x output_buffer_timeout")
 
     # -- IDENTIFY
     client_id: str = _text("", "who we are; empty: the short host name", "client_id")

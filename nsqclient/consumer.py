@@ -11,20 +11,23 @@ import logging
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 from nsqclient.addresses import check_addresses
+from nsqclient.batch import BatchHandler
 from nsqclient.config import Config
+from nsqclient.deadletter import log_giving_up
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.flow.backoff import Outcome, Phase
 from nsqclient.consuming.flow_control import FlowControl
-from nsqclient.consuming.handling import Handler, Handling, log_giving_up
+from nsqclient.consuming.handling import Handler, Handling, WorkerTask
+from nsqclient.consuming.iteration import iterate
 from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_channel, check_topic
-from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, StopReport
+from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, StopReport
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
@@ -43,7 +46,8 @@ class Consumer:
     Args:
         topic, channel: names; ``#ephemeral`` at the end makes them vanish with their last user.
         handler: called with each :class:`Message`, in ``workers`` threads at once. Returning
-            finishes the message, raising requeues it (``Requeue`` says how).
+            finishes the message, raising requeues it (``Requeue`` says how). None for
+            :meth:`messages`. A :class:`BatchHandler` collects messages into lists.
         nsqd_tcp_addresses: ``host:port`` of nsqds to connect to.
         lookupd_http_addresses: ``host:port`` or URL of nsqlookupds to ask; may be combined.
         max_in_flight: how many messages may be out at once, over all nsqds; default: the
@@ -52,6 +56,11 @@ class Consumer:
         on_giving_up: called instead of the handler when a message was delivered more than
             ``max_attempts`` times; then it is finished. If it raises, the message is requeued.
         on_error: called with an NSQError that was logged and will be retried.
+        on_connect, on_disconnect: called with the address of an nsqd.
+        on_backoff: called with "waiting" and the seconds, "testing" or "flowing" and 0.
+        discovery_filter: called with the addresses that a nsqlookupd named; returns those to use.
+
+    Callbacks run on the library's threads and must not block; what they raise is logged.
 
     Raises:
         ConfigError, InvalidTopicError, InvalidChannelError: an argument cannot be right.
@@ -64,7 +73,7 @@ class Consumer:
         self,
         topic: str,
         channel: str,
-        handler: Handler,
+        handler: Handler | None = None,
         *,
         nsqd_tcp_addresses: Iterable[str] = (),
         lookupd_http_addresses: Iterable[str] = (),
@@ -73,11 +82,15 @@ class Consumer:
         config: Config | None = None,
         on_giving_up: Callable[[Message], Any] = log_giving_up,
         on_error: Callable[[NSQError], Any] | None = None,
+        on_connect: Callable[[str], Any] | None = None,
+        on_disconnect: Callable[[str], Any] | None = None,
+        on_backoff: Callable[[str, float], Any] | None = None,
+        discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
     ) -> None:
         self.topic = check_topic(topic)
         self.channel = check_channel(channel)
         nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
-        if not callable(handler):
+        if handler is not None and not callable(handler):
             raise ConfigError(f"handler must be callable, not {handler!r}")
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
             raise ConfigError(f"workers must be a whole number from 1, not {workers!r}")
@@ -87,7 +100,11 @@ class Consumer:
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
         self.config = config
-        self._on_error_callback = on_error
+        self._handler = handler
+        self._callbacks: dict[str, Callable[..., Any] | None] = {
+            "on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
+            "on_backoff": on_backoff,
+        }
         self._lock = threading.Lock()
         self._started = False  # guarded by _lock
         self._running: list[Subscription] = []  # open and started; guarded by _lock
@@ -99,19 +116,23 @@ class Consumer:
             config, config.max_in_flight, self._timer, self._chores.put, self._on_phase
         )
         self._handling = Handling(
-            handler, config.max_attempts, on_giving_up, self._flow, self._timer,
+            handler or _no_handler, config.max_attempts, on_giving_up, self._flow, self._timer,
             lambda: self._running,
         )
         self._workers: WorkerPool[Message] = WorkerPool(
-            "nsq-worker", workers, self._handling.run, self._handling.flush
+            "nsq-worker", workers if handler is not None else 0, self._handling.run,
+            self._handling.flush,
         )
         self._membership = Membership(
-            self.topic, nsqds, lookupds, config, self._timer, self._chores.put, self
+            self.topic, nsqds, lookupds, config, self._timer, self._chores.put, self,
+            discovery_filter,
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
-            self._chores,
+            self._chores, self._flush_batch,
         )
+        if isinstance(handler, BatchHandler):
+            handler.bind(self)
 
     # -- life
 
@@ -147,7 +168,8 @@ class Consumer:
         Returns: a report, true unless a running message had to be abandoned.
         """
         seconds = to_seconds(timeout, "timeout")
-        return self._stopping.stop(seconds, wait=not self._workers.is_worker())
+        inside = self._workers.is_worker() or self._handling.is_turn_of_caller()
+        return self._stopping.stop(seconds, wait=not inside)
 
     def run(self, stop_timeout: Duration = 30.0) -> StopReport:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
@@ -172,6 +194,29 @@ class Consumer:
         finally:
             for signum, handler in former.items():
                 signal.signal(signum, handler)
+
+    def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
+        """Yield messages to a loop of yours; for scripts. Only where no handler was given.
+
+        A message is finished when the loop asks for the next one, unless you answered it. When
+        you leave the loop in the middle of a turn (break, an exception), the message of that turn
+        is requeued at once, unless you answered it: finish() it before you break.
+
+        Args:
+            timeout: the loop ends when no message has come for so many seconds; None: never.
+
+        Blocks: until the next message. Starts the consumer; stopping it ends the loop.
+
+        Raises:
+            ConfigError: a handler was given.
+        """
+        if self._handler is not None:
+            raise ConfigError("messages() is for a Consumer without a handler")
+        seconds = None if timeout is None else to_seconds(timeout, "timeout")
+        self.start()
+        return iterate(
+            self._workers, self._handling, seconds, lambda: self._stopping.has_begun
+        )
 
     def __enter__(self) -> Consumer:
         return self.start()
@@ -220,6 +265,22 @@ class Consumer:
         """Undo ``pause()``."""
         self._flow.set_paused(False)
 
+    def healthy(self) -> Health:
+        """Tell whether the consumer does what it should; for readiness probes.
+
+        Healthy: started, not stopping, connected to at least one nsqd, and not waiting in
+        backoff. The result is true or false and has a ``reason``.
+        """
+        if not self._started:
+            return Health(False, "not started")
+        if self._stopping.has_begun:
+            return Health(False, "stopped")
+        if not self._running:
+            return Health(False, "connected to no nsqd")
+        if self._flow.phase is Phase.WAITING:
+            return Health(False, f"backing off after {self._flow.backoff_counter} failures")
+        return Health(True, f"connected to {len(self._running)} nsqds")
+
     def stats(self) -> ConsumerStats:
         """Take a snapshot of the counters and of every connection."""
         rdy = self._flow.rdy_by_connection()
@@ -229,6 +290,7 @@ class Consumer:
             queued=len(self._workers),
             running=len(self._handling.running),
             backoff=self._flow.phase.value,
+            repairs=self._flow.repairs,
             is_paused=self._flow.is_paused,
             max_in_flight=self._flow.max_in_flight,
         )
@@ -250,15 +312,19 @@ class Consumer:
         # Last, so that the loss of this connection is heard after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
+        self._tell("on_connect", sub.address)
 
     def on_error(self, error: NSQError) -> None:
         """For Membership and Subscription: tell the user's callback."""
-        callback = self._on_error_callback
-        if callback is not None:
-            try:
-                callback(error)
-            except Exception:
-                logger.exception("on_error failed")
+        self._tell("on_error", error)
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """For Subscription and BatchHandler: run a short task on the timer thread."""
+        self._timer.schedule(delay, task)
+
+    def run_on_worker(self, task: Callable[[], None]) -> None:
+        """For BatchHandler: run a task on a worker thread."""
+        self._workers.put(WorkerTask(task))
 
     def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
         """For Subscription: messages came."""
@@ -288,7 +354,26 @@ class Consumer:
         if not self._stopping.has_begun:
             logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
             self.on_error(error)
+        self._tell("on_disconnect", sub.address)
         self._membership.lost(sub)
 
     def _on_phase(self, phase: Phase, wait: float) -> None:
         """For FlowControl: the backoff changed its phase."""
+        self._tell("on_backoff", phase.value, wait)
+
+    def _flush_batch(self) -> None:
+        """For StopProcedure: the last batch is handled before the workers end."""
+        if isinstance(self._handler, BatchHandler):
+            self.run_on_worker(self._handler.flush)
+
+    def _tell(self, name: str, *arguments: object) -> None:
+        callback = self._callbacks[name]
+        if callback is not None:
+            try:
+                callback(*arguments)
+            except Exception:
+                logger.exception("%s failed", name)
+
+
+def _no_handler(message: Message) -> None:
+    raise AssertionError("a consumer without a handler has no workers")

@@ -42,6 +42,10 @@ class Responder(Protocol):
         """Send TOUCH."""
         ...
 
+    def keep_alive(self, message: Message) -> None:
+        """Send TOUCH again and again until the message is answered."""
+        ...
+
 
 class Message:
     """A message as it was delivered.
@@ -106,11 +110,12 @@ class Message:
     def finish(self) -> None:
         """Tell nsqd that the message is done (FIN).
 
-        Does not raise when the connection is gone: nsqd will deliver the message again, and the
-        loss is logged and counted.
+        When the connection is gone nsqd will deliver the message again; that is logged and
+        counted, and raised only with the option ``raise_lost_answers``.
 
         Raises:
             AlreadyRespondedError: it was answered before.
+            ConnectionLostError: only with ``raise_lost_answers``.
         """
         self._responder.finish(self)
 
@@ -133,6 +138,17 @@ class Message:
             AlreadyRespondedError: it was answered before.
         """
         self._responder.touch(self)
+
+    def keep_alive(self) -> None:
+        """Touch the message in the background until it is answered.
+
+        Only for work that is surely going on: it ends by itself when nsqd grants no more time
+        (``max_msg_timeout`` after the delivery), or the connection is gone.
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+        """
+        self._responder.keep_alive(self)
 
     def enable_async(self) -> None:
         """Leave the answer to you: the handler's return no longer finishes the message.

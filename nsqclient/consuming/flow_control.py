@@ -43,13 +43,15 @@ class FlowControl:
     ) -> None:
         rng = random.Random()
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
+        settle_time = config.rdy_settle_time or 2 * buffer_timeout
         self._config = config
         self._timer = timer
         self._run_chore = run_chore
         self._on_phase = on_phase
         self._lock = threading.Lock()
         self._sharing = RdySharing(  # guarded by _lock, as all below
-            2 * buffer_timeout, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng
+            settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
+            by_activity=config.rdy_by_activity,
         )
         self._backoff = Backoff(
             lambda attempt: config.backoff_delay(attempt, rng), config.max_backoff_duration
@@ -58,6 +60,9 @@ class FlowControl:
         self._paused = False
         self._stopped = False
         self._retry_is_due = False
+        self._stalled_ticks = 0
+        #: How often the watchdog had to give RDY by force; always 0, or there is a bug.
+        self.repairs = 0
         #: True while results matter to the backoff; read without the lock by workers.
         self.is_backing_off = False
 
@@ -153,6 +158,29 @@ class FlowControl:
         for sub in subs:
             sub.forget_orphans(before)
         self.update()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Repair a flow that has stopped for no reason, loudly: the promise "never stuck"."""
+        with self._lock:
+            links = list(self._sharing.links.values())
+            may_flow = (
+                links and not (self._paused or self._stopped or self._max_in_flight == 0)
+                and self._backoff.phase is not Phase.WAITING
+            )
+            load = self._sharing.load(time.monotonic())
+            stalled = may_flow and load == 0 and not any(link.rdy for link in links)
+            self._stalled_ticks = self._stalled_ticks + 1 if stalled else 0
+            if self._stalled_ticks < 2:
+                return
+            self._stalled_ticks = 0
+            self.repairs += 1
+            links[0].rdy = links[0].level = 1
+            sub = links[0].key
+        logger.error("no connection had RDY for no reason: RDY 1 given by force; please report")
+        assert isinstance(sub, Subscription)
+        if not sub.post_rdy():
+            self._run_chore(sub.conn.flush)
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""

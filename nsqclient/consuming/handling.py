@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from nsqclient.errors import AlreadyRespondedError
+from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.flow.backoff import Outcome
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.message import Message, Requeue
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
-from nsqclient.consuming.subscription import MAX_FIN_BATCH, Subscription
+from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
 
@@ -20,6 +22,18 @@ Handler = Callable[[Message], Any]
 
 #: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
+
+
+class WorkerTask(Message):
+    """Something else for a worker to do; travels in the queue of messages."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task = task
+        # Looks like an answered message, so that only run() has to know about it, and only in
+        # the branch that is rare.
+        self._responded = True
 
 
 class Handling:
@@ -42,23 +56,18 @@ class Handling:
         self._subscriptions = subscriptions
         self._backstop_is_set = False
         self._told_about_false = False
-        #: How many handlers are running now; for reports only, so the race in += is harmless.
-        self.running: set[Message] = set()
+        #: The messages that are being handled now; those of a loop over ``messages()`` with the
+        #: loop's thread.
+        self.running: dict[Message, int | None] = {}
+        self._turn_over = threading.Condition()
 
     def run(self, message: Message) -> None:
         """Handle one message and see to its answer. Never raises."""
-        sub = message._responder
-        assert isinstance(sub, Subscription)
-        if message._responded:
-            return  # handed back while it was queued
-        if sub.is_lost or time.monotonic() >= message.deadline:
-            sub.drop_expired(message)
-            return
-        if 0 < self._max_attempts < message.attempts:
-            self._give_up(message, sub)
+        sub = self.admit(message)
+        if sub is None:
             return
         running = self.running
-        running.add(message)
+        running[message] = None
         try:
             result = self._handler(message)
         except BaseException as exc:  # whatever it is, the message must be answered
@@ -78,7 +87,46 @@ class Handling:
                 elif not self._backstop_is_set:
                     self._set_backstop()
         finally:
-            running.discard(message)
+            del running[message]
+
+    def admit(self, message: Message) -> Subscription | None:
+        """Check a message before the handler sees it; None when it must not."""
+        if message._responded:
+            if isinstance(message, WorkerTask):
+                message.task()
+            return None  # else it was handed back while it was queued
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        if sub.is_lost or time.monotonic() >= message.deadline:
+            sub.drop_expired(message)
+            return None
+        if 0 < self._max_attempts < message.attempts:
+            self._give_up(message, sub)
+            return None
+        return sub
+
+    def begin_turn(self, message: Message) -> None:
+        """A loop over ``messages()`` has this message now."""
+        self.running[message] = threading.get_ident()
+
+    def end_turn(self, message: Message) -> None:
+        """The loop is done with it."""
+        with self._turn_over:
+            self.running.pop(message, None)
+            self._turn_over.notify_all()
+
+    def is_turn_of_caller(self) -> bool:
+        """Tell whether the calling thread is a loop in the middle of a turn."""
+        return threading.get_ident() in list(self.running.values())
+
+    def wait_for_turns(self, deadline: Deadline) -> None:
+        """Wait until no loop is in the middle of a turn. A worker's handler does not count."""
+
+        def no_turn() -> bool:
+            return not any(thread is not None for thread in list(self.running.values()))
+
+        with self._turn_over:
+            self._turn_over.wait_for(no_turn, deadline.remaining())
 
     def flush(self) -> None:
         """Send all FINs that wait. A worker calls it when it finds the queue empty."""
@@ -107,6 +155,8 @@ class Handling:
             message._responder.requeue(message, requeue.delay, requeue.backoff)
         except AlreadyRespondedError:
             pass  # the handler answered it before it failed
+        except ConnectionLostError as exc_lost:
+            logger.info("%s", exc_lost)
 
     def _give_up(self, message: Message, sub: Subscription) -> None:
         try:
@@ -126,14 +176,3 @@ class Handling:
                 "a handler returned False: return values mean nothing, the message is finished;"
                 " raise Requeue to have it again"
             )
-
-
-def log_giving_up(message: Message) -> None:
-    """The ready-made ``on_giving_up``: says in the log what is given up."""
-    logger.error(
-        "giving up %r after %d attempts; its body of %d bytes is dropped",
-        message, message.attempts - 1, len(message.body),
-    )
-
-
-__all__ = ["MAX_FIN_BATCH", "Handler", "Handling", "log_giving_up"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,6 +52,7 @@ class _Known:
     sub: Subscription | None = None  # open, or being opened
     failures: int = 0  # dials in a row that failed
     redial: TimerTask | None = None
+    listed_at: float = 0.0  # when a nsqlookupd named it last, on time.monotonic()
 
 
 class Membership:
@@ -69,7 +71,9 @@ class Membership:
         timer: Timer,
         run_chore: Callable[[Callable[[], None]], None],
         owner: MembershipOwner,
+        discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
     ) -> None:
+        self._filter = discovery_filter
         self._topic = topic
         self._lookupds = list(lookupds)
         self._config = config
@@ -79,7 +83,6 @@ class Membership:
         self._rng = random.Random()
         self._lock = threading.Lock()
         self._known = {address: _Known(direct=True) for address in nsqds}  # by _lock, as below
-        self._listed: dict[str, list[str]] = {}  # lookupd -> its last answer
         self._asking: set[str] = set()  # lookupds with a request under way
         self._lost: set[str] = set()  # discovered nsqds that were connected and are not now
         self._hurry = 0  # rounds since the last loss
@@ -169,6 +172,7 @@ class Membership:
         with self._lock:
             if self._stopped:
                 return
+            self._forget_old(time.monotonic())
             if self._lost:
                 self._hurry += 1
             self._schedule_round()
@@ -176,6 +180,17 @@ class Membership:
             self._asking.update(ask)
         for address in ask:
             self._run_chore(self._asker(address))
+
+    def _forget_old(self, now: float) -> None:
+        """Drop lost nsqds that no nsqlookupd has named for long. Needs _lock.
+
+        One whose connection lives is never dropped: it may still have messages for us.
+        """
+        limit = now - self._config.lookupd_forget_after
+        for address in [a for a in self._lost if self._known[a].listed_at < limit]:
+            logger.info("%s left every nsqlookupd long ago: forgotten", address)
+            self._lost.discard(address)
+            del self._known[address]
 
     def _schedule_round(self) -> None:
         """Needs _lock."""
@@ -194,6 +209,8 @@ class Membership:
     def _ask(self, lookupd: str) -> None:
         try:
             addresses = lookup(lookupd, self._topic, self._config)
+            if self._filter is not None:
+                addresses = list(self._filter(addresses))
         except DiscoveryError as exc:
             logger.warning("%s", exc)
             self._owner.on_error(exc)
@@ -208,12 +225,13 @@ class Membership:
         with self._lock:
             if self._stopped:
                 return
-            self._listed[lookupd] = addresses
+            now = time.monotonic()
             for address in addresses:
                 known = self._known.get(address)
                 if known is None:
                     logger.info("nsqlookupd %s knows %s", lookupd, address)
                     known = self._known[address] = _Known(direct=False)
+                known.listed_at = now
                 if known.sub is None and not known.direct:
                     dials.append(self._dialer(address, known))
         for dial in dials:

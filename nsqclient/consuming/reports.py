@@ -24,6 +24,17 @@ class StopReport:
 
 
 @dataclass(frozen=True)
+class Health:
+    """Whether a consumer does what it should, and why."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+@dataclass(frozen=True)
 class ConnectionStats:
     """One connection at the time of the snapshot."""
 
@@ -50,6 +61,7 @@ class ConsumerStats:
     queued: int  #: messages that wait for a worker
     running: int  #: handlers that run now
     backoff: str  #: "flowing", "waiting" or "testing"
+    repairs: int  #: how often the watchdog had to repair the flow; always 0, or it is a bug
     is_paused: bool
     max_in_flight: int
 

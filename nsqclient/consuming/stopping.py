@@ -4,7 +4,8 @@
 2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
 3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
    still arrive before CLOSE_WAIT.
-4. Running handlers finish, up to the deadline; readers go on, so heartbeats are answered.
+4. Running handlers finish, and a last batch is handled, up to the deadline; readers go on, so
+   heartbeats are answered.
 5. The last FINs are sent, the sockets shut down, readers, workers, timer and chores joined.
 
 It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
@@ -45,6 +46,7 @@ class StopProcedure:
         workers: WorkerPool[Message],
         timer: Timer,
         chores: WorkerPool[Callable[[], None]],
+        before_workers_end: Callable[[], None],
     ) -> None:
         self.ledger = Ledger()
         #: True once messages that arrive go back instead of to the handler.
@@ -55,6 +57,7 @@ class StopProcedure:
         self._workers = workers
         self._timer = timer
         self._chores = chores
+        self._before_workers_end = before_workers_end
         self._first = threading.Lock()  # whoever acquires it starts the procedure; not released
         self._changed = threading.Condition()
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
@@ -88,10 +91,16 @@ class StopProcedure:
     def hand_back_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
         by_sub: dict[Subscription, list[Message]] = {}
+        tasks = []
         for message in self._workers.take_all():
+            if message._responded:
+                tasks.append(message)  # a task for a worker, not from nsqd
+                continue
             sub = message._responder
             assert isinstance(sub, Subscription)
             by_sub.setdefault(sub, []).append(message)
+        if tasks:
+            self._workers.put_many(tasks)
         return sum(sub.hand_back(messages) for sub, messages in by_sub.items())
 
     def _run(self, deadline: Deadline) -> None:
@@ -110,7 +119,9 @@ class StopProcedure:
         self.hand_back_queued()
         self._await_close_wait(deadline)
         logger.debug("stop: waiting for %d running handlers", len(self._handling.running))
+        self._before_workers_end()
         stuck = self._workers.stop(deadline)
+        self._handling.wait_for_turns(deadline)
         abandoned = len(self._handling.running)
         self.hand_back_queued()
         self._handling.flush()

@@ -19,6 +19,7 @@ from nsqclient.connection import Connection
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
+    ConnectionLostError,
     NSQConnectionError,
     NSQError,
     ServerError,
@@ -50,6 +51,10 @@ class SubscriptionOwner(Protocol):
 
     def flushes_soon(self) -> bool:
         """Tell whether the calling thread is a worker, which flushes by itself."""
+        ...
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """Run a short task on the timer thread."""
         ...
 
     def on_drained(self, sub: Subscription) -> None:
@@ -167,6 +172,8 @@ class Subscription:
         self.finished.append(message)
         if not self._owner.flushes_soon():
             self.flush()
+        if self._lost:
+            self._raise_lost(message)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
@@ -182,19 +189,53 @@ class Subscription:
             with self._lock:
                 self.counts.requeued += 1
             self._send(lambda core: core.send_req(message.id, delay_ms), 1)
+        if self._lost:
+            self._raise_lost(message)
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
         with self._lock:
             if message.has_responded:
                 raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
-            if self._in_flight.get(message.id) is not message:
-                return
+        if self._holds(message) and self._send(lambda core: core.send_touch(message.id), 1):
+            self._after_touch(message)
+        elif self._lost:
+            self._raise_lost(message)
+
+    def keep_alive(self, message: Message) -> None:
+        """Touch now, and again whenever half of the timeout has passed."""
+        self.touch(message)
+        self._owner.run_later(self._msg_timeout / 2, lambda: self._touch_again(message))
+
+    def _touch_again(self, message: Message) -> None:
+        # On the timer thread: posts, never waits.
+        now = time.monotonic()
+        if message.has_responded or self._lost or not self._holds(message):
+            return
+        if message.deadline >= message.received + self._max_msg_timeout or message.deadline < now:
+            logger.warning(
+                "%s: %r cannot be kept alive any longer: nsqd's max_msg_timeout is %g s",
+                self.address, message, self._max_msg_timeout,
+            )
+            return
+        try:
+            self.conn.post(lambda core: core.send_touch(message.id))
+        except NSQError as exc:
+            logger.debug("%s: TOUCH not sent: %s", self.address, exc)
+            return
+        self._after_touch(message)
+        self._owner.run_later(self._msg_timeout / 2, lambda: self._touch_again(message))
+
+    def _after_touch(self, message: Message) -> None:
+        with self._lock:
             self.counts.touched += 1
-        if self._send(lambda core: core.send_touch(message.id), 1):
             message.deadline = min(
                 time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
             )
+
+    def _holds(self, message: Message) -> bool:
+        with self._lock:
+            return self._in_flight.get(message.id) is message
 
     def hand_back(self, messages: list[Message]) -> int:
         """Requeue messages that no handler has seen, at once and without backoff."""
@@ -263,6 +304,13 @@ class Subscription:
             if message.has_responded:
                 raise AlreadyRespondedError(f"{message!r} was answered before")
             message._responded = True
+
+    def _raise_lost(self, message: Message) -> None:
+        """The connection of the message is gone: raise, where that was asked for."""
+        if self._config.raise_lost_answers:
+            raise ConnectionLostError(
+                self.address, f"{message!r} could not be answered; nsqd will deliver it again"
+            )
 
     def _take(self, messages: list[Message]) -> list[Message]:
         """Remove messages from those in flight; return those that were still there.

@@ -55,6 +55,8 @@ class RdySharing:
             (``low_rdy_idle_timeout``).
         pin_timeout: the longest time one connection keeps RDY 1 while others have none
             (``low_rdy_timeout``).
+        by_activity: whether idle connections keep RDY 1 only while others are busy; else all
+            have even shares, as with go-nsq.
     """
 
     def __init__(
@@ -63,11 +65,14 @@ class RdySharing:
         idle_timeout: float,
         pin_timeout: float,
         rng: random.Random,
+        *,
+        by_activity: bool = True,
     ) -> None:
         self._settle_time = settle_time
         self._idle_timeout = idle_timeout
         self._pin_timeout = pin_timeout
         self._rng = rng
+        self._by_activity = by_activity
         self.links: dict[object, Link] = {}
 
     def add(self, key: object, max_rdy: int, now: float) -> Link:
@@ -138,7 +143,7 @@ class RdySharing:
             return {link.key: int(link.key in chosen) for link in links}
         idle = [link for link in links if self._is_idle(link, now)]
         busy = [link for link in links if not self._is_idle(link, now)]
-        if not idle or not busy:
+        if not idle or not busy or not self._by_activity:
             return self._even(links, max_in_flight)
         # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.
         wanted: dict[object, int] = {link.key: 1 for link in idle}

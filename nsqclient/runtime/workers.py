@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -79,6 +80,31 @@ class WorkerPool(Generic[T]):
         if self._sleeping:
             with self._wake:
                 self._wake.notify()
+
+    def take_one(self, timeout: float | None) -> T | None:
+        """Remove and return the first item, as a worker would; None when none came in time.
+
+        For a caller that works the queue off itself. None also once ``stop()`` was called and
+        the queue is empty.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return self._items.popleft()
+            except IndexError:
+                pass
+            with self._wake:
+                self._sleeping += 1
+                try:
+                    left = None if until is None else until - time.monotonic()
+                    if not self._items and (
+                        self._stopping or (left is not None and left <= 0)
+                    ):
+                        return None
+                    if not self._items:
+                        self._wake.wait(left)
+                finally:
+                    self._sleeping -= 1
 
     def take_all(self) -> list[T]:
         """Remove and return the items that no worker has taken yet."""

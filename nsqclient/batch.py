@@ -1,0 +1,143 @@
+"""``BatchHandler``: collects messages and hands them to your function as a list.
+
+For work that is cheaper in bulk: one INSERT, one request, one file for many messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
+from nsqclient.message import Message, Requeue
+from nsqclient.runtime.deadline import Duration, to_seconds
+
+logger = logging.getLogger("nsqclient.batch")
+
+
+class BatchConsumer(Protocol):
+    """What a BatchHandler needs of its Consumer."""
+
+    def is_starved(self) -> bool:
+        """Tell whether more messages will not come before some are answered."""
+        ...
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """Run a short task on the timer thread."""
+        ...
+
+    def run_on_worker(self, task: Callable[[], None]) -> None:
+        """Run a task on a worker thread."""
+        ...
+
+
+class BatchHandler:
+    """A handler that collects messages into batches.
+
+    A batch is handed over when it has ``size`` messages, when its first message is ``max_wait``
+    old, or when the consumer is starved: then no more will come before these are answered. Give
+    the consumer a ``max_in_flight`` of at least ``size``.
+
+    Args:
+        handle: called on a worker thread with a list of messages. Returning finishes all of them
+            that it has not answered itself; raising requeues them, as a handler's exception does.
+            Returning a list of messages finishes those, and requeues the others.
+        size: messages in a full batch.
+        max_wait: seconds that the first message of a batch waits at most.
+
+    Life: one BatchHandler serves one Consumer, which calls ``bind`` and, when it stops,
+    ``flush``; a last batch that is not full is handled too.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[list[Message]], Iterable[Message] | None],
+        size: int = 100,
+        max_wait: Duration = 1.0,
+    ) -> None:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"size must be a whole number from 1, not {size!r}")
+        self._handle = handle
+        self._size = size
+        self._max_wait = to_seconds(max_wait, "max_wait")
+        self._lock = threading.Lock()
+        self._batch: list[Message] = []  # guarded by _lock
+        self._began = 0.0  # when its first message came; guarded by _lock
+        self._alarm_is_set = False  # guarded by _lock
+        self._consumer: BatchConsumer | None = None
+
+    def bind(self, consumer: BatchConsumer) -> None:
+        """Called by the Consumer that uses this handler.
+
+        Raises:
+            ConfigError: another consumer uses it.
+        """
+        if self._consumer is not None:
+            raise ConfigError("a BatchHandler serves one consumer: make another one")
+        self._consumer = consumer
+
+    def __call__(self, message: Message) -> None:
+        """Take one message; hand the batch over when it is due."""
+        message.enable_async()
+        consumer = self._consumer
+        assert consumer is not None, "bind() comes first"
+        with self._lock:
+            if not self._batch:
+                self._began = time.monotonic()
+            self._batch.append(message)
+            full = len(self._batch) >= self._size
+            set_alarm = not full and not self._alarm_is_set
+            self._alarm_is_set = self._alarm_is_set or set_alarm
+        if set_alarm:
+            consumer.run_later(self._max_wait, self._on_alarm)
+        if full or consumer.is_starved():
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what there is now. On a worker thread."""
+        with self._lock:
+            batch, self._batch = self._batch, []
+        # nsqd has given those that waited too long to somebody else.
+        batch = [message for message in batch if message.time_left > 0]
+        if batch:
+            self._run(batch)
+
+    def _on_alarm(self) -> None:
+        """On the timer thread: see whether the batch is old."""
+        consumer = self._consumer
+        assert consumer is not None
+        with self._lock:
+            left = self._began + self._max_wait - time.monotonic()
+            is_old = bool(self._batch) and left <= 0
+            again = bool(self._batch) and left > 0
+            self._alarm_is_set = again
+        if again:
+            consumer.run_later(left, self._on_alarm)
+        elif is_old:
+            consumer.run_on_worker(self.flush)
+
+    def _run(self, batch: list[Message]) -> None:
+        try:
+            done = self._handle(batch)
+        except BaseException as exc:
+            requeue = exc if isinstance(exc, Requeue) else Requeue()
+            if requeue is not exc:
+                logger.error("handler failed for a batch of %d", len(batch), exc_info=exc)
+            self._answer(batch, lambda message: message.requeue(requeue.delay, requeue.backoff))
+            return
+        finished = batch if done is None else list(done)
+        keep = {id(message) for message in finished}
+        self._answer(finished, lambda message: message.finish())
+        self._answer([m for m in batch if id(m) not in keep], lambda message: message.requeue())
+
+    @staticmethod
+    def _answer(messages: list[Message], answer: Callable[[Message], Any]) -> None:
+        for message in messages:
+            if not message.has_responded:
+                try:
+                    answer(message)
+                except (AlreadyRespondedError, NSQConnectionError) as exc:
+                    logger.info("%s", exc)
