@@ -120,7 +120,7 @@ class Session:
     # -- the loop
 
     def _loop(self) -> None:
-        while True:
+        while not self.core.is_closed:  # or else nothing may follow the error
             self._bell.arm()
             self._take_messages()
             now = time.monotonic()

@@ -128,7 +128,7 @@ class ServerProtocol:
         bytes after an IDENTIFY are not read before it is answered.
         """
         held, self._held = self._held, None
-        if held is not None:
+        if held is not None and not self.is_closed:
             self._refuse(held)
         events = self._events = []
         try:

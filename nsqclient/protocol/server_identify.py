@@ -105,7 +105,7 @@ def decode(body: bytes) -> dict[str, Any]:
         raise refusal
     fields: dict[str, Any] = {}
     for key, value in parsed:
-        name = key.lower()
+        name = key.casefold()  # as Go does, which also finds an s in U+017F
         kind = _FIELDS.get(name)
         if kind is None or value is None:
             continue

@@ -96,6 +96,16 @@ def test_refused_consumer_gives_its_place_back_at_once(nsqd):
         wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
 
 
+def test_fatal_error_is_the_last_word(nsqd):
+    """No message follows a fatal error, even when there are some to give."""
+    nsqd.publish("t", b"x")
+    with connect(nsqd) as consumer:
+        consumer.send(b"SUB t c\nRDY 1\nFOO\n")
+        assert consumer.read_frame() == OK
+        assert consumer.read_frame() == (ERROR, b"E_INVALID invalid command FOO")
+        consumer.read_end()
+
+
 def test_close_wait_is_the_last_word(nsqd):
     """After CLOSE_WAIT no message comes, and answers are still taken."""
     with consume(nsqd) as consumer:

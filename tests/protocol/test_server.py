@@ -205,6 +205,16 @@ def test_own_error_waits_for_the_answers_before_it():
     assert core.data_to_send().endswith(b"E_INVALID invalid command FOO") and core.is_closed
 
 
+def test_nothing_follows_a_fatal_answer():
+    """Once a command failed for good, the error of the next one is not sent any more."""
+    core = ServerProtocol()
+    core.receive_data(b"  V2PUB t\n" + sized(b"x") + b"FOO\n")
+    core.take_events()
+    core.fail("E_PUB_FAILED", "exiting")
+    assert core.take_events() == []
+    assert core.data_to_send().endswith(b"E_PUB_FAILED exiting")
+
+
 def test_nothing_is_read_after_identify_before_its_answer():
     """IDENTIFY ends a batch, because a new byte layer may begin right behind it."""
     core = ServerProtocol()

@@ -49,6 +49,7 @@ def test_what_decodes():
         "client_id": "b"
     }
     assert decode(b'{"client_id":"\xff"}') == {"client_id": "\ufffd"}
+    assert decode('{"ho\u017ftname":"h"}'.encode()) == {"hostname": "h"}
 
 
 @pytest.mark.parametrize(
