@@ -130,7 +130,7 @@ class FaultProxy:
 
     def set_fast(self) -> None:
         """End ``set_slow``."""
-        self._do(lambda: setattr(self, "_slow", None))
+        self._do(self._speed_up)
 
     def cut_after(self, count: int, direction: str = SERVER, *, reset: bool = False) -> None:
         """Forward ``count`` more bytes in ``direction``, then drop that connection. Once.
@@ -304,6 +304,11 @@ class FaultProxy:
     def _drop_all(self, *, reset: bool) -> None:
         for link in list(self._links):
             self._drop(link, reset=reset)
+
+    def _speed_up(self) -> None:
+        self._slow = None
+        for pipe in self._pipes():
+            pipe.not_before = 0.0
 
     def _finish(self) -> None:
         self._stop_listening()
