@@ -19,6 +19,7 @@ from nsqclient.errors import (
     ConnectionLostError,
     NegotiationError,
     NSQError,
+    RemoteProtocolError,
     ServerError,
 )
 from nsqclient.protocol.client import ClientProtocol, State
@@ -305,13 +306,19 @@ class Connection:
                     core.receive_eof()
                 raise ConnectionLostError(self.address, "closed by the peer")
             heard = time.monotonic()
+            broken: RemoteProtocolError | None = None
             with lock:
-                core.receive_data(data)
+                try:
+                    core.receive_data(data)
+                except RemoteProtocolError as exc:
+                    broken = exc
                 events = core.take_events()
                 answer = core.has_data_to_send()
             if answer:  # the NOP to a heartbeat
                 bytes_left = not self._flush(wait=False)
-            self._dispatch(events)
+            self._dispatch(events)  # verdicts that came before the fault count
+            if broken is not None:
+                raise broken
 
     def _dispatch(self, events: list[Event]) -> None:
         listener = self._listener

@@ -139,7 +139,8 @@ class ClientProtocol:
         """Take bytes that were received; call ``take_events()`` and ``data_to_send()`` next.
 
         Raises:
-            RemoteProtocolError: the peer does not speak NSQ; close the connection.
+            RemoteProtocolError: the peer does not speak NSQ; close the connection. The events
+                of what came before the fault can still be taken.
         """
         if self.state is State.CLOSED:
             return  # what follows a fatal error has no meaning
@@ -167,7 +168,9 @@ class ClientProtocol:
                     self._events.append(Messages(item))
                 else:
                     raise RemoteProtocolError(f"message while {self.state.value}")
-            if not careful or not items:
+                if self.state is State.CLOSED:
+                    return  # what follows a fatal error has no meaning
+            if not items:
                 return
             data = b""
 

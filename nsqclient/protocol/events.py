@@ -94,7 +94,7 @@ def read_json(data: bytes) -> Mapping[str, Any]:
     """Read a JSON object; RemoteProtocolError when it is none."""
     try:
         value = json.loads(data)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}") from exc
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}")
@@ -108,19 +108,22 @@ def read_settings(data: bytes) -> ServerSettings:
     raw = read_json(data)
     known = ServerSettings()
 
-    def number(key: str, default: int) -> int:
+    def number(key: str, default: int, lowest: int = 0) -> int:
         value = raw.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value!r}, not a whole number")
+        if value < lowest:
+            raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value}, under {lowest}")
         return value
 
     return ServerSettings(
         raw=raw,
         version=str(raw.get("version", "")),
-        max_rdy_count=number("max_rdy_count", known.max_rdy_count),
+        max_rdy_count=number("max_rdy_count", known.max_rdy_count, 1),
         msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms),
         max_msg_timeout_ms=number("max_msg_timeout", known.max_msg_timeout_ms),
-        output_buffer_timeout_ms=number("output_buffer_timeout", known.output_buffer_timeout_ms),
+        output_buffer_timeout_ms=number(
+            "output_buffer_timeout", known.output_buffer_timeout_ms, -1),
         auth_required=raw.get("auth_required") is True,
         tls_v1=raw.get("tls_v1") is True,
         deflate=raw.get("deflate") is True,

@@ -190,7 +190,7 @@ def test_negative_requeue_delay():
         commands.req(ID, -1)
 
 
-@pytest.mark.parametrize("delay", [9_223_372_036_855, 2**64, 10**300], ids=lambda delay: f"{delay:.0e}")
+@pytest.mark.parametrize("delay", [9_223_372_036_855, 2**64, 10**300], ids="{:.0e}".format)
 def test_huge_requeue_delay(delay):
     """A delay that overflows nsqd's nanoseconds would come back at once: it is cut before."""
     sent = int(commands.req(ID, delay).split()[2])

@@ -198,7 +198,7 @@ def test_message_too_short(length):
 def test_http(before):
     """The HTTP port's answer is recognised, and the error says which port to use."""
     with pytest.raises(NotNSQError, match="4150"):
-        FrameReader().feed(before + b"HTTP/1.1 400 Bad Request\r\n")
+        _feed(FrameReader(), [before + b"HTTP/1.1 400 Bad Request\r\n", b""])
     reader = FrameReader()
     with pytest.raises(NotNSQError):
         for byte in b"HTTP":
@@ -250,10 +250,28 @@ def test_cutting_changes_nothing(stream, garbage, cuts):
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     outcomes = []
     for chunks in ([data], [data[a:b] for a, b in zip(edges, edges[1:])]):
-        reader, error = FrameReader(1000), None
+        reader, found, end = FrameReader(1000), [], None
         try:
-            _feed(reader, chunks)
+            for chunk in chunks:
+                found += _feed(reader, [chunk])
+                while more := _feed(reader, [b""]):
+                    found += more
+            end = reader.buffered
         except RemoteProtocolError as exc:
-            error = type(exc)
-        outcomes.append((error, reader.buffered if error is None else None))
+            end = str(exc)[:20]
+        outcomes.append((found, end))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("fault", [
+    b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\0\0\0", b"HTTP", encode_frame(9, b"x"),
+    encode_frame(FrameType.MESSAGE, b"short"),
+])
+@pytest.mark.parametrize("before", [OK, LATE, _encode(_message(1)), STREAM])
+def test_frames_before_a_fault_count(before, fault):
+    """What was whole before the fault is returned, and the next look raises."""
+    reader = FrameReader()
+    assert _flat(reader.feed(before + fault)) == _feed(FrameReader(), [before])
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError):
+            reader.feed(b"")

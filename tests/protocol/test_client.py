@@ -1,0 +1,576 @@
+"""The client core: what may be sent when, and what nsqd's answers mean."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient.errors import (
+    ClosedError,
+    FrameTooLargeError,
+    InvalidTopicError,
+    LocalProtocolError,
+    NotNSQError,
+    NSQError,
+    RemoteProtocolError,
+)
+from nsqclient.protocol import commands
+from nsqclient.protocol.client import TRANSITIONS, ClientProtocol, Did, State
+from nsqclient.protocol.events import (
+    AnswerFailed,
+    Authenticated,
+    CloseWait,
+    Heartbeat,
+    Identified,
+    Messages,
+    Published,
+    Refused,
+    ServerSettings,
+    Subscribed,
+    Upgraded,
+)
+from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
+from tests.protocol.toy_layer import XorLayer
+
+ID = b"0123456789abcdef"
+MESSAGE = encode_message(5, 1, ID, b"body")
+RAW = (5, 1, ID, b"body")
+PUB = commands.pub("t", b"x")
+
+
+def response(data):
+    return encode_frame(FrameType.RESPONSE, data)
+
+
+def error(text):
+    return encode_frame(FrameType.ERROR, text)
+
+
+def answer(**fields):
+    return response(json.dumps(fields).encode())
+
+
+OK = response(b"OK")
+BEAT = response(b"_heartbeat_")
+
+#: How to bring a fresh core into each state: what is called or fed, in order.
+_IDENTIFY = [lambda core: core.send_identify({})]
+_READY = [*_IDENTIFY, answer()]
+_SUBSCRIBING = [*_READY, lambda core: core.send_sub("t", "c")]
+_SUBSCRIBED = [*_SUBSCRIBING, OK]
+_CLOSING = [*_SUBSCRIBED, lambda core: core.send_cls()]
+PATHS = {
+    State.NEW: [],
+    State.IDENTIFYING: _IDENTIFY,
+    State.UPGRADING: [*_IDENTIFY, answer(tls_v1=True)],
+    State.AUTHENTICATING: [*_READY, lambda core: core.send_auth("secret")],
+    State.READY: _READY,
+    State.SUBSCRIBING: _SUBSCRIBING,
+    State.SUBSCRIBED: _SUBSCRIBED,
+    State.CLOSING: _CLOSING,
+    State.DRAINING: [*_CLOSING, response(b"CLOSE_WAIT")],
+    State.CLOSED: [*_READY, lambda core: core.receive_eof()],
+}
+
+
+def core_in(state):
+    """Return a core in this state with nothing left to take."""
+    core = ClientProtocol()
+    for step in PATHS[state]:
+        if isinstance(step, bytes):
+            core.receive_data(step)
+        else:
+            step(core)
+    assert core.state is state
+    core.data_to_send()
+    core.take_events()
+    return core
+
+
+#: Every call that sends: the states in which it is legal, and the bytes then.
+_OPEN = {State.READY, State.SUBSCRIBING, State.SUBSCRIBED, State.CLOSING, State.DRAINING}
+_WITH_SUB = {State.SUBSCRIBED, State.CLOSING, State.DRAINING}
+SENDS = {
+    "identify": (lambda core: core.send_identify({}), {State.NEW},
+                 b"  V2IDENTIFY\n\0\0\0\2{}"),
+    "auth": (lambda core: core.send_auth("x"), {State.READY}, b"AUTH\n\0\0\0\1x"),
+    "sub": (lambda core: core.send_sub("t", "c"), {State.READY}, b"SUB t c\n"),
+    "cls": (lambda core: core.send_cls(), {State.SUBSCRIBED}, b"CLS\n"),
+    "publish": (lambda core: core.send_publish(PUB, 1), _OPEN, PUB),
+    "nop": (lambda core: core.send_nop(), _OPEN, b"NOP\n"),
+    "rdy": (lambda core: core.send_rdy(5), _WITH_SUB, b"RDY 5\n"),
+    "fin": (lambda core: core.send_fin([ID]), _WITH_SUB, b"FIN %b\n" % ID),
+    "req": (lambda core: core.send_req(ID, 90), _WITH_SUB, b"REQ %b 90\n" % ID),
+    "touch": (lambda core: core.send_touch(ID), _WITH_SUB, b"TOUCH %b\n" % ID),
+    "layer": (lambda core: core.push_layer(XorLayer(1)), {State.UPGRADING}, b""),
+}
+
+
+@pytest.mark.parametrize("name", SENDS)
+@pytest.mark.parametrize("state", State)
+def test_what_may_be_sent(name, state):
+    """A legal call queues its bytes; an illegal one raises, and queues and awaits nothing."""
+    send, legal, wire = SENDS[name]
+    core = core_in(state)
+    if state in legal:
+        send(core)
+        assert core.data_to_send() == wire
+        return
+    with pytest.raises(ClosedError if state is State.CLOSED else LocalProtocolError):
+        send(core)
+    assert (core.data_to_send(), core.unanswered(), core.state) == (b"", [], state)
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_can_end(state):
+    """The stream may end at any time, and more than once."""
+    core = core_in(state)
+    core.receive_eof()
+    core.receive_eof()
+    assert core.state is State.CLOSED
+
+
+def test_the_table_holds_legal_moves_only():
+    """States are left as the protocol says, and every state can be reached."""
+    assert {after for after in TRANSITIONS.values()} == set(State) - {State.NEW}
+    for did in Did:
+        if did is not Did.END:
+            assert sum(did is other for _, other in TRANSITIONS) == 1
+
+
+@pytest.mark.parametrize("send", [
+    lambda core: core.send_sub("bad name", "c"),
+    lambda core: core.send_auth(""),
+])
+def test_bad_values_change_nothing(send):
+    """A command that cannot be built leaves the core where it was."""
+    core = core_in(State.READY)
+    with pytest.raises(LocalProtocolError):
+        send(core)
+    assert core.state is State.READY
+    assert core.data_to_send() == b""
+    core.send_sub("t", "c")
+
+
+@pytest.mark.parametrize("send", [
+    lambda core: core.send_rdy(2501),
+    lambda core: core.send_req(ID, -1),
+    lambda core: core.send_req(b"short", 0),
+    lambda core: core.send_touch(b"bad\nid"),
+])
+def test_bad_values_queue_nothing(send):
+    """A command that nsqd would refuse is not queued."""
+    core = core_in(State.SUBSCRIBED)
+    with pytest.raises(LocalProtocolError):
+        send(core)
+    assert not core.has_data_to_send()
+
+
+# -- answers
+
+
+def test_identified():
+    """The answer to IDENTIFY becomes settings, and the connection is ready."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(answer(
+        version="1.3.0", max_rdy_count=10, msg_timeout=1000, max_msg_timeout=2000,
+        output_buffer_timeout=30, auth_required=True, something_new=[1],
+    ))
+    [event] = core.take_events()
+    assert event == Identified(core.settings, 0)
+    assert core.settings[1:] == ("1.3.0", 10, 1000, 2000, 30, True, False, False, False)
+    assert core.settings.raw["something_new"] == [1]
+    assert core.state is State.READY
+    core.send_sub("t", "c")
+    core.receive_data(OK)
+    with pytest.raises(LocalProtocolError):
+        core.send_rdy(11)
+
+
+def test_plain_ok_to_identify():
+    """An nsqd that does not negotiate says OK, and nsqd's defaults hold."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(OK)
+    assert core.take_events() == [Identified(ServerSettings(), 0)]
+    assert core.settings.max_rdy_count == 2500
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"ok", b"{", b"[]", b"null", b"1", b'"OK"', b"\xff\xfe", b"[" * 100_000,
+    b'{"max_rdy_count": "2500"}', b'{"max_rdy_count": true}', b'{"max_rdy_count": 2.5}',
+    b'{"max_rdy_count": null}', b'{"max_rdy_count": -1}', b'{"max_rdy_count": 0}',
+    b'{"msg_timeout": "60s"}', b'{"msg_timeout": -1}', b'{"max_msg_timeout": NaN}',
+], ids=lambda data: data[:20])
+@pytest.mark.parametrize("state", [State.IDENTIFYING, State.AUTHENTICATING])
+def test_broken_json(state, data):
+    """An answer that should be a JSON object, with numbers that make sense, and is none."""
+    if state is State.AUTHENTICATING and data.startswith(b"{\""):
+        data = b"OK"  # AUTH's object has no numbers that matter
+    core = core_in(state)
+    with pytest.raises(RemoteProtocolError):
+        core.receive_data(response(data))
+
+
+def test_truth_is_true():
+    """Only JSON's ``true`` grants or demands something."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(answer(tls_v1=1, snappy="yes", deflate=None, auth_required=1))
+    assert core.take_events()[0].layers_due == 0
+    assert not core.settings.auth_required
+
+
+def test_authenticated():
+    """The answer to AUTH is a JSON object."""
+    core = core_in(State.AUTHENTICATING)
+    core.receive_data(answer(identity="me", permission_count=1))
+    assert core.take_events() == [Authenticated({"identity": "me", "permission_count": 1})]
+    assert core.state is State.READY
+
+
+def test_subscribed_closing_drained():
+    """SUB is answered with OK, CLS with CLOSE_WAIT, and messages may come in between."""
+    core = core_in(State.SUBSCRIBING)
+    core.receive_data(OK + MESSAGE)
+    assert core.take_events() == [Subscribed(), Messages([RAW])]
+    core.send_cls()
+    core.receive_data(MESSAGE + response(b"CLOSE_WAIT"))
+    assert core.take_events() == [Messages([RAW]), CloseWait()]
+    assert core.state is State.DRAINING
+
+
+@pytest.mark.parametrize("state, wrong", [
+    (State.SUBSCRIBING, b"CLOSE_WAIT"), (State.SUBSCRIBING, b""), (State.SUBSCRIBING, b"{}"),
+    (State.CLOSING, b"OK"), (State.CLOSING, b"CLOSE"),
+])
+def test_wrong_answer(state, wrong):
+    """An answer that belongs to another question breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="expected b'(OK|CLOSE_WAIT)'"):
+        core_in(state).receive_data(response(wrong))
+
+
+@pytest.mark.parametrize("data", [b"OK", b"CLOSE_WAIT", b"", b"{}"])
+@pytest.mark.parametrize("state", [State.NEW, State.READY, State.SUBSCRIBED, State.DRAINING])
+def test_answer_without_question(state, data):
+    """A response that nothing was asked for breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="without a question"):
+        core_in(state).receive_data(response(data))
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - _WITH_SUB - {State.CLOSED, State.UPGRADING},
+                                         key=str))
+def test_messages_before_sub(state):
+    """A message where there is no subscription breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="message while"):
+        core_in(state).receive_data(MESSAGE)
+
+
+@pytest.mark.parametrize("state", sorted(_WITH_SUB, key=str))
+def test_messages(state):
+    """Runs of messages come as one event each, in order with the responses between them."""
+    core = core_in(state)
+    core.receive_data(MESSAGE * 3 + BEAT + MESSAGE)
+    assert core.take_events() == [Messages([RAW] * 3), Heartbeat(), Messages([RAW])]
+
+
+# -- heartbeats
+
+
+@pytest.mark.parametrize(
+    "state", sorted(set(State) - {State.CLOSED, State.UPGRADING, State.NEW}, key=str)
+)
+def test_heartbeat(state):
+    """A heartbeat is answered with NOP in any state, also while an answer is awaited."""
+    core = core_in(state)
+    core.receive_data(BEAT)
+    assert core.take_events() == [Heartbeat()]
+    assert core.data_to_send() == b"NOP\n"
+    assert core.state is state
+
+
+def test_heartbeat_is_no_answer():
+    """A heartbeat between a publish and its OK is not taken for the OK."""
+    core = core_in(State.READY)
+    core.send_publish(PUB, "token")
+    core.receive_data(BEAT)
+    assert core.take_events() == [Heartbeat()]
+    core.receive_data(OK)
+    assert core.take_events() == [Published("token")]
+
+
+# -- verdicts
+
+
+def test_verdicts_come_in_order():
+    """Each OK is the verdict on the oldest publish, whatever else is answered in between."""
+    core = core_in(State.READY)
+    core.send_publish(PUB, 1)
+    core.send_sub("t", "c")
+    core.send_publish(PUB, None)
+    core.receive_data(OK + BEAT + OK + error(b"E_FIN_FAILED late") + OK)
+    events = core.take_events()
+    assert [type(event) for event in events] == [
+        Published, Heartbeat, Subscribed, AnswerFailed, Published,
+    ]
+    assert (events[0].token, events[-1].token) == (1, None)
+    assert core.unanswered() == []
+
+
+@pytest.mark.parametrize("data", [b"", b"ok", b"CLOSE_WAIT"])
+def test_publish_is_answered_with_ok_only(data):
+    """Anything but OK is no verdict."""
+    core = core_in(State.READY)
+    core.send_publish(PUB, 1)
+    with pytest.raises(RemoteProtocolError, match="expected b'OK'"):
+        core.receive_data(response(data))
+
+
+def test_refused_is_for_the_oldest_publish():
+    """A fatal error answers the oldest publish; those behind it have no verdict."""
+    core = core_in(State.READY)
+    for token in "abc":
+        core.send_publish(PUB, token)
+    core.receive_data(OK + error(b"E_BAD_TOPIC PUB topic name"))
+    stored, refused = core.take_events()
+    assert stored == Published("a")
+    assert (refused.token, refused.error.code) == ("b", "E_BAD_TOPIC")
+    assert core.state is State.CLOSED
+    assert core.unanswered() == ["c"]
+    assert core.unanswered() == []
+
+
+def test_refused_sub():
+    """A fatal error that answers another question takes no publish with it."""
+    core = core_in(State.SUBSCRIBING)
+    core.send_publish(PUB, "a")
+    core.receive_data(error(b"E_SUB_FAILED too many"))
+    [refused] = core.take_events()
+    assert isinstance(refused, Refused)
+    assert (refused.token, refused.error.code) == (None, "E_SUB_FAILED")
+    assert core.unanswered() == ["a"]
+
+
+def test_unknown_error_is_fatal():
+    """A code that we do not know counts as fatal."""
+    core = core_in(State.SUBSCRIBED)
+    core.receive_data(error(b"E_FUTURE what"))
+    assert core.take_events()[0].error.code == "E_FUTURE"
+    assert core.state is State.CLOSED
+
+
+@pytest.mark.parametrize("code", ["E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"])
+def test_late_answers(code):
+    """An answer that came too late costs nothing else, no publish either."""
+    core = core_in(State.SUBSCRIBED)
+    core.send_publish(PUB, "a")
+    core.receive_data(error(code.encode() + b" FIN 0123456789abcdef failed"))
+    [event] = core.take_events()
+    assert isinstance(event, AnswerFailed)
+    assert event.error.code == code
+    assert core.state is State.SUBSCRIBED
+    assert core.unanswered() == ["a"]
+
+
+@pytest.mark.parametrize("behind", [OK, MESSAGE, BEAT, error(b"E_INVALID again"),
+                                    b"\xff" * 40, response(b"CLOSE_WAIT"), OK * 5])
+@pytest.mark.parametrize("state", [State.SUBSCRIBING, State.SUBSCRIBED, State.CLOSING])
+def test_nothing_counts_after_a_fatal_error(state, behind):
+    """What stands behind a fatal error, in its segment or a later one, has no meaning.
+
+    nsqd's two goroutines may well write messages behind the error of the other.
+    """
+    core = core_in(state)
+    core.send_publish(PUB, "a")
+    core.data_to_send()
+    core.receive_data(error(b"E_INVALID bad") + behind)
+    core.receive_data(behind)
+    [event] = core.take_events()
+    assert (type(event), core.state) == (Refused, State.CLOSED)
+    assert core.data_to_send() == b""
+
+
+def test_what_came_before_an_error_is_kept():
+    """Events of the frames before a broken one are still there to be taken."""
+    core = core_in(State.READY)
+    core.send_publish(PUB, "a")
+    with pytest.raises(RemoteProtocolError):
+        core.receive_data(OK + OK)
+    assert core.take_events() == [Published("a")]
+
+
+def test_unanswered_at_the_end():
+    """The end of the stream leaves the tokens of publishes without verdict, oldest first."""
+    core = core_in(State.SUBSCRIBING)
+    for token in (3, None, 1):
+        core.send_publish(PUB, token)
+    core.receive_eof()
+    assert core.unanswered() == [3, None, 1]
+    assert core.take_events() == []
+
+
+# -- byte layers
+
+
+def _upgraded_stream(**granted):
+    """Return the server's bytes for an IDENTIFY that grants layers, then publishes' OKs."""
+    inner = OK + BEAT + OK + MESSAGE
+    if "tls_v1" in granted and len(granted) == 2:
+        inner = OK + XorLayer(7).encode(inner)
+    return answer(**granted) + XorLayer(5).encode(inner)
+
+
+def _drive(chunks):
+    """Feed chunks; push a layer when one is due; subscribe when ready; return all events."""
+    core = core_in(State.IDENTIFYING)
+    keys = iter((5, 7))
+    seen = []
+    for chunk in chunks:
+        core.receive_data(chunk)
+        while events := core.take_events():
+            seen += events
+            for event in events:
+                if isinstance(event, (Identified, Upgraded)) and event.layers_due:
+                    core.push_layer(XorLayer(next(keys)))
+                if core.state is State.READY and not isinstance(event, Heartbeat):
+                    core.send_sub("t", "c")
+    return seen, core
+
+
+@pytest.mark.parametrize("granted", [
+    {"tls_v1": True}, {"snappy": True}, {"deflate": True},
+    {"tls_v1": True, "snappy": True}, {"tls_v1": True, "deflate": True},
+])
+def test_upgrade_byte_by_byte(granted):
+    """Layers are pushed one by one, each is answered with OK inside it, then frames flow."""
+    stream = _upgraded_stream(**granted)
+    events, core = _drive([stream[n:n + 1] for n in range(len(stream))])
+    layers = len(granted)
+    assert [type(event) for event in events] == [
+        Identified, *[Upgraded] * layers, Heartbeat, Subscribed, Messages,
+    ]
+    assert [event.layers_due for event in events[:layers + 1]] == list(range(layers, -1, -1))
+    assert core.state is State.SUBSCRIBED
+
+
+@pytest.mark.parametrize("granted, layers", [
+    ({"tls_v1": True}, 1), ({"tls_v1": True, "snappy": True}, 2),
+])
+def test_upgrade_in_one_segment(granted, layers):
+    """The OK of a layer may share a segment with the frame that announced the layer."""
+    head = answer(**granted)
+    inner = OK if layers == 1 else OK + XorLayer(7).encode(OK)
+    events, core = _drive([head + XorLayer(5).encode(inner)])
+    assert [type(event) for event in events] == [Identified] + [Upgraded] * layers
+    assert core.state is State.SUBSCRIBING
+
+
+def test_upgrade_cut_anywhere():
+    """However the bytes around an upgrade are cut, the same events come out."""
+    stream = answer(tls_v1=True, snappy=True) + XorLayer(5).encode(OK + XorLayer(7).encode(OK))
+    for cut in range(len(stream) + 1):
+        events, core = _drive([stream[:cut], stream[cut:]])
+        assert [type(event) for event in events] == [Identified, Upgraded, Upgraded], cut
+
+
+def test_nothing_is_read_before_the_layer():
+    """While a layer is due, bytes are held, in whatever segments they come."""
+    core = core_in(State.UPGRADING)
+    for byte in XorLayer(5).encode(OK):
+        core.receive_data(bytes([byte]))
+    assert core.take_events() == []
+    core.push_layer(XorLayer(5))
+    assert core.take_events() == [Upgraded(0)]
+
+
+def test_bytes_queued_before_a_layer_go_out_plain():
+    """The new layer encodes what is queued after it, and nothing older."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(BEAT + answer(tls_v1=True))
+    core.push_layer(XorLayer(5))
+    core.receive_data(XorLayer(5).encode(OK))
+    core.send_nop()
+    assert core.has_data_to_send()
+    assert core.data_to_send() == b"NOP\n" + XorLayer(5).encode(b"NOP\n")
+    assert core.data_to_send() == b""
+
+
+def test_heartbeat_inside_a_layer():
+    """A heartbeat before a layer's OK is answered, and is not the OK."""
+    core = core_in(State.UPGRADING)
+    core.push_layer(XorLayer(5))
+    core.receive_data(XorLayer(5).encode(BEAT))
+    assert core.take_events() == [Heartbeat()]
+    assert core.state is State.UPGRADING
+    assert core.data_to_send() == XorLayer(5).encode(b"NOP\n")
+
+
+@pytest.mark.parametrize("inner", [response(b"FINE"), response(b"{}"), MESSAGE])
+def test_layer_answered_wrongly(inner):
+    """Only OK ends an upgrade."""
+    core = core_in(State.UPGRADING)
+    core.push_layer(XorLayer(5))
+    with pytest.raises(RemoteProtocolError):
+        core.receive_data(XorLayer(5).encode(inner))
+
+
+def test_layer_refused():
+    """nsqd may refuse the upgrade inside the layer."""
+    core = core_in(State.UPGRADING)
+    core.push_layer(XorLayer(5))
+    core.receive_data(XorLayer(5).encode(error(b"E_IDENTIFY_FAILED upgrade failed")))
+    assert core.take_events()[0].error.code == "E_IDENTIFY_FAILED"
+    assert core.state is State.CLOSED
+
+
+def test_no_layer_twice():
+    """As many layers are pushed as were granted."""
+    core = core_in(State.UPGRADING)
+    core.push_layer(XorLayer(5))
+    with pytest.raises(LocalProtocolError, match="a byte layer"):
+        core.push_layer(XorLayer(7))
+
+
+# -- whatever comes
+
+
+def test_not_nsq():
+    """HTTP's answer to the magic, and a size over the limit, are errors of the peer."""
+    with pytest.raises(NotNSQError):
+        core_in(State.IDENTIFYING).receive_data(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    core = ClientProtocol(max_frame_size=4096)
+    core.send_identify({})
+    with pytest.raises(FrameTooLargeError):
+        core.receive_data(b"\0\0\x10\x01")
+
+
+def test_bad_topic_does_not_end_the_connection():
+    """A publish that is refused by ourselves leaves the connection as it was."""
+    core = core_in(State.READY)
+    with pytest.raises(InvalidTopicError):
+        core.send_publish(commands.pub("bad topic", b"x"), 1)
+    assert core.unanswered() == []
+    core.send_publish(PUB, 2)
+
+
+_PIECES = st.lists(st.one_of(
+    st.sampled_from([
+        OK, BEAT, MESSAGE, response(b"CLOSE_WAIT"), answer(), answer(tls_v1=True), response(b"{"),
+        error(b"E_FIN_FAILED x"), error(b"E_INVALID x"),
+    ]),
+    st.binary(max_size=20),
+), max_size=6)
+
+
+@given(st.sampled_from(sorted(PATHS, key=str)), _PIECES)
+def test_any_frames_in_any_state(state, pieces):
+    """Whatever a peer sends gives events or a RemoteProtocolError, never anything else."""
+    core = core_in(state)
+    try:
+        for piece in pieces:
+            core.receive_data(piece)
+    except NSQError as exc:
+        assert isinstance(exc, RemoteProtocolError)
+    core.receive_eof()
+    assert core.state is State.CLOSED

@@ -1,0 +1,72 @@
+"""The stack of byte layers between the socket and the frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.protocol.layers import LayerStack
+from tests.protocol.toy_layer import XorLayer
+
+
+class _Tag:
+    """Writes its name around what passes, so that the order of layers can be seen."""
+
+    def __init__(self, name, own=b""):
+        self.name = name
+        self.own = own
+
+    def decode(self, data):
+        assert data.startswith(self.name + b"(") and data.endswith(b")"), data
+        return data[len(self.name) + 1:-1]
+
+    def encode(self, data):
+        return self.name + b"(" + data + b")"
+
+    def wire_output(self):
+        own, self.own = self.own, b""
+        return own
+
+
+def _stack(*layers):
+    stack = LayerStack()
+    for layer in layers:
+        assert stack.push(layer) == b""
+    return stack
+
+
+def test_no_layer():
+    """Without a layer bytes pass unchanged, and so does nothing."""
+    stack = LayerStack()
+    assert len(stack) == 0
+    assert (stack.encode(b"x"), stack.decode(b"x"), stack.encode(b"")) == (b"x", b"x", b"")
+
+
+def test_order():
+    """The layer that was pushed first is nearest the wire, both ways."""
+    stack = _stack(_Tag(b"tls"), _Tag(b"zip"))
+    assert len(stack) == 2
+    assert stack.encode(b"frame") == b"tls(zip(frame))"
+    assert stack.decode(b"tls(zip(frame))") == b"frame"
+
+
+def test_push_takes_the_unread_bytes():
+    """Bytes that were read too early go through the new layer, and only that one."""
+    stack = _stack(_Tag(b"tls"))
+    assert stack.push(_Tag(b"zip"), b"zip(frame)") == b"frame"
+
+
+def test_own_bytes_of_a_layer():
+    """What a layer has to say goes through the layers under it, and not through itself."""
+    stack = _stack(_Tag(b"tls", b"<hello>"), _Tag(b"zip", b"<dict>"))
+    assert stack.encode(b"") == b"tls(<dict>)<hello>"
+    assert stack.encode(b"") == b""
+    assert stack.encode(b"frame") == b"tls(zip(frame))"
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_both_ends(size):
+    """What one stack encodes, its twin decodes, byte by byte too."""
+    ours, theirs = (_stack(XorLayer(0x5A), XorLayer(0x17)) for _ in range(2))
+    data = bytes(n % 256 for n in range(size))
+    wire = ours.encode(data)
+    assert b"".join(theirs.decode(wire[n:n + 1]) for n in range(len(wire))) == data
