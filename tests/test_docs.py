@@ -19,7 +19,8 @@ from nsqclient.devserver import Nsqd, Nsqlookupd
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.rst", "docs/quickstart.rst")
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.rst", "docs/quickstart.rst")
 }
 
 
@@ -100,8 +101,9 @@ QUICKSTART = [
     ["messages came from 2 nsqds"],
     ["stored", "refused here, nothing was sent: .+", "unknown", "surely not stored"],
     ["attempt 1", "attempt 2", "attempt 3"],
-    [r"gave up \[b'poison'\]"],
+    [r"kept \[b'poison'\]"],
     ["written 1000"],
+    ["one", "two", "three"],
     ["passed"],
 ]
 
