@@ -48,8 +48,8 @@ class BatchHandler:
         size: messages in a full batch.
         max_wait: seconds that the first message of a batch waits at most.
 
-    Life: one BatchHandler serves one Consumer, which calls ``bind`` and, when it stops,
-    ``flush``; a last batch that is not full is handled too.
+    Life: one BatchHandler serves one Consumer, which calls ``bind``, and when it stops
+    ``flush``: a last batch that is not full is handled too.
     """
 
     def __init__(
@@ -104,6 +104,12 @@ class BatchHandler:
         batch = [message for message in batch if message.time_left > 0]
         if batch:
             self._run(batch)
+
+    def give_back(self) -> None:
+        """Requeue what was collected and not handed over, at once and without backoff."""
+        with self._lock:
+            batch, self._batch = self._batch, []
+        self._answer(batch, lambda message: message.requeue(delay=0, backoff=False))
 
     def _on_alarm(self) -> None:
         """On the timer thread: see whether the batch is old."""

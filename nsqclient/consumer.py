@@ -129,10 +129,12 @@ class Consumer:
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
-            self._chores, self._flush_batch,
+            self._chores,
         )
         if isinstance(handler, BatchHandler):
             handler.bind(self)
+            self._stopping.before_workers_end = lambda: self.run_on_worker(handler.flush)
+            self._stopping.after_workers_end = handler.give_back
 
     # -- life
 
@@ -360,11 +362,6 @@ class Consumer:
     def _on_phase(self, phase: Phase, wait: float) -> None:
         """For FlowControl: the backoff changed its phase."""
         self._tell("on_backoff", phase.value, wait)
-
-    def _flush_batch(self) -> None:
-        """For StopProcedure: the last batch is handled before the workers end."""
-        if isinstance(self._handler, BatchHandler):
-            self.run_on_worker(self._handler.flush)
 
     def _tell(self, name: str, *arguments: object) -> None:
         callback = self._callbacks[name]

@@ -76,18 +76,21 @@ class Handling:
             if result is False:
                 self._hint_at_false()
             if not (message._responded or message._is_async):
-                # Also the FINs of this sub that other workers left are sent by this flush.
-                message._responded = True
-                if self._flow.is_backing_off:
-                    self._flow.on_result(Outcome.SUCCESS)
-                finished = sub.finished
-                finished.append(message)
-                if len(finished) >= sub.fin_batch:
-                    sub.flush()
-                elif not self._backstop_is_set:
-                    self._set_backstop()
+                self.finish(message, sub)
         finally:
             del running[message]
+
+    def finish(self, message: Message, sub: Subscription) -> None:
+        """Finish a message that was handled; its FIN waits a little for company."""
+        message._responded = True
+        if self._flow.is_backing_off:
+            self._flow.on_result(Outcome.SUCCESS)
+        finished = sub.finished
+        finished.append(message)
+        if len(finished) >= sub.fin_batch:
+            sub.flush()
+        elif not self._backstop_is_set:
+            self._set_backstop()
 
     def admit(self, message: Message) -> Subscription | None:
         """Check a message before the handler sees it; None when it must not."""

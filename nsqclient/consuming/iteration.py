@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from nsqclient.consuming.handling import Handling
-from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
@@ -31,7 +30,8 @@ def iterate(
         message = workers.take_one(deadline.remaining())
         if message is None:
             break
-        if handling.admit(message) is None:
+        sub = handling.admit(message)
+        if sub is None:
             continue
         handling.begin_turn(message)
         try:
@@ -42,10 +42,7 @@ def iterate(
                     message.requeue(delay=0, backoff=False)
                 raise
             if not (message.has_responded or message.is_async):
-                try:
-                    message.finish()
-                except AlreadyRespondedError:
-                    pass  # by another thread, just now
+                handling.finish(message, sub)
         finally:
             handling.end_turn(message)
         deadline = Deadline(timeout)

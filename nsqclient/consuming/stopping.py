@@ -46,7 +46,6 @@ class StopProcedure:
         workers: WorkerPool[Message],
         timer: Timer,
         chores: WorkerPool[Callable[[], None]],
-        before_workers_end: Callable[[], None],
     ) -> None:
         self.ledger = Ledger()
         #: True once messages that arrive go back instead of to the handler.
@@ -57,7 +56,9 @@ class StopProcedure:
         self._workers = workers
         self._timer = timer
         self._chores = chores
-        self._before_workers_end = before_workers_end
+        #: For a handler that collects messages: hand over what it has, give back what is left.
+        self.before_workers_end: Callable[[], None] = lambda: None
+        self.after_workers_end: Callable[[], None] = lambda: None
         self._first = threading.Lock()  # whoever acquires it starts the procedure; not released
         self._changed = threading.Condition()
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
@@ -119,8 +120,9 @@ class StopProcedure:
         self.hand_back_queued()
         self._await_close_wait(deadline)
         logger.debug("stop: waiting for %d running handlers", len(self._handling.running))
-        self._before_workers_end()
+        self.before_workers_end()
         stuck = self._workers.stop(deadline)
+        self.after_workers_end()
         self._handling.wait_for_turns(deadline)
         abandoned = len(self._handling.running)
         self.hand_back_queued()

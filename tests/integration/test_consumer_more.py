@@ -1,0 +1,331 @@
+"""Loops, batches, dead letters, backoff, pause and health, on both kinds of server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from nsqclient import (
+    BatchHandler,
+    Config,
+    ConfigError,
+    ConnectionLostError,
+    Consumer,
+    DeadLetterDirectory,
+    DeadLetterTopic,
+    Producer,
+    Requeue,
+)
+from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.support.waiting import wait_until
+
+
+def in_flight(server):
+    """How many messages nsqd has out."""
+    return server.stats("events", "c").get("in_flight_count")
+
+
+def test_a_loop_over_messages_finishes_each(server):
+    """messages() yields until nothing came for a while; each turn's message is finished."""
+    publish(server, *[b"%d" % n for n in range(30)])
+    with consume(server, None, max_in_flight=10) as consumer:
+        bodies = [message.body for message in consumer.messages(timeout=1)]
+        assert Counter(bodies) == Counter(b"%d" % n for n in range(30))
+        wait_until(lambda: in_flight(server) == 0)
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_a_loop_that_is_left_gives_its_message_back(server):
+    """break in the middle of a turn requeues that message and loses none."""
+    publish(server, *[b"x"] * 5)
+    with consume(server, None, max_in_flight=5) as consumer:
+        for _ in consumer.messages(timeout=5):
+            break
+    wait_until(lambda: server.stats("events", "c")["depth"] == 5)
+
+
+def test_a_message_finished_before_the_break_is_done(server):
+    """Explicit finish() makes a break safe."""
+    publish(server, *[b"x"] * 5)
+    with consume(server, None, max_in_flight=5) as consumer:
+        for message in consumer.messages(timeout=5):
+            message.finish()
+            break
+    wait_until(lambda: server.stats("events", "c")["depth"] == 4)
+
+
+def test_stop_inside_a_loop_ends_it_after_the_turn(server):
+    """stop() in the loop's body lets the turn end; its message is finished."""
+    publish(server, *[b"x"] * 3)
+    consumer = consume(server, None, max_in_flight=3)
+    turns = 0
+    for _ in consumer.messages(timeout=5):
+        turns += 1
+        assert not consumer.stop(5).complete
+    assert consumer.stop(5).complete
+    assert turns == 1
+    wait_until(lambda: server.stats("events", "c")["depth"] == 2)
+
+
+def test_messages_is_for_consumers_without_handler(server):
+    """With a handler, messages() says that it is not possible."""
+    with pytest.raises(ConfigError):
+        consume(server, print).messages()
+
+
+def test_batches_are_full_or_old(server):
+    """A full batch is handed over at once, the rest when it is max_wait old."""
+    batches = []
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=10, max_wait=0.3)
+    publish(server, *[b"x"] * 25)
+    with consume(server, handler, max_in_flight=100):
+        wait_until(lambda: sum(batches) == 25)
+        wait_until(lambda: in_flight(server) == 0)
+    assert batches == [10, 10, 5]
+
+
+def test_a_starved_batch_does_not_wait(server):
+    """When max_in_flight allows no more, the batch is worked off without waiting."""
+    batches = []
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
+    publish(server, *[b"x"] * 20)
+    with consume(server, handler, max_in_flight=10):
+        wait_until(lambda: sum(batches) == 20)
+    assert batches[0] == 10
+
+
+def test_a_failed_batch_comes_again(server):
+    """An exception requeues all of the batch; a list of messages finishes only those."""
+    seen = Counter()
+
+    def handle(batch):
+        first = all(message.attempts == 1 for message in batch)
+        seen.update(message.body for message in batch)
+        if first:
+            raise RuntimeError("no database")
+        return batch[:1]
+
+    publish(server, b"a", b"b")
+    handler = BatchHandler(handle, size=2, max_wait=0.2)
+    with consume(server, handler, max_in_flight=2, config=QUICK.replace(max_attempts=0)):
+        wait_until(lambda: sum(seen.values()) >= 4)
+        wait_until(lambda: in_flight(server) == 0 and server.stats("events", "c")["depth"] == 0)
+
+
+def test_a_last_batch_is_handled_at_stop(server):
+    """Messages that were collected are handled before stop() returns."""
+    batches = []
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
+    publish(server, *[b"x"] * 5)
+    consumer = consume(server, handler, max_in_flight=100).start()
+    wait_until(lambda: consumer.stats().total.received == 5 and not consumer.stats().queued)
+    assert consumer.stop(5)
+    assert batches == [5]
+    wait_until(lambda: in_flight(server) == 0)
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_dead_letters_go_to_a_directory(server, tmp_path):
+    """What is given up is on the disk with what nsqd said about it, then finished."""
+    publish(server, b"poison")
+
+    def fail(message):
+        raise RuntimeError("never")
+
+    keep = DeadLetterDirectory(tmp_path / "dead")
+    with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
+        wait_until(lambda: list((tmp_path / "dead").glob("*.json")))
+        wait_until(lambda: in_flight(server) == 0)
+    body, = (tmp_path / "dead").glob("*.body")
+    metadata = json.loads(body.with_suffix(".json").read_text())
+    assert body.read_bytes() == b"poison"
+    assert (metadata["attempts"], metadata["nsqd_address"]) == (2, server.tcp_address)
+
+
+def test_dead_letters_go_to_a_topic(server):
+    """What is given up is stored in another topic before it is finished."""
+    publish(server, b"poison")
+
+    def fail(message):
+        raise RuntimeError("never")
+
+    with Producer([server.tcp_address]) as producer:
+        keep = DeadLetterTopic(producer, "events.dead")
+        with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
+            wait_until(lambda: server.stats("events.dead").get("depth") == 1)
+            wait_until(lambda: in_flight(server) == 0)
+
+
+def test_a_dead_letter_that_cannot_be_kept_comes_again(server):
+    """When on_giving_up fails, the message is requeued, not lost."""
+    publish(server, b"poison")
+    tries = []
+
+    def fail(message):
+        tries.append(message.attempts)
+        raise RuntimeError("disk full")
+
+    with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=fail):
+        wait_until(lambda: len(tries) >= 3)
+    wait_until(lambda: in_flight(server) == 0)
+    assert server.stats("events", "c")["depth"] == 1
+
+
+def test_backoff_stops_the_flow_and_lets_it_go_on(server):
+    """A failure stops all, one message tests the waters, a success restores the flow."""
+    phases = []
+    failing = threading.Event()
+    failing.set()
+
+    def handler(message):
+        if failing.is_set():
+            raise Requeue(delay=0)
+
+    collector = Collector(handler)
+    publish(server, *[b"x"] * 10)
+    config = Config(backoff_multiplier=0.1, max_backoff_duration=1, max_attempts=0)
+    consumer = consume(
+        server, collector, max_in_flight=5, config=config,
+        on_backoff=lambda phase, wait: phases.append((phase, wait)),
+    )
+    with consumer:
+        wait_until(lambda: len(phases) >= 5)
+        assert not consumer.healthy() or consumer.stats().backoff == "testing"
+        failing.clear()
+        wait_until(lambda: phases[-1][0] == "flowing")
+        wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 5)
+        wait_until(lambda: in_flight(server) == 0 and server.stats("events", "c")["depth"] == 0)
+        assert consumer.healthy()
+        assert consumer.stats().repairs == 0
+    waits = [wait for phase, wait in phases if phase == "waiting"]
+    assert waits[:3] == pytest.approx([0.2, 0.4, 0.8])
+
+
+def test_a_paused_consumer_gets_nothing(server):
+    """pause() sets RDY 0, resume() restores it."""
+    collector = Collector()
+    consumer = consume(server, collector, max_in_flight=3)
+    with consumer:
+        ready = lambda: server.stats("events", "c").get("clients", [{}])[0].get(  # noqa: E731 short
+            "ready_count")
+        wait_until(lambda: ready() == 3)
+        consumer.pause()
+        wait_until(lambda: ready() == 0)
+        publish(server, b"x")
+        assert server.stats("events", "c")["depth"] == 1
+        consumer.resume()
+        wait_until(lambda: collector.messages)
+
+
+def test_a_paused_channel_flows_again(server):
+    """A channel that was paused on nsqd delivers after unpausing, on the same connection."""
+    collector = Collector()
+    with consume(server, collector, max_in_flight=3):
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        server.post("/channel/pause", topic="events", channel="c")
+        publish(server, b"x")
+        wait_until(lambda: server.stats("events", "c")["depth"] == 1)
+        server.post("/channel/unpause", topic="events", channel="c")
+        wait_until(lambda: collector.messages)
+
+
+def test_keep_alive_holds_a_message(server_factory):
+    """keep_alive() touches in the background; the message is not delivered again."""
+    server = server_factory(msg_timeout=1.0)
+
+    def work(message):
+        message.keep_alive()
+        threading.Event().wait(3)
+
+    collector = Collector(work)
+    publish(server, b"x")
+    with consume(server, collector):
+        wait_until(lambda: collector.messages and collector.messages[0].has_responded)
+        wait_until(lambda: in_flight(server) == 0)
+    assert len(collector.messages) == 1
+    assert server.stats("events", "c")["timeout_count"] == 0
+
+
+def test_messages_that_expired_in_the_queue_are_dropped(server_factory):
+    """A message whose time is over before a worker is free is not handled by us."""
+    server = server_factory(msg_timeout=1.0)
+    collector = Collector(lambda message: threading.Event().wait(1.5))
+    publish(server, b"a", b"b")
+    consumer = consume(server, collector, max_in_flight=2, config=QUICK.replace(max_attempts=0))
+    with consumer:
+        wait_until(lambda: consumer.stats().total.expired >= 1)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_answers_after_the_connection_was_lost(server, caplog, raises):
+    """A lost answer is logged and counted; it raises only where that was asked for."""
+    release, done = threading.Event(), []
+
+    def handler(message):
+        release.wait(20)
+        try:
+            message.finish()
+        except ConnectionLostError as exc:
+            done.append(exc)
+        else:
+            done.append(None)
+
+    publish(server, b"x")
+    collector = Collector(handler)
+    consumer = consume(server, collector, config=Config(raise_lost_answers=raises))
+    with caplog.at_level(logging.CRITICAL), consumer:
+        wait_until(lambda: collector.messages)
+        server.restart()
+        wait_until(lambda: consumer.stats().total.orphaned >= 1)
+        release.set()
+        wait_until(lambda: done)
+    assert isinstance(done[0], ConnectionLostError) is raises
+
+
+def test_health_tells_the_reason(server):
+    """healthy() is false before the start and after the stop, and says why."""
+    consumer = consume(server, Collector())
+    assert not consumer.healthy() and "not started" in consumer.healthy().reason
+    with consumer:
+        wait_until(consumer.healthy)
+    assert not consumer.healthy() and "stopped" in consumer.healthy().reason
+
+
+def test_connects_and_disconnects_are_told(server):
+    """The callbacks name the nsqd."""
+    events = []
+    consumer = consume(
+        server, Collector(),
+        on_connect=lambda address: events.append(("up", address)),
+        on_disconnect=lambda address: events.append(("down", address)),
+    )
+    with consumer:
+        wait_until(lambda: events)
+        server.restart()
+        wait_until(lambda: len(events) == 3)
+    assert events[:3] == [(word, server.tcp_address) for word in ("up", "down", "up")]
+
+
+def test_a_discovery_filter_chooses(server_factory, lookupd_factory):
+    """Only what the filter returns is connected to."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for server in servers:
+        publish(server, b"x")
+    wanted = servers[0].tcp_address
+    consumer = Consumer(
+        "events", "c", Collector(), lookupd_http_addresses=[lookupd.http_address],
+        discovery_filter=lambda found: [a for a in found if a == wanted],
+        config=Config(lookupd_poll_interval=0.2),
+    )
+    with consumer:
+        wait_until(lambda: len(lookupd.get("/lookup", topic="events").json()["producers"]) == 2)
+        wait_until(lambda: [c.address for c in consumer.stats().connections] == [wanted])
+        until = time.monotonic() + 0.6  # some more rounds
+        wait_until(lambda: time.monotonic() > until)
+        assert [c.address for c in consumer.stats().connections] == [wanted]
