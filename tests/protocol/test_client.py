@@ -34,6 +34,7 @@ from nsqclient.protocol.events import (
 )
 from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
 from tests.protocol.toy_layer import XorLayer
+from tests.support.fuzz import fuzz
 
 ID = b"0123456789abcdef"
 MESSAGE = encode_message(5, 1, ID, b"body")
@@ -563,6 +564,7 @@ _PIECES = st.lists(st.one_of(
 ), max_size=6)
 
 
+@fuzz
 @given(st.sampled_from(sorted(PATHS, key=str)), _PIECES)
 def test_any_frames_in_any_state(state, pieces):
     """Whatever a peer sends gives events or a RemoteProtocolError, never anything else."""

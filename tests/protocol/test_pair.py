@@ -39,6 +39,7 @@ from nsqclient.protocol.server_events import (
 )
 from nsqclient.protocol.server_identify import ServerLimits
 from tests.protocol.toy_layer import XorLayer
+from tests.support.fuzz import fuzz
 
 ID = b"0123456789abcdef"
 _ANSWERED_OK = (Sub, Pub, Dpub, Mpub)
@@ -292,6 +293,7 @@ _SENDS = st.lists(st.sampled_from(["pub", "dpub", "mpub", "rdy", "fin", "req", "
                                    "message"]), max_size=20)
 
 
+@fuzz
 @given(_SENDS, st.integers(0, 40))
 def test_any_order(names, step):
     """Whatever is sent in whatever order and pieces, the server takes it and all is answered."""

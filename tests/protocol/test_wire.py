@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
 from nsqclient.protocol import wire
 from nsqclient.protocol.wire import Frame, FrameReader, FrameType, encode_frame, encode_message
+from tests.support.fuzz import fuzz
 
 ID = b"0123456789abcdef"
 OK = encode_frame(FrameType.RESPONSE, b"OK")
@@ -87,6 +88,7 @@ def test_cut_anywhere(single):
         assert found == SAID, cut
 
 
+@fuzz
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
 def test_cut_often(cuts):
     """A stream in many pieces, some of them empty, gives the same."""
@@ -224,6 +226,7 @@ def test_big_body_is_linear(monkeypatch):
     assert joined == [65536, len(encoded)]  # at the first piece, and when it was whole
 
 
+@fuzz
 @given(st.binary(max_size=200))
 def test_any_bytes(data):
     """Any bytes give frames or one RemoteProtocolError, nothing else."""
@@ -243,6 +246,7 @@ _FRAMES = st.lists(st.one_of(
 ), max_size=8).map(b"".join)
 
 
+@fuzz
 @given(_FRAMES, st.binary(max_size=60), st.lists(st.integers(0, 400), max_size=5))
 def test_cutting_changes_nothing(stream, garbage, cuts):
     """Valid frames, with or without garbage behind them, read the same however they are cut."""
