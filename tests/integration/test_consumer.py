@@ -357,7 +357,7 @@ def test_is_starved_tells_when_to_work_a_batch_off(server):
         ({"topic": "bad topic"}, InvalidTopicError),
         ({"channel": "bad channel"}, InvalidChannelError),
         ({"channel": ""}, InvalidChannelError),
-        ({"handler": None}, ConfigError),
+        ({"handler": "print"}, ConfigError),
         ({"workers": 0}, ConfigError),
         ({"workers": 1.5}, ConfigError),
         ({"max_in_flight": -1}, ConfigError),
