@@ -122,8 +122,10 @@ class Session:
     def _loop(self) -> None:
         while not self.core.is_closed:  # or else nothing may follow the error
             self._bell.arm()
-            self._take_messages()
             now = time.monotonic()
+            if not self._is_behind():
+                self._last_progress = now
+            self._take_messages()
             self._keep_time(now)
             self._write(now)
             if self.core.is_closed or self._is_dropped:
@@ -168,7 +170,7 @@ class Session:
     def _sleep(self, now: float) -> bool:
         """Wait for the socket, the bell or the next due time; True when there is data."""
         interest = select.POLLIN if len(self._unsent) <= _MAX_UNSENT else 0
-        if now >= self._not_before and (self._has_more or len(self._unsent)):
+        if now >= self._not_before and self._is_behind():
             interest |= select.POLLOUT
         if interest != self._interest:
             self._interest = interest
@@ -188,7 +190,7 @@ class Session:
         interval = self._heartbeat_interval
         if interval:
             due = min(due, self._last_command + 2 * interval)
-            if len(self._unsent):
+            if self._is_behind():
                 due = min(due, self._last_progress + interval)
         if len(self._unsent) and self._not_before > now:
             due = min(due, self._not_before)
@@ -204,7 +206,7 @@ class Session:
         if now >= self._last_command + 2 * interval:
             logger.info("client(%s) sent nothing for two heartbeat intervals", self.address)
             self._is_dropped = True
-        elif len(self._unsent) and now >= self._last_progress + interval:
+        elif self._is_behind() and now >= self._last_progress + interval:
             logger.info("client(%s) does not read", self.address)
             self._is_dropped = True
         elif now >= self._next_heartbeat:
@@ -218,12 +220,15 @@ class Session:
 
     # -- writing
 
+    def _is_behind(self) -> bool:
+        """Tell whether something waits for the client to read."""
+        return self._has_more or len(self._unsent) > 0
+
     def _write(self, now: float) -> None:
         """Send what the kernel takes, in the pieces that the faults ask for."""
         new = self.core.data_to_send()
         if new:
             if not len(self._unsent):
-                self._last_progress = now
                 self._not_before = max(self._not_before, now + self._faults.join_delay)
             self._unsent = memoryview(bytes(self._unsent) + new)
         while len(self._unsent) and now >= self._not_before:

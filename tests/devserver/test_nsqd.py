@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -197,6 +198,22 @@ def test_deaf_client_does_not_hold_up_the_others(nsqd):
     with consume(nsqd, 200), connect(nsqd) as other:
         wait_until(lambda: channel_stats(nsqd)["in_flight_count"] == 200)
         assert other.ask(pub(b"u", b"x")) == OK
+
+
+def test_deaf_client_is_dropped(nsqd, caplog):
+    """A client that takes no bytes for a heartbeat interval loses the connection."""
+    caplog.set_level("INFO", "nsqclient.devserver")
+    nsqd.publish_many("t", [b"x" * 100_000] * 200)
+    with connect(nsqd) as client:
+        # Without a limit the system would take it all in the client's place.
+        client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.ask(identify(b'{"heartbeat_interval":1000}'))
+        client.subscribe("t", "c")
+        client.send(b"RDY 200\n")
+        wait_until(lambda: channel_stats(nsqd)["in_flight_count"] == 200)
+        # It is not silent, only deaf.
+        wait_until(lambda: client.send(b"NOP\n") or not channel_stats(nsqd)["client_count"])
+        assert "does not read" in caplog.text
 
 
 def test_many_messages_to_several_consumers(nsqd):
