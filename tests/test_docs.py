@@ -75,7 +75,7 @@ def test_the_producer_of_the_readme_names_both_bad_outcomes() -> None:
         nsqd.faults.fail_next("PUB", "E_BAD_MESSAGE")
         assert run(producer_of_readme(nsqd)).startswith("surely not stored: ")
         nsqd.faults.hold_answers("PUB")
-        hasty = producer_of_readme(nsqd).replace("timeout=5.0", "timeout=0.1")
+        hasty = producer_of_readme(nsqd).replace("timeout=5.0", "timeout=1.0")
         assert run(hasty).startswith("nobody can say: ")
 
 

@@ -23,7 +23,8 @@ _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
 def amount(option: Option, value: float) -> str:
     """Write a number as the reader would say it: durations with a unit, large sizes in words."""
     if option.kind == "duration" and value > 0:
-        size, unit = next(row for row in _UNITS if value >= row[0])
+        # 90 s rather than 1.5 min.
+        size, unit = next((row for row in _UNITS if value % row[0] == 0), _UNITS[-1])
         return f"{value / size:g} {unit}"
     for size, unit in ((1024 * 1024, "MiB"), (1024, "KiB")):
         if option.kind == "int" and value >= size and value % size == 0:
