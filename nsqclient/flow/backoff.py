@@ -51,20 +51,22 @@ class Backoff:
         """
         if self.phase is Phase.WAITING:
             return None  # one result for each wait: those of older messages do not count
+        counter = self.counter
         if outcome is Outcome.FAILURE:
             if self._maximum <= 0:
                 return None
             # As in go-nsq the counter stops where the delay would pass the maximum; but the
             # first failure always counts, else a large multiplier would mean "no backoff".
-            if self.counter == 0 or self._delay(self.counter + 1) <= self._maximum:
-                self.counter += 1
-        elif outcome is Outcome.SUCCESS and self.counter:
-            self.counter -= 1
-        if self.counter == 0:
-            self.phase = Phase.FLOWING
-            return None
-        self.phase = Phase.WAITING
-        return min(self._delay(self.counter), self._maximum)
+            if counter == 0 or self._delay(counter + 1) <= self._maximum:
+                counter += 1
+        elif outcome is Outcome.SUCCESS and counter:
+            counter -= 1
+        # Before anything changes: a strategy of the user's may raise, and a phase of waiting
+        # whose end nobody knows would never end.
+        wait = min(self._delay(counter), self._maximum) if counter else None
+        self.counter = counter
+        self.phase = Phase.WAITING if counter else Phase.FLOWING
+        return wait
 
     def on_wait_over(self) -> None:
         """The wait has passed: let one message through."""
