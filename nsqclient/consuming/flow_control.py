@@ -40,8 +40,12 @@ class FlowControl:
         timer: Timer,
         run_chore: Callable[[Callable[[], None]], None],
         on_phase: Callable[[Phase, float], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
     ) -> None:
-        rng = random.Random()
+        rng = random.Random() if rng is None else rng
+        self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
         settle_time = config.rdy_settle_time or 2 * buffer_timeout
         self._config = config
@@ -99,7 +103,7 @@ class FlowControl:
         """Take a new connection in and give it its share."""
         with self._lock:
             sub.link = self._sharing.add(
-                sub, sub.conn.settings.max_rdy_count, time.monotonic()
+                sub, sub.conn.settings.max_rdy_count, self._clock()
             )
         self.update()
 
@@ -152,7 +156,7 @@ class FlowControl:
 
     def _tick(self) -> None:
         self._timer.schedule(self._config.rdy_redistribute_interval, self._tick)
-        before = time.monotonic() - _ORPHAN_AGE
+        before = self._clock() - _ORPHAN_AGE
         with self._lock:
             subs = self._subscriptions()
         for sub in subs:
@@ -168,14 +172,14 @@ class FlowControl:
                 links and not (self._paused or self._stopped or self._max_in_flight == 0)
                 and self._backoff.phase is not Phase.WAITING
             )
-            load = self._sharing.load(time.monotonic())
+            load = self._sharing.load(self._clock())
             stalled = may_flow and load == 0 and not any(link.rdy for link in links)
             self._stalled_ticks = self._stalled_ticks + 1 if stalled else 0
             if self._stalled_ticks < 2:
                 return
             self._stalled_ticks = 0
             self.repairs += 1
-            links[0].rdy = links[0].level = 1
+            links[0].rdy = 1
             sub = links[0].key
         logger.error("no connection had RDY for no reason: RDY 1 given by force; please report")
         assert isinstance(sub, Subscription)
@@ -194,7 +198,7 @@ class FlowControl:
         """Decide, and see to the next look. Needs _lock."""
         if self._stopped:
             return []
-        now = time.monotonic()
+        now = self._clock()
         sharing = self._sharing
         for link in sharing.links.values():
             assert isinstance(link.key, Subscription)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -26,17 +26,18 @@ class Link:
     max_rdy: int  #: nsqd's max_rdy_count
     since: float  #: when it was added
     rdy: int = 0  #: the RDY that was sent last
-    level: int = 0  #: the highest RDY that may still be in force
-    settles: float = 0.0  #: when ``level`` falls to ``rdy``
+    #: RDY that was lowered and may still be in force: (until when, RDY), the highest first.
+    lowered: list[tuple[float, int]] = field(default_factory=list)
     in_flight: int = 0  #: messages out and not past their deadline; set by the caller
     last_message: float = float("-inf")  #: when the last message came; set by the caller
-    granted: float = float("-inf")  #: when RDY last went from 0 to more
+    granted: float = float("-inf")  #: when its turn began: RDY went from 0 to more
 
     def load(self, now: float) -> int:
         """How many messages may be out on it."""
-        if now >= self.settles:
-            self.level = self.rdy
-        return max(self.level, self.in_flight)
+        while self.lowered and now >= self.lowered[0][0]:
+            del self.lowered[0]
+        level = self.lowered[0][1] if self.lowered else 0
+        return max(level, self.rdy, self.in_flight)
 
 
 class Change(NamedTuple):
@@ -102,16 +103,22 @@ class RdySharing:
             if link.rdy > wanted[link.key]:
                 self._set(link, wanted[link.key], now)
                 changes.append(Change(link.key, link.rdy))
-        room = (min(1, max_in_flight) if only_one else max_in_flight) - self.load(now)
+            elif link.rdy > 0 and self._turn_is_over(link, now):
+                link.granted = now  # nobody had waited longer: a new turn
+        limit = min(1, max_in_flight) if only_one else max_in_flight
+        room = limit - self.load(now)
+        # The same when all has settled: what costs nothing now may cost something then.
+        spare = limit - sum(max(link.rdy, link.in_flight) for link in links)
         self._rng.shuffle(links)
         # First those without any, so that a small room reaches as many as possible.
         links.sort(key=lambda link: link.rdy > 0)
         for link in links:
             # What is out beyond its RDY is counted already, so raising up to it costs nothing.
-            free = link.load(now)
-            target = min(wanted[link.key], free + max(0, room))
+            free, kept = link.load(now), max(link.rdy, link.in_flight)
+            target = min(wanted[link.key], free + max(0, room), kept + max(0, spare))
             if target > link.rdy:
                 room -= max(0, target - free)
+                spare -= max(0, target - kept)
                 self._set(link, target, now)
                 changes.append(Change(link.key, target))
         return changes
@@ -124,12 +131,11 @@ class RdySharing:
 
     def _set(self, link: Link, count: int, now: float) -> None:
         if count < link.rdy:
-            link.level = max(link.level if now < link.settles else 0, link.rdy)
-            link.settles = now + self._settle_time
-        else:
-            if link.rdy == 0:
-                link.granted = now
-            link.level = max(link.level if now < link.settles else 0, count)
+            while link.lowered and link.lowered[-1][1] <= link.rdy:
+                link.lowered.pop()  # lower, and over sooner
+            link.lowered.append((now + self._settle_time, link.rdy))
+        elif link.rdy == 0:
+            link.granted = now
         link.rdy = count
 
     def _wanted(
