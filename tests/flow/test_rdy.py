@@ -179,11 +179,11 @@ def test_only_one_waits_for_what_is_out():
 def test_a_small_room_goes_to_those_without():
     """Who has no RDY comes before who wants more of it."""
     for seed in range(10):
-        sharing = make(1, seed=seed)
-        sharing.decide(0.0, 2)
-        for key in (1, 2):
-            sharing.add(key, 2500, 0.0)
-        assert [change.key for change in sharing.decide(0.0, 3)] in ([1], [2])
+        sharing = make(3, seed=seed)
+        sharing.links[0].rdy = sharing.links[2].rdy = 1
+        sharing.links[0].in_flight = 2
+        assert sharing.decide(0.0, 4) == [(1, 1)]
+        assert sharing.wants_more(0.0, 4)
 
 
 # -- idle and busy
