@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 import time
 from datetime import timedelta
 from typing import Union
@@ -17,17 +19,22 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ConfigError: ``value`` is no number or timedelta, is NaN, or is under ``minimum``.
+        ConfigError: ``value`` is no number or timedelta, is not finite, or is under ``minimum``.
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
     else:
         raise ConfigError(
             f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}"
         )
-    if not seconds >= minimum:  # so written, NaN fails too
+    if not math.isfinite(seconds):
+        raise ConfigError(f"{name} of {seconds:g} s must be a finite number")
+    if seconds < minimum:
         raise ConfigError(f"{name} of {seconds:g} s must be at least {minimum:g} s")
     return seconds
 
@@ -35,7 +42,7 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
 # Both signs for micro: U+00B5 and the Greek letter U+03BC.
 _GO_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
 _GO_UNITS |= {"s": 1.0, "m": 60.0, "h": 3600.0}
-_GO_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_GO_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
@@ -66,7 +73,9 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         #: The seconds that were asked for; errors name this total, not what was left.
         self.timeout = timeout
-        self._at = None if timeout is None else time.monotonic() + timeout
+        self._at = None
+        if timeout is not None and timeout <= threading.TIMEOUT_MAX:
+            self._at = time.monotonic() + timeout  # what no lock can wait for is no limit
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None without a limit."""

@@ -1,0 +1,116 @@
+"""Durations and deadlines."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from nsqclient.errors import ConfigError
+from nsqclient.runtime import deadline as module
+from nsqclient.runtime.deadline import Deadline, parse_duration, to_seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only the test moves: set ``clock.now``."""
+
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+@pytest.mark.parametrize("value, seconds", [
+    (0, 0.0), (2, 2.0), (0.25, 0.25), (timedelta(minutes=1, milliseconds=5), 60.005),
+])
+def test_seconds(value, seconds):
+    """Seconds are a number or a timedelta, and come out as a float."""
+    result = to_seconds(value, "timeout")
+    assert (result, type(result)) == (seconds, float)
+
+
+@pytest.mark.parametrize("value", [None, "1", b"1", True, False, [1], 1j])
+def test_no_duration(value):
+    """Anything else is refused, a bool too."""
+    with pytest.raises(ConfigError, match="^timeout must be a number of seconds or a timedelta"):
+        to_seconds(value, "timeout")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400])
+@pytest.mark.parametrize("minimum", [0.0, float("-inf")])
+def test_not_finite(value, minimum):
+    """A duration that no clock can measure is refused."""
+    with pytest.raises(ConfigError, match="^timeout .*finite"):
+        to_seconds(value, "timeout", minimum=minimum)
+
+
+@pytest.mark.parametrize("value", [-0.001, timedelta(seconds=-1)])
+def test_under_the_minimum(value):
+    """A negative duration is refused, unless the minimum says otherwise."""
+    with pytest.raises(ConfigError, match="^timeout of .* must be at least 0 s"):
+        to_seconds(value, "timeout")
+    assert to_seconds(value, "timeout", minimum=-1.0) < 0
+
+
+@pytest.mark.parametrize("text, seconds", [
+    ("0", 0.0), ("-0", 0.0), ("+0", 0.0), ("0s", 0.0), ("300ms", 0.3), ("1.5s", 1.5),
+    ("1h30m", 5400.0), ("2m3.5s", 123.5), ("-1s", -1.0), ("+1s", 1.0), (".5s", 0.5),
+    ("1.s", 1.0), ("100us", 1e-4), ("100\u00b5s", 1e-4), ("100\u03bcs", 1e-4), ("5ns", 5e-9),
+    ("1m1m", 120.0),
+])
+def test_go_durations(text, seconds):
+    """Durations are written as Go writes them."""
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", [
+    "", "-", "1", "1.5", "s", ".s", "1 s", " 1s", "1s ", "1x", "--1s", "1e3s", "1s1", "1..5s",
+    "inf", "nan", "1S", "\u0661s", "1d",
+])
+def test_no_go_duration(text):
+    """Anything else is refused, a bare number above all: its unit would be a guess."""
+    with pytest.raises(ConfigError, match="is not a duration: write it as in 300ms"):
+        parse_duration(text)
+
+
+def test_deadline(clock):
+    """The time left falls to zero, and not below."""
+    deadline = Deadline(5.0)
+    assert (deadline.remaining(), deadline.expired()) == (5.0, False)
+    clock.now += 4.5
+    assert (deadline.remaining(), deadline.expired()) == (0.5, False)
+    assert (deadline.at_most(1.0), deadline.at_most(0.25)) == (0.5, 0.25)
+    clock.now += 0.5
+    assert (deadline.remaining(), deadline.expired(), deadline.at_most(1.0)) == (0.0, True, 0.0)
+    clock.now += 100
+    assert deadline.remaining() == 0.0
+    assert deadline.timeout == 5.0
+
+
+def test_no_time_at_all(clock):
+    """A deadline of zero has passed when it is made."""
+    assert Deadline(0.0).expired()
+    assert Deadline(-1.0).remaining() == 0.0
+
+
+def test_no_limit(clock):
+    """None never ends."""
+    deadline = Deadline(None)
+    clock.now += 1e9
+    assert (deadline.remaining(), deadline.expired(), deadline.at_most(3.0)) == (None, False, 3.0)
+
+
+def test_longer_than_the_system_can_wait():
+    """A timeout that locks refuse is no limit."""
+    assert Deadline(timedelta.max.total_seconds()).remaining() is None
+    assert Deadline(threading.TIMEOUT_MAX).remaining() is not None
+
+
+def test_repr():
+    """A deadline in a log line shows what was asked for and what is left."""
+    assert repr(Deadline(None)) == "<Deadline None s, None s left>"
+    assert repr(Deadline(time.monotonic())).startswith("<Deadline ")
