@@ -20,8 +20,9 @@ from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
 
-#: Seconds until the next look while some connection waits for room under max_in_flight.
-_RETRY = 0.05
+#: Seconds until the next look while some connection waits for room under max_in_flight, and all
+#: levels have settled: handlers are busy with old messages.
+_FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
 #: Messages that nobody answered are forgotten this many seconds after their deadline.
 _ORPHAN_AGE = 60.0
 
@@ -64,6 +65,7 @@ class FlowControl:
         self._paused = False
         self._stopped = False
         self._retry_is_due = False
+        self._retry_delay = _FIRST_RETRY
         self._stalled_ticks = 0
         #: How often the watchdog had to give RDY by force; always 0, or there is a bug.
         self.repairs = 0
@@ -208,9 +210,14 @@ class FlowControl:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
         changes: list[Change] = sharing.decide(now, ceiling, only_one=testing)
+        if changes:
+            self._retry_delay = _FIRST_RETRY
         if not self._retry_is_due and sharing.wants_more(now, ceiling, only_one=testing):
             self._retry_is_due = True
-            self._timer.schedule(_RETRY, self._retry)
+            settled = sharing.next_settled(now)
+            delay = self._retry_delay if settled is None else settled - now
+            self._timer.schedule(delay, self._retry)
+            self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
         return [change.key for change in changes if isinstance(change.key, Subscription)]
 
     def _retry(self) -> None:

@@ -129,6 +129,11 @@ class RdySharing:
         wanted = self._wanted(links, now, max_in_flight, only_one)
         return any(link.rdy < wanted[link.key] for link in links)
 
+    def next_settled(self, now: float) -> float | None:
+        """When the next lowered RDY will have settled; None when all have."""
+        times = [until for link in self.links.values() for until, _ in link.lowered if until > now]
+        return min(times, default=None)
+
     def _set(self, link: Link, count: int, now: float) -> None:
         if count < link.rdy:
             while link.lowered and link.lowered[-1][1] <= link.rdy:
