@@ -32,7 +32,9 @@ def code_blocks(page: str, language: str) -> list[str]:
 
 def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
     """Put the addresses of running servers in the place of the usual ones."""
-    return code.replace("127.0.0.1:4150", nsqd).replace("127.0.0.1:4161", lookupd)
+    # In one pass: a server's own port may begin with the same digits.
+    running = {"127.0.0.1:4150": nsqd, "127.0.0.1:4161": lookupd}
+    return re.sub("|".join(map(re.escape, running)), lambda found: running[found[0]], code)
 
 
 def run(code: str) -> str:
