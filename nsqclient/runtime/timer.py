@@ -94,6 +94,8 @@ class Timer:
                     if self._stopping:
                         return
                     wait = self._heap[0][0] - time.monotonic() if self._heap else None
+                    if wait is not None and wait > threading.TIMEOUT_MAX:
+                        wait = None  # longer than the system can wait
                     if wait is None or wait > 0:
                         self._changed.wait(wait)
                     task = self._take_due()

@@ -1,0 +1,220 @@
+"""The timer thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.timer import Timer
+
+WAIT = 10.0
+LATER = 3600.0
+
+
+@pytest.fixture
+def timer() -> Iterator[Timer]:
+    """A running timer that is stopped and joined after the test."""
+    timer = Timer("nsq-timer-test")
+    timer.start()
+    yield timer
+    assert timer.stop(Deadline(WAIT))
+
+
+@pytest.fixture
+def parked(monkeypatch) -> Iterator[Timer]:
+    """A timer that is not running yet, on a clock that stands still; all is due at its start."""
+    timer = Timer("nsq-timer-test")
+    monkeypatch.setattr(time, "monotonic", lambda: -1e6)
+    yield timer
+    monkeypatch.undo()
+    assert timer.stop(Deadline(WAIT))
+
+
+def _start(timer: Timer, monkeypatch) -> None:
+    """Let the clock go and run everything that was scheduled on a parked timer."""
+    monkeypatch.undo()
+    timer.start()
+    assert _ring(timer).wait(WAIT)
+
+
+def _ring(timer: Timer, delay: float = 0.0) -> threading.Event:
+    """Schedule an event to be set; tasks due before it have run when it is."""
+    rung = threading.Event()
+    timer.schedule(delay, rung.set)
+    return rung
+
+
+def test_order_of_time(parked, monkeypatch):
+    """Tasks run when they are due, whatever the order they were given in."""
+    seen = []
+    for delay in (3.0, 1.0, 2.0, 0.0, -1.0):
+        parked.schedule(delay, lambda delay=delay: seen.append(delay))
+    _start(parked, monkeypatch)
+    assert seen == [0.0, -1.0, 1.0, 2.0, 3.0]
+
+
+def test_equal_times(parked, monkeypatch):
+    """Tasks that are due at the same time run in the order they were given."""
+    seen = []
+    for number in range(100):
+        parked.schedule(1.0, lambda number=number: seen.append(number))
+    _start(parked, monkeypatch)
+    assert seen == list(range(100))
+
+
+def test_never_early(timer):
+    """A task does not run before its time."""
+    early = threading.Event()
+    task = timer.schedule(LATER, early.set)
+    assert _ring(timer).wait(WAIT)
+    assert not early.is_set()
+    task.cancel()
+
+
+def test_sooner_task_wakes_the_thread(timer):
+    """A task that is due before all others does not wait for them."""
+    timer.schedule(LATER, lambda: None)
+    assert _ring(timer).wait(WAIT)
+
+
+def test_cancel(parked, monkeypatch):
+    """A cancelled task does not run; cancelling twice, or after the run, is harmless."""
+    seen = []
+    task = parked.schedule(1.0, lambda: seen.append("cancelled"))
+    done = parked.schedule(0.0, lambda: seen.append("done"))
+    task.cancel()
+    task.cancel()
+    _start(parked, monkeypatch)
+    done.cancel()
+    assert seen == ["done"]
+
+
+def test_cancel_from_a_task(parked, monkeypatch):
+    """A task may cancel the next one."""
+    seen = []
+    victim = []
+    parked.schedule(0.0, lambda: victim[0].cancel())
+    victim.append(parked.schedule(0.0, lambda: seen.append("ran")))
+    _start(parked, monkeypatch)
+    assert seen == []
+
+
+def test_task_that_raises(timer, caplog):
+    """A failing task is logged with its traceback, and the timer goes on."""
+    with caplog.at_level(logging.ERROR, "nsqclient.timer"):
+        timer.schedule(0.0, lambda: 1 / 0)
+        assert _ring(timer).wait(WAIT)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_schedule_from_a_task(timer):
+    """A task may schedule itself again."""
+    done = threading.Event()
+    runs = []
+
+    def again():
+        runs.append(None)
+        if len(runs) == 5:
+            done.set()
+        else:
+            timer.schedule(0.0, again)
+
+    timer.schedule(0.0, again)
+    assert done.wait(WAIT)
+    assert len(runs) == 5
+
+
+@pytest.mark.parametrize("delay", [1e12, float("inf")])
+def test_endless_delay(timer, delay):
+    """A delay longer than the system can wait for does not end the thread."""
+    task = timer.schedule(delay, lambda: None)
+    assert _ring(timer).wait(WAIT)
+    assert _ring(timer).wait(WAIT)
+    task.cancel()
+
+
+def test_schedule_before_start():
+    """What is scheduled before the start runs after it."""
+    timer = Timer()
+    rung = _ring(timer)
+    assert not rung.is_set()
+    timer.start()
+    timer.start()
+    assert rung.wait(WAIT)
+    assert timer.stop()
+
+
+def test_thread():
+    """There is one daemon thread of the given name, and none after stop."""
+    timer = Timer("nsq-timer-x")
+    timer.start()
+    timer.start()
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "nsq-timer-x"]
+    assert thread.daemon
+    assert timer.stop(Deadline(WAIT))
+    assert not thread.is_alive()
+
+
+def test_stop_drops_tasks():
+    """Tasks that are not due never run, and neither does what is scheduled after."""
+    timer = Timer()
+    seen = []
+    timer.schedule(0.0, lambda: seen.append("before the start"))
+    assert timer.stop()
+    timer.schedule(0.0, lambda: seen.append("after stop"))
+    timer.start()
+    assert timer.stop()
+    assert seen == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "nsq-timer"]
+
+
+def test_stop_waits_for_the_running_task():
+    """When stop returns True the last task has ended."""
+    timer = Timer()
+    timer.start()
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def task():
+        started.set()
+        release.wait(WAIT)
+        ended.set()
+
+    timer.schedule(0.0, task)
+    assert started.wait(WAIT)
+    assert timer.stop(Deadline(0.0)) is False
+    release.set()
+    assert timer.stop(Deadline(WAIT)) is True
+    assert ended.is_set()
+
+
+def test_stop_from_a_task():
+    """A task may stop its own timer: nothing waits for itself, and nothing runs after it."""
+    timer = Timer()
+    seen = []
+    timer.schedule(0.0, lambda: seen.append(timer.stop()))
+    timer.schedule(0.0, lambda: seen.append("later"))
+    timer.start()
+    assert timer.stop(Deadline(WAIT))
+    assert seen in ([], [True])
+
+
+def test_stop_from_many_threads(timer):
+    """Stop may come from several threads at once."""
+    barrier = threading.Barrier(4)
+    results = []
+
+    def stop():
+        barrier.wait(WAIT)
+        results.append(timer.stop(Deadline(WAIT)))
+
+    threads = [threading.Thread(target=stop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert results == [True] * 4
