@@ -61,8 +61,9 @@ class WorkerPool(Generic[T]):
             if self._started or self._stopping:
                 return
             self._started = True
-        for thread in self._threads:
-            thread.start()
+            # Under the lock, so that stop() from another thread finds all of them started.
+            for thread in self._threads:
+                thread.start()
 
     def put(self, item: T) -> None:
         """Add one item; never blocks."""
@@ -90,9 +91,13 @@ class WorkerPool(Generic[T]):
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                return self._items.popleft()
+                item = self._items.popleft()
             except IndexError:
                 pass
+            else:
+                if self._sleeping and self._items:
+                    self._wake_one()  # as in _loop: a burst reaches all who wait
+                return item
             with self._wake:
                 self._sleeping += 1
                 try:
@@ -123,10 +128,11 @@ class WorkerPool(Generic[T]):
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
-            started = self._started
         alive = []
-        for thread in self._threads if started else []:
-            if thread is threading.current_thread():
+        for thread in self._threads:
+            # Not started yet: never, or by the start() that our signal handler interrupted;
+            # then it ends as soon as it begins.
+            if thread is threading.current_thread() or thread.ident is None:
                 continue
             thread.join(None if deadline is None else deadline.remaining())
             if thread.is_alive():

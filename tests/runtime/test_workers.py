@@ -1,0 +1,316 @@
+"""The worker pool."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.workers import WorkerPool
+from tests.support.waiting import wait_until
+
+WAIT = 10.0
+
+
+@pytest.fixture
+def make_pool():
+    """Factory of pools that are stopped and joined after the test."""
+    pools = []
+
+    def make(threads, run, idle=None, started=True):
+        pool = WorkerPool("nsq-test", threads, run, idle)
+        pools.append(pool)
+        if started:
+            pool.start()
+        return pool
+
+    yield make
+    for pool in pools:
+        assert pool.stop(Deadline(WAIT)) == []
+
+
+class Gate:
+    """A task that waits in the middle: ``entered`` tells that it is there, ``open`` ends it."""
+
+    def __init__(self):
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self, item=None):
+        self.entered.release()
+        assert self.open.wait(WAIT)
+
+
+def test_one_worker_keeps_the_order(make_pool):
+    """With one worker items are run in the order they were put."""
+    seen = []
+    pool = make_pool(1, seen.append)
+    for n in range(0, 100, 5):
+        pool.put(n)
+        pool.put_many(range(n + 1, n + 5))
+    wait_until(lambda: len(seen) == 100)
+    assert seen == list(range(100))
+
+
+def test_items_put_before_the_start(make_pool):
+    """What is put first runs when the workers are there."""
+    seen = []
+    pool = make_pool(2, seen.append, started=False)
+    pool.put_many([1, 2, 3])
+    assert len(pool) == 3
+    pool.start()
+    pool.start()
+    wait_until(lambda: sorted(seen) == [1, 2, 3])
+    assert len(pool) == 0
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_every_item_once(make_pool, many):
+    """However many threads put and take, every item is run once."""
+    seen, lock = [], threading.Lock()
+
+    def run(item):
+        with lock:
+            seen.append(item)
+
+    pool = make_pool(4, run)
+    barrier = threading.Barrier(3)
+
+    def put(first):
+        barrier.wait(WAIT)
+        for n in range(first, first + 1000, 10):
+            if many:
+                pool.put_many(range(n, n + 10))
+            else:
+                for item in range(n, n + 10):
+                    pool.put(item)
+
+    threads = [threading.Thread(target=put, args=(n * 1000,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    wait_until(lambda: len(seen) >= 3000)
+    assert sorted(seen) == list(range(3000))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_burst_reaches_all_workers(make_pool, many):
+    """Items that are put together run at the same time, as far as there are workers."""
+    together = threading.Barrier(4)
+    pool = make_pool(3, lambda item: together.wait(WAIT))
+    wait_until(lambda: pool._sleeping == 3)
+    if many:
+        pool.put_many([1, 2, 3])
+    else:
+        for item in (1, 2, 3):
+            pool.put(item)
+    together.wait(WAIT)
+
+
+def test_one_after_the_other(make_pool):
+    """A sleeping worker is woken for each item, again and again."""
+    done = threading.Semaphore(0)
+    pool = make_pool(2, lambda item: done.release())
+    for _ in range(200):
+        pool.put(None)
+        assert done.acquire(timeout=WAIT)
+
+
+def test_exception_keeps_the_worker(make_pool, caplog):
+    """A failing task is logged with its traceback, and the worker takes the next one."""
+    seen = []
+
+    def run(item):
+        if item == 0:
+            raise ZeroDivisionError("on purpose")
+        seen.append(item)
+
+    with caplog.at_level(logging.ERROR, "nsqclient.workers"):
+        make_pool(1, run).put_many([0, 1, 0, 2])
+        wait_until(lambda: seen == [1, 2])
+    assert caplog.text.count("ZeroDivisionError: on purpose") == 2
+
+
+def test_idle(make_pool):
+    """The idle hook is called when a worker has found the queue empty, before it sleeps."""
+    seen = []
+    pool = make_pool(1, seen.append, lambda: seen.append("idle"), started=False)
+    pool.put_many([1, 2])
+    pool.start()
+    wait_until(lambda: pool._sleeping == 1)
+    assert seen == [1, 2, "idle"]
+    pool.put(3)
+    wait_until(lambda: seen == [1, 2, "idle", 3, "idle"])
+
+
+def test_idle_that_raises(make_pool, caplog):
+    """A failing idle hook is logged, and the worker goes on."""
+    seen = []
+    with caplog.at_level(logging.ERROR, "nsqclient.workers"):
+        pool = make_pool(1, seen.append, lambda: 1 / 0)
+        wait_until(lambda: pool._sleeping == 1)
+        pool.put(1)
+        wait_until(lambda: seen == [1])
+    assert "idle hook failed" in caplog.text
+
+
+def test_item_put_by_the_idle_hook(make_pool):
+    """The hook may put an item, and the worker does not fall asleep over it."""
+    seen = []
+    pool = make_pool(1, seen.append, lambda: pool.put("more") if not seen else None,
+                     started=False)
+    pool.start()
+    wait_until(lambda: seen == ["more"])
+
+
+def test_take_all(make_pool):
+    """What no worker has begun can be taken away."""
+    gate = Gate()
+    pool = make_pool(1, gate)
+    pool.put_many([1, 2, 3])
+    assert gate.entered.acquire(timeout=WAIT)
+    assert pool.take_all() == [2, 3]
+    assert pool.take_all() == []
+    gate.open.set()
+
+
+# -- taking items without a worker
+
+
+def test_take_one(make_pool):
+    """A caller may work the queue off itself, in order."""
+    pool = make_pool(0, None)
+    pool.put_many([1, 2])
+    assert [pool.take_one(None), pool.take_one(0.0), pool.take_one(0.0)] == [1, 2, None]
+
+
+def test_take_one_waits(make_pool):
+    """It waits for an item, and a put wakes it."""
+    pool = make_pool(0, None)
+    found = []
+    taker = threading.Thread(target=lambda: found.append(pool.take_one(WAIT)))
+    taker.start()
+    wait_until(lambda: pool._sleeping == 1)
+    pool.put(7)
+    taker.join(WAIT)
+    assert found == [7]
+
+
+def test_take_one_shares_a_burst(make_pool):
+    """Several callers that wait all get something of what is put at once."""
+    pool = make_pool(0, None)
+    together = threading.Barrier(3)
+
+    def take():
+        assert pool.take_one(None) is not None
+        together.wait(WAIT)
+
+    takers = [threading.Thread(target=take) for _ in range(2)]
+    for taker in takers:
+        taker.start()
+    wait_until(lambda: pool._sleeping == 2)
+    pool.put_many([1, 2])
+    together.wait(WAIT)
+    for taker in takers:
+        taker.join(WAIT)
+
+
+def test_take_one_ends_with_stop(make_pool):
+    """Stop wakes who waits; what is queued is still given out."""
+    pool = make_pool(0, None)
+    found = []
+    taker = threading.Thread(target=lambda: found.append(pool.take_one(None)))
+    taker.start()
+    wait_until(lambda: pool._sleeping == 1)
+    assert pool.stop() == []
+    taker.join(WAIT)
+    pool.put(1)
+    assert found == [None]
+    assert (pool.take_one(None), pool.take_one(None)) == (1, None)
+
+
+# -- the end
+
+
+def test_stop_drains(make_pool):
+    """Stop lets the workers finish all that is queued."""
+    seen = []
+    pool = make_pool(2, seen.append, started=False)
+    pool.put_many(range(1000))
+    pool.start()
+    assert pool.stop(Deadline(WAIT)) == []
+    assert sorted(seen) == list(range(1000))
+    assert pool.stop() == []
+
+
+def test_stop_without_start(make_pool):
+    """A pool that never ran stops at once, keeps its items, and cannot be started."""
+    seen = []
+    pool = make_pool(2, seen.append, started=False)
+    pool.put(1)
+    assert pool.stop() == []
+    pool.start()
+    assert (pool.take_all(), seen) == ([1], [])
+
+
+def test_stop_names_the_stuck(make_pool):
+    """Who does not end in time is named; the others have ended."""
+    gate = Gate()
+    pool = make_pool(3, gate)
+    pool.put_many([1, 2])
+    for _ in range(2):
+        assert gate.entered.acquire(timeout=WAIT)
+    stuck = pool.stop(Deadline(0.2))
+    assert len(stuck) == 2
+    assert set(stuck) < {"nsq-test-1", "nsq-test-2", "nsq-test-3"}
+    gate.open.set()
+    assert pool.stop(Deadline(WAIT)) == []
+
+
+def test_stop_from_a_worker(make_pool):
+    """A worker may stop the pool: it is neither joined nor named."""
+    results = []
+    pool = make_pool(2, lambda item: results.append(pool.stop(Deadline(WAIT))), started=False)
+    pool.put(None)
+    pool.start()
+    wait_until(lambda: results == [[]])
+
+
+def test_stop_during_start(make_pool, monkeypatch):
+    """Stop may come while the threads are being started, as from a signal handler."""
+    pool = make_pool(2, None, started=False)
+    first, second = pool._threads
+    start = first.start
+    stopped = []
+
+    def interrupted():
+        stopped.append(pool.stop(Deadline(WAIT)))
+        start()
+
+    monkeypatch.setattr(first, "start", interrupted)
+    pool.start()
+    assert stopped == [[]]
+    assert pool.stop(Deadline(WAIT)) == []
+    assert not first.is_alive() and not second.is_alive()
+
+
+def test_threads(make_pool):
+    """One thread has the pool's name, several have numbers; all are daemons."""
+    names = {
+        count: [thread.name for thread in make_pool(count, None)._threads if thread.daemon]
+        for count in (1, 2)
+    }
+    assert names == {1: ["nsq-test"], 2: ["nsq-test-1", "nsq-test-2"]}
+
+
+def test_is_worker(make_pool):
+    """A thread can ask whether it is one of the pool's."""
+    answers = []
+    pool = make_pool(1, lambda item: answers.append(pool.is_worker()), started=False)
+    pool.start()
+    pool.put(None)
+    wait_until(lambda: answers == [True])
+    assert pool.is_worker() is False
