@@ -34,9 +34,12 @@ def parse_address(address: object, what: str = "address") -> tuple[str, int]:
         raise ConfigError(f"{what} {address!r} has no port: give host:port, as in 'nsqd:4150'")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+        if not host:
+            raise ConfigError(f"{what} {address!r} has no host")
     elif ":" in host:
         raise ConfigError(f"{what} {address!r}: write an IPv6 address as [host]:port")
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    # The length first: int() refuses thousands of digits.
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ConfigError(f"{what} {address!r}: the port must be a number from 1 to 65535")
     return host, int(port)
 
@@ -46,9 +49,41 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+#: The longest wait that poll() takes, in milliseconds: 24 days.
+_MAX_POLL = 2**31 - 1
+
+
 def _milliseconds(timeout: float) -> int:
     """Round up, so that a wait never ends just before its time."""
-    return max(0, math.ceil(timeout * 1000))
+    return min(max(0, math.ceil(timeout * 1000)), _MAX_POLL)
+
+
+def _dial(
+    host: str, port: int, deadline: Deadline, bind: tuple[str, int] | None
+) -> socket.socket:
+    """Connect to the first of the host's addresses that answers.
+
+    ``socket.create_connection`` would give each of them the whole time.
+    """
+    found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    error: OSError = TimeoutError()
+    for index, (family, kind, protocol, _, target) in enumerate(found):
+        remaining = deadline.remaining()
+        if remaining is not None and remaining <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(None if remaining is None else remaining / (len(found) - index))
+            if bind is not None:
+                sock.bind(bind)
+            sock.connect(target)
+            return sock
+        except BaseException as exc:
+            sock.close()
+            if not isinstance(exc, OSError):
+                raise
+            error = exc
+    raise error
 
 
 class Transport:
@@ -83,15 +118,15 @@ class Transport:
         bind = None
         if source is not None:
             bind = parse_address(source, "local_addr") if ":" in source else (source, 0)
-        timeout = deadline.remaining()
-        if timeout is not None and timeout <= 0:
+        if deadline.expired():
             raise ConnectError(address, "no time was left to connect")
         try:
-            sock = socket.create_connection((host, port), timeout, bind)
+            sock = _dial(host, port, deadline, bind)
         except socket.gaierror as exc:
             raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
         except TimeoutError as exc:
-            raise ConnectError(address, f"no answer within {deadline.timeout:g} s") from exc
+            within = "" if deadline.timeout is None else f" within {deadline.timeout:g} s"
+            raise ConnectError(address, f"no answer{within}") from exc
         except ConnectionRefusedError as exc:
             raise ConnectError(address, "connection refused: is the server running there?") from exc
         except (OSError, UnicodeError) as exc:

@@ -1,0 +1,369 @@
+"""The non-blocking TCP stream."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import Transport, format_address, parse_address
+
+WAIT = 10.0
+
+
+@pytest.fixture
+def pair():
+    """A transport over a socketpair, and the peer's socket."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(WAIT)
+    transport = Transport(ours, "peer:1")
+    yield transport, theirs
+    transport.shutdown()
+    transport.close()
+    theirs.close()
+
+
+@pytest.fixture
+def listener():
+    """A listening socket of 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WAIT)
+        yield server
+
+
+def _address(sock):
+    host, port = sock.getsockname()[:2]
+    return format_address(host, port)
+
+
+@pytest.fixture
+def tcp(listener):
+    """A transport over TCP, and the peer's socket."""
+    transport = Transport.connect(_address(listener), Deadline(WAIT))
+    theirs, _ = listener.accept()
+    yield transport, theirs
+    transport.shutdown()
+    transport.close()
+    theirs.close()
+
+
+# -- addresses
+
+
+@pytest.mark.parametrize("address, host, port", [
+    ("nsqd:4150", "nsqd", 4150), ("127.0.0.1:1", "127.0.0.1", 1), ("[::1]:65535", "::1", 65535),
+    ("a.b-c:4150", "a.b-c", 4150), ("[fe80::1%eth0]:4150", "fe80::1%eth0", 4150),
+])
+def test_address(address, host, port):
+    """host:port, with brackets around an IPv6 host, and back."""
+    assert parse_address(address) == (host, port)
+    assert format_address(host, port) == address
+
+
+@pytest.mark.parametrize("address, why", [
+    ("nsqd", "no port"), ("", "no port"), (":4150", "no port"), ("4150", "no port"),
+    ("nsqd:", "from 1 to 65535"), ("nsqd:0", "from 1 to 65535"), ("nsqd:65536", "from 1 to"),
+    ("nsqd:-1", "from 1 to 65535"), ("nsqd:http", "from 1 to"), ("nsqd:4150 ", "from 1 to"),
+    ("nsqd:\u0661", "from 1 to"), ("nsqd:\u00b2", "from 1 to"), ("nsqd:" + "9" * 5000, "from 1 to"),
+    ("::1:4150", "[host]:port"), ("::1", "[host]:port"), ("[::1]", "[host]:port"),
+    ("[]:4150", "no host"), ("http://nsqd:4151", "URL"), ("tcp://nsqd:4150", "URL"),
+    (b"nsqd:4150", "must be a string"), (None, "must be a string"),
+    (("nsqd", 4150), "must be a string"), (4150, "must be a string"),
+])
+def test_bad_address(address, why):
+    """An address of another form is refused with what it should be."""
+    with pytest.raises(ConfigError) as caught:
+        parse_address(address, "nsqd_tcp_address")
+    assert why in str(caught.value)
+    assert str(caught.value).startswith("nsqd_tcp_address ")
+
+
+# -- connecting
+
+
+def test_connect(tcp):
+    """A connection carries bytes both ways, without Nagle's delay."""
+    transport, theirs = tcp
+    assert transport.send_some(b"to them") == 7
+    assert theirs.recv(100) == b"to them"
+    theirs.sendall(b"to us")
+    assert transport.wait(WAIT)
+    assert transport.recv() == b"to us"
+    assert transport._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert not transport._sock.getblocking()
+
+
+def test_refused():
+    """A port where nobody listens."""
+    with socket.socket() as bound:  # holds the port, and does not listen
+        bound.bind(("127.0.0.1", 0))
+        address = _address(bound)
+        with pytest.raises(ConnectError, match="connection refused") as caught:
+            Transport.connect(address, Deadline(WAIT))
+    assert caught.value.address == address
+
+
+def _no_such_host(*args):
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def test_unknown_host(monkeypatch):
+    """A host that nobody knows."""
+    monkeypatch.setattr(socket, "getaddrinfo", _no_such_host)
+    with pytest.raises(ConnectError, match="host 'nsqd.invalid' is unknown .Name or service"):
+        Transport.connect("nsqd.invalid:4150", Deadline(WAIT))
+
+
+@pytest.mark.parametrize("host", ["x" * 70 + ".y", "\u00e9" * 80, "a..b"])
+def test_impossible_host(host):
+    """A host that cannot be a name is an error of ours too."""
+    with pytest.raises(ConnectError):
+        Transport.connect(f"{host}:4150", Deadline(WAIT))
+
+
+def test_no_time():
+    """A deadline that has passed is no attempt."""
+    with pytest.raises(ConnectError, match="no time was left"):
+        Transport.connect("127.0.0.1:4150", Deadline(0.0))
+
+
+@pytest.fixture
+def deaf():
+    """The address of a listener whose queue is full, so that dialing it takes for ever."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        with socket.create_connection(server.getsockname()):
+            yield server.getsockname()
+
+
+def test_dial_times_out(deaf):
+    """No answer in time names the time that was given."""
+    with pytest.raises(ConnectError, match="no answer within 0.1 s"):
+        Transport.connect(format_address(*deaf), Deadline(0.1))
+
+
+def _resolve_to(monkeypatch, *addresses):
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: found)
+
+
+def test_one_deadline_for_all_addresses(deaf, monkeypatch):
+    """A name with many dead addresses takes no longer than one."""
+    _resolve_to(monkeypatch, *[deaf] * 50)
+    deadline = Deadline(0.2)
+    given = []
+    settimeout = socket.socket.settimeout
+    monkeypatch.setattr(socket.socket, "settimeout",
+                        lambda sock, seconds: (given.append(seconds), settimeout(sock, seconds)))
+    with pytest.raises(ConnectError, match="no answer within 0.2 s"):
+        Transport.connect("many:4150", deadline)
+    assert sum(given) < 0.5
+
+
+def test_second_address(deaf, listener, monkeypatch):
+    """A name whose first address is dead leads to the second within the deadline."""
+    _resolve_to(monkeypatch, deaf, listener.getsockname())
+    transport = Transport.connect("two:4150", Deadline(0.6))
+    assert transport._sock.getpeername() == listener.getsockname()
+    transport.close()
+
+
+def test_no_limit(monkeypatch):
+    """The system's own timeout is told as one, also without a deadline of ours."""
+    def give_up(*args):
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(socket.socket, "connect", give_up)
+    with pytest.raises(ConnectError, match="no answer"):
+        Transport.connect("127.0.0.1:4150", Deadline(None))
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+def test_local_address(listener, source):
+    """The local end can be chosen."""
+    transport = Transport.connect(_address(listener), Deadline(WAIT), source)
+    peer, (host, _) = listener.accept()
+    assert host == source
+    transport.close()
+    peer.close()
+
+
+@pytest.mark.parametrize("source, error", [
+    ("192.0.2.1", ConnectError), ("192.0.2.1:4150", ConnectError), ("a:b", ConfigError),
+])
+def test_bad_local_address(listener, source, error):
+    """A local end that is not ours, or no address."""
+    with pytest.raises(error):
+        Transport.connect(_address(listener), Deadline(WAIT), source)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_ipv6():
+    """An IPv6 address stands in brackets."""
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6 loopback here")
+    with server:
+        transport = Transport.connect(_address(server), Deadline(WAIT))
+        assert transport.address.startswith("[::1]:")
+        transport.close()
+
+
+# -- receiving
+
+
+def test_nothing_there(pair):
+    """Nothing to receive is not the end of the stream."""
+    transport, theirs = pair
+    assert transport.recv() is None
+    assert transport.wait(0.0) is False
+    theirs.close()
+    assert transport.wait(WAIT)
+    assert transport.recv() == b""
+
+
+def _reset(sock):
+    """Close so that the other end sees RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def test_reset(tcp):
+    """A reset is told with the address."""
+    transport, theirs = tcp
+    _reset(theirs)
+    assert transport.wait(WAIT)
+    with pytest.raises(ConnectionLostError, match=f"^{transport.address}: reset by the peer"):
+        transport.recv()
+    with pytest.raises(ConnectionLostError):
+        while True:
+            transport.send_some(b"x")
+
+
+@pytest.mark.parametrize("timeout", [3e6, 1e9])
+def test_wait_for_weeks(pair, timeout):
+    """A timeout longer than poll() takes is no error."""
+    transport, theirs = pair
+    theirs.sendall(b"x")
+    assert transport.wait(timeout)
+    transport.wait_writable(timeout)
+
+
+def test_wait_for_write(pair):
+    """Room to send ends a wait only if it was asked for."""
+    transport, theirs = pair
+    assert transport.wait(0.0, for_write=True)
+    assert not transport.wait(0.0)
+    while transport.send_some(b"x" * 65536):
+        pass
+    assert not transport.wait(0.0, for_write=True)
+    theirs.sendall(b"x")
+    assert transport.wait(WAIT, for_write=True)
+    assert transport.wait(WAIT)
+
+
+# -- sending
+
+
+def test_send_some(pair):
+    """What fits is sent, the rest is the caller's, and 0 means that nothing fits."""
+    transport, theirs = pair
+    data = memoryview(b"x" * 10_000_000)
+    sent = transport.send_some(data)
+    assert 0 < sent < len(data)
+    while more := transport.send_some(data[sent:]):
+        sent += more
+    assert transport.send_some(b"x") == 0
+    received = 0
+    while received < sent:
+        received += len(theirs.recv(2**20))
+    transport.wait_writable(WAIT)
+    assert transport.send_some(b"x") == 1
+
+
+def test_wait_writable_times_out(pair):
+    """A peer that reads nothing is told by its address and the time."""
+    transport, _ = pair
+    while transport.send_some(b"x" * 65536):
+        pass
+    with pytest.raises(WriteTimeoutError, match="^peer:1: took no bytes for 0.01 s"):
+        transport.wait_writable(0.01)
+
+
+def test_send_to_nobody(pair):
+    """Sending to a closed peer is an error, and no signal."""
+    transport, theirs = pair
+    theirs.close()
+    with pytest.raises(ConnectionLostError):
+        transport.send_some(b"x")
+
+
+# -- the end
+
+
+@pytest.mark.parametrize("for_write", [False, True])
+def test_shutdown_wakes_the_reader(tcp, for_write):
+    """A thread that waits for bytes comes back at once, and finds the end of the stream."""
+    transport, _ = tcp
+    found = []
+
+    def read():
+        while transport.send_some(b"x" * 65536):
+            pass
+        started.set()
+        transport.wait(None, for_write=for_write)
+        found.append(transport.recv())
+
+    started = threading.Event()
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert started.wait(WAIT)
+    transport.shutdown()
+    reader.join(WAIT)
+    assert found == [b""]
+
+
+def test_shutdown_wakes_the_writer(tcp):
+    """A thread that waits for room comes back at once, and its next send fails."""
+    transport, _ = tcp
+    errors = []
+
+    def write():
+        try:
+            while True:
+                if not transport.send_some(b"x" * 65536):
+                    full.set()
+                    transport.wait_writable(WAIT)
+        except ConnectionLostError as exc:
+            errors.append(exc)
+
+    full = threading.Event()
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert full.wait(WAIT)
+    transport.shutdown()
+    writer.join(WAIT)
+    assert len(errors) == 1
+
+
+def test_use_after_close(pair):
+    """Every call after close says that it is closed; closing twice is harmless."""
+    transport, _ = pair
+    transport.shutdown()
+    transport.shutdown()
+    transport.close()
+    transport.close()
+    transport.shutdown()
+    for call in (transport.recv, lambda: transport.send_some(b"x"),
+                 lambda: transport.wait_writable(1.0)):
+        with pytest.raises(ConnectionLostError, match="^peer:1: closed"):
+            call()
+    assert transport.wait(WAIT)
