@@ -209,6 +209,8 @@ class Config:
             option = OPTIONS.get(name)
             if option is None:
                 raise _unknown(key)
+            if not isinstance(text, str):
+                raise ConfigError(f"option {name}: give text, not {type(text).__name__}")
             try:
                 values[name] = _parsed(option, text)
             except ValueError as exc:
@@ -270,7 +272,9 @@ def _checked(name: str, option: Option, value: Any) -> Any:
         raise ConfigError(f"{name} must be True or False, not {value!r}")
     elif option.kind == "str" and not isinstance(value, str):
         raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
-    elif option.kind == "strategy" and not callable(value) and value not in STRATEGIES:
+    elif option.kind == "strategy" and not (
+        callable(value) or isinstance(value, str) and value in STRATEGIES
+    ):
         raise ConfigError(f"{name} {value!r}: use {', '.join(STRATEGIES)} or a callable")
     if option.kind in ("duration", "int", "float") and value not in option.also:
         unit = " s" if option.kind == "duration" else ""
@@ -280,7 +284,8 @@ def _checked(name: str, option: Option, value: Any) -> Any:
             low = "" if option.low is None else f"{option.low:g}"
             high = "" if option.high is None else f"{option.high:g}"
             also = "".join(f" or {extra:g}" for extra in option.also)
-            raise ConfigError(f"{name} of {value:g}{unit} is out of range: {low}..{high}{also}")
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise ConfigError(f"{name} of {shown}{unit} is out of range: {low}..{high}{also}")
     return value
 
 

@@ -40,7 +40,9 @@ def test_no_duration(value):
         to_seconds(value, "timeout")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), float("-inf"), 10**400], ids=["nan", "inf", "-inf", "huge"]
+)
 @pytest.mark.parametrize("minimum", [0.0, float("-inf")])
 def test_not_finite(value, minimum):
     """A duration that no clock can measure is refused."""

@@ -1,0 +1,409 @@
+"""Options: defaults, ranges, types, text, and what becomes of them in IDENTIFY."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import random
+import socket
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient.config import OPTIONS, Config
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.version import __version__
+from tests.support.fuzz import fuzz
+
+#: go-nsq's options with a range: default, lowest, highest (None: no limit), other valid values.
+GO_RANGES = {
+    "dial_timeout": (1.0, 0.001, None, ()),
+    "read_timeout": (60.0, 0.1, 300.0, ()),
+    "write_timeout": (1.0, 0.1, 300.0, ()),
+    "lookupd_poll_interval": (60.0, 0.01, 300.0, ()),
+    "lookupd_poll_jitter": (0.3, 0.0, 1.0, ()),
+    "lookupd_poll_timeout": (60.0, 0.01, None, ()),
+    "max_requeue_delay": (900.0, 0.0, 3600.0, ()),
+    "default_requeue_delay": (90.0, 0.0, 3600.0, ()),
+    "max_backoff_duration": (120.0, 0.0, 3600.0, ()),
+    "backoff_multiplier": (1.0, 0.0, 3600.0, ()),
+    "max_attempts": (5, 0, 65535, ()),
+    "low_rdy_idle_timeout": (10.0, 1.0, 300.0, ()),
+    "low_rdy_timeout": (30.0, 1.0, 300.0, ()),
+    "rdy_redistribute_interval": (5.0, 0.001, 5.0, ()),
+    "heartbeat_interval": (30.0, 1.0, None, (-1.0,)),
+    "sample_rate": (0, 0, 99, ()),
+    "deflate_level": (6, 1, 9, ()),
+    "output_buffer_size": (16384, 64, None, (0, -1)),
+    "output_buffer_timeout": (0.25, 0.025, 30.0, (0.0, -1.0)),
+    "max_in_flight": (1, 0, None, ()),
+    "msg_timeout": (0.0, 1.0, None, (0.0,)),
+    "max_msg_size": (0, 4096, None, (0,)),
+}
+#: The others of go-nsq's, and what goes with them: default, and another valid value.
+GO_OTHERS = {
+    "local_addr": ("", "127.0.0.1:5000"),
+    "backoff_strategy": ("exponential", "full_jitter"),
+    "client_id": ("", "me"),
+    "hostname": ("", "here"),
+    "user_agent": (f"nsqclient/{__version__}", "mine/1.0"),
+    "topology_region": ("", "r"),
+    "topology_zone": ("", "z"),
+    "tls_v1": (False, True),
+    "tls_root_ca_file": ("", "ca.pem"),
+    "tls_insecure_skip_verify": (False, True),
+    "tls_min_version": ("tls1.2", "tls1.3"),
+    "deflate": (False, True),
+    "snappy": (False, True),
+    "auth_secret": ("", "s3cret"),
+    "skip_lookupd_authorization": (True, False),
+}
+KINDS = {name: option.kind for name, option in OPTIONS.items()}
+#: What another option must be for an extreme value of this one.
+COMPANIONS = {"read_timeout": {"heartbeat_interval": -1}}
+
+
+def _of_kind(*kinds):
+    return [name for name, kind in KINDS.items() if kind in kinds]
+
+
+def _config(name, value):
+    return Config(**{name: value, **COMPANIONS.get(name, {})})
+
+
+# -- the table
+
+
+@pytest.mark.parametrize("name", [*GO_RANGES, *GO_OTHERS])
+def test_defaults(name):
+    """go-nsq's options exist under their names, with go-nsq's defaults."""
+    default = (GO_RANGES.get(name) or GO_OTHERS[name])[0]
+    assert getattr(Config(), name) == default
+    assert type(getattr(Config(), name)) is type(default)
+    assert OPTIONS[name].default == default
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_explained(name):
+    """Each option has a help text; those that go-nsq does not have are marked."""
+    assert OPTIONS[name].help
+    is_ours = OPTIONS[name].help.startswith("ours: ")
+    assert is_ours == (name not in GO_RANGES and name not in GO_OTHERS | {"tls_cert": 0,
+                                                                          "tls_key": 0})
+
+
+@pytest.mark.parametrize("name", GO_RANGES)
+def test_range(name):
+    """Both ends of a range are valid, and so are the values with a meaning of their own."""
+    _, low, high, also = GO_RANGES[name]
+    assert (OPTIONS[name].low, OPTIONS[name].also) == (low, also)
+    for value in (low, high, *also):
+        if value is not None:
+            assert getattr(_config(name, value), name) == value
+
+
+def _just_outside(name):
+    _, low, high, also = GO_RANGES[name]
+    step = 1 if KINDS[name] == "int" else 1e-6
+    outside = [low - step] + ([] if high is None else [high + step])
+    return [value for value in (*outside, -2) if value not in also]
+
+
+@pytest.mark.parametrize("name, value", [
+    (name, value) for name in GO_RANGES for value in _just_outside(name)
+])
+def test_outside_the_range(name, value):
+    """Just outside its range a value is refused, and the message says the range."""
+    with pytest.raises(ConfigError, match=rf"^{name} .*out of range: \d"):
+        _config(name, value)
+
+
+@pytest.mark.parametrize("name", GO_OTHERS)
+def test_other_values(name):
+    """Options without a range take another value as it is."""
+    value = GO_OTHERS[name][1]
+    assert getattr(Config(**{name: value}), name) == value
+
+
+def test_limits_of_nsqd():
+    """nsqd does not tell its limits; the options for them have its defaults."""
+    config = Config()
+    assert config.nsqd_max_msg_size == 1024 * 1024
+    assert config.nsqd_max_body_size == 5 * 1024 * 1024
+    assert config.nsqd_max_req_timeout == 3600.0
+
+
+# -- types
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("value", [None, b"x", [], {}, object(), 1j], ids=repr)
+def test_wrong_types(name, value):
+    """A value of a type that no option has is refused with the option's name."""
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        Config(**{name: value})
+
+
+@pytest.mark.parametrize("name", _of_kind("int", "float", "duration", "str", "strategy"))
+def test_bool_is_no_number(name):
+    """True is neither 1 nor a text."""
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        Config(**{name: True})
+
+
+@pytest.mark.parametrize("name, value", [
+    *[(name, value) for name in _of_kind("bool") for value in (1, 0, "true", "")],
+    *[(name, value) for name in _of_kind("int") for value in (1.0, "1", float("nan"))],
+    *[(name, value) for name in _of_kind("duration", "float") for value in ("1s", "1", "")],
+    *[(name, value) for name in _of_kind("str") for value in (1, 0.5)],
+    ("backoff_strategy", "linear"), ("backoff_strategy", ""),
+])
+def test_near_misses(name, value):
+    """Nothing is converted silently: a number is no bool, a text no number."""
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        Config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), float("-inf"), 10**400, -10**400],
+    ids=["nan", "inf", "-inf", "huge", "-huge"],
+)
+@pytest.mark.parametrize("name", _of_kind("duration", "float"))
+def test_not_finite(name, value):
+    """NaN and the infinite are no durations."""
+    with pytest.raises(ConfigError, match=f"^{name} "):
+        Config(**{name: value})
+
+
+@pytest.mark.parametrize("name", _of_kind("int"))
+def test_huge_integers(name):
+    """An integer of any size is either taken or refused with a ConfigError."""
+    try:
+        Config(**{name: 10**400})
+    except ConfigError as exc:
+        assert str(exc).startswith(name)
+
+
+@pytest.mark.parametrize("value, seconds", [(2, 2.0), (timedelta(milliseconds=1500), 1.5)])
+def test_durations_become_floats(value, seconds):
+    """Durations may be given as int or timedelta."""
+    config = Config(msg_timeout=value)
+    assert (config.msg_timeout, type(config.msg_timeout)) == (seconds, float)
+
+
+def test_unknown_option():
+    """An unknown keyword is a TypeError, as for any function."""
+    with pytest.raises(TypeError, match="max_in_fligth"):
+        Config(max_in_fligth=1)
+    with pytest.raises(TypeError):
+        Config().replace(max_in_fligth=1)
+
+
+# -- options that depend on each other
+
+
+@pytest.mark.parametrize("options, why", [
+    ({"heartbeat_interval": 61}, "longer than read_timeout"),
+    ({"read_timeout": 29}, "longer than read_timeout"),
+    ({"deflate": True, "snappy": True}, "exclude each other"),
+    ({"tls_min_version": "tls1.1"}, "tls_min_version"),
+    ({"tls_min_version": ""}, "tls_min_version"),
+    ({"tls_cert": "a.pem"}, "together"),
+    ({"tls_key": "a.pem"}, "together"),
+])
+def test_contradictions(options, why):
+    """Options that contradict each other are refused, in a copy too."""
+    with pytest.raises(ConfigError, match=why):
+        Config(**options)
+    with pytest.raises(ConfigError, match=why):
+        Config().replace(**options)
+
+
+def test_agreements():
+    """Options that need each other are fine together."""
+    Config(heartbeat_interval=60, read_timeout=60)
+    Config(heartbeat_interval=-1, read_timeout=0.1)
+    Config(tls_cert="a.pem", tls_key="b.pem")
+
+
+# -- a value
+
+
+def test_immutable():
+    """A Config does not change; a copy may differ."""
+    config = Config(max_in_flight=5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.max_in_flight = 6
+    copy = config.replace(max_attempts=9)
+    assert (copy.max_in_flight, copy.max_attempts, config.max_attempts) == (5, 9, 5)
+
+
+def test_equality():
+    """Equal options make equal configs, however the durations were written."""
+    one, other = Config(msg_timeout=60), Config(msg_timeout=timedelta(minutes=1))
+    assert one == other == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(other)
+    assert one != Config()
+
+
+@pytest.mark.parametrize("secret", ["s3cret", "s3cret\n"])
+def test_secret_is_never_shown(secret):
+    """The secret is neither in repr nor in the errors about it."""
+    config = Config(auth_secret=secret)
+    assert "s3cret" not in repr(config) + str(config)
+    assert config.replace(max_in_flight=2).auth_secret == secret
+    assert [name for name, option in OPTIONS.items() if option.secret] == ["auth_secret"]
+    with pytest.raises(ConfigError) as caught:
+        Config(auth_secret=secret.encode())
+    assert "s3cret" not in str(caught.value)
+
+
+# -- text
+
+
+@pytest.mark.parametrize("name, text, value", [
+    ("max_in_flight", "200", 200),
+    ("max-in-flight", "200", 200),
+    ("Max-In-Flight ", "200", 200),
+    ("msg_timeout", "1m30s", 90.0),
+    ("msg-timeout", "1500ms", 1.5),
+    ("msg_timeout", "0", 0.0),
+    ("heartbeat_interval", "-1", -1.0),
+    ("output_buffer_timeout", "-1", -1.0),
+    ("output_buffer_size", "-1", -1),
+    ("lookupd_poll_jitter", "0.5", 0.5),
+    ("tls_v1", "", True), ("tls_v1", "true", True), ("tls_v1", "T", True), ("tls_v1", "1", True),
+    ("skip_lookupd_authorization", "false", False), ("snappy", "F", False), ("snappy", "0", False),
+    ("backoff_strategy", "full_jitter", "full_jitter"),
+    ("auth_secret", "a=b, c", "a=b, c"),
+    ("client_id", "", ""),
+])
+def test_from_strings(name, text, value):
+    """Options as command lines give them: Go durations, dashes, bools without a value."""
+    config = Config.from_strings({name: text})
+    assert config == Config(**{name.strip().lower().replace("-", "_"): value})
+
+
+def test_from_no_strings():
+    """Nothing given means the defaults."""
+    assert Config.from_strings({}) == Config()
+
+
+@pytest.mark.parametrize("name, text", [
+    ("max_in_flight", ""), ("max_in_flight", "1.5"), ("max_in_flight", "many"),
+    ("max_in_flight", "-1"), ("max_in_flight", "9" * 5000), ("max_attempts", "9" * 400),
+    ("msg_timeout", ""), ("msg_timeout", "60"), ("msg_timeout", "60 s"), ("msg_timeout", "0.5s"),
+    ("msg_timeout", "9" * 400 + "s"), ("dial_timeout", "-1s"), ("dial_timeout", "-1"),
+    ("lookupd_poll_jitter", "nan"), ("lookupd_poll_jitter", "inf"), ("lookupd_poll_jitter", ""),
+    ("tls_v1", "yes"), ("tls_v1", "2"), ("backoff_strategy", "linear"),
+])
+def test_bad_strings(name, text):
+    """A text that is no value of its option names the option."""
+    with pytest.raises(ConfigError, match=name):
+        Config.from_strings({name: text})
+
+
+@pytest.mark.parametrize("name", ["max_in_flight", "msg_timeout", "tls_v1", "auth_secret"])
+@pytest.mark.parametrize("value", [None, 5, True, b"5"])
+def test_strings_must_be_strings(name, value):
+    """What is no text is refused, not guessed at, and not shown."""
+    with pytest.raises(ConfigError, match=f"option {name}: .*text"):
+        Config.from_strings({name: value})
+
+
+@pytest.mark.parametrize("name, hint", [
+    ("max_inflight", "did you mean max_in_flight?"),
+    ("max-inflight", "did you mean max_in_flight?"),
+    ("heartbeat", "did you mean heartbeat_interval?"),
+    ("xyzzy", "unknown option 'xyzzy'"),
+    ("", "unknown option ''"),
+])
+def test_unknown_name(name, hint):
+    """An unknown name is told, with the one that may have been meant."""
+    with pytest.raises(ConfigError) as caught:
+        Config.from_strings({name: "1"})
+    assert str(caught.value).endswith(hint)
+
+
+@fuzz
+@given(st.dictionaries(st.sampled_from(sorted(OPTIONS)), st.text(max_size=12), max_size=4))
+def test_any_strings(options):
+    """Any text gives a Config or a ConfigError."""
+    try:
+        Config.from_strings(options)
+    except NSQError as exc:
+        assert isinstance(exc, ConfigError)
+
+
+# -- IDENTIFY
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """The name of this machine, as far as the test is concerned."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "box.example.org")
+
+
+def test_identify_defaults(host):
+    """What is sent to nsqd unless something is set."""
+    assert Config().identify_payload() == {
+        "feature_negotiation": True,
+        "client_id": "box",
+        "hostname": "box.example.org",
+        "user_agent": f"nsqclient/{__version__}",
+        "heartbeat_interval": 30000,
+        "sample_rate": 0,
+        "output_buffer_size": 16384,
+        "output_buffer_timeout": 250,
+        "msg_timeout": 0,
+        "tls_v1": False,
+        "deflate": False,
+        "snappy": False,
+    }
+
+
+@pytest.mark.parametrize("options, sent", [
+    ({"heartbeat_interval": -1}, {"heartbeat_interval": -1}),
+    ({"heartbeat_interval": 1.5}, {"heartbeat_interval": 1500}),
+    ({"output_buffer_timeout": -1}, {"output_buffer_timeout": -1}),
+    ({"output_buffer_timeout": 0}, {"output_buffer_timeout": 0}),
+    ({"output_buffer_timeout": 0.025}, {"output_buffer_timeout": 25}),
+    ({"output_buffer_size": -1}, {"output_buffer_size": -1}),
+    ({"msg_timeout": 1.0004}, {"msg_timeout": 1000}),
+    ({"sample_rate": 99}, {"sample_rate": 99}),
+    ({"client_id": "me", "hostname": "h"}, {"client_id": "me", "hostname": "h"}),
+    ({"topology_region": "r"}, {"topology_region": "r"}),
+    ({"topology_zone": "z"}, {"topology_zone": "z"}),
+    ({"deflate": True}, {"deflate": True, "deflate_level": 6}),
+    ({"deflate_level": 3}, {}),
+    ({"tls_v1": True, "snappy": True}, {"tls_v1": True, "snappy": True}),
+    ({"auth_secret": "s3cret", "max_in_flight": 9, "max_msg_size": 5000}, {}),
+])
+def test_identify_options(host, options, sent):
+    """Durations become whole milliseconds; what nsqd need not know is not sent."""
+    assert Config(**options).identify_payload() == {**Config().identify_payload(), **sent}
+    for name, value in sent.items():
+        payload = Config(**options).identify_payload()[name]
+        assert type(payload) is type(value)
+
+
+# -- backoff
+
+
+def test_strategies():
+    """The built-in strategies count in multiples of the multiplier."""
+    rng = random.Random(1)
+    assert Config(backoff_multiplier=2).backoff_delay(3, rng) == 16.0
+    jittered = Config(backoff_strategy="full_jitter").backoff_delay(3, rng)
+    assert 0.0 <= jittered < 8.0
+
+
+def test_own_strategy():
+    """A callable gets the attempt, the multiplier and the random source."""
+    calls = []
+    config = Config(backoff_strategy=lambda *args: calls.append(args) or 7.0, backoff_multiplier=3)
+    rng = random.Random()
+    assert config.backoff_delay(4, rng) == 7.0
+    assert calls == [(4, 3.0, rng)]
