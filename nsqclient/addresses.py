@@ -20,11 +20,13 @@ def check_addresses(
     for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
         if isinstance(value, (str, bytes)):
             raise ConfigError(f"{name} must be a list of addresses: write [{value!r}]")
-    nsqds, lookupds = list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))
+        if not isinstance(value, Iterable):
+            raise ConfigError(f"{name} must be a list of addresses, not {value!r}")
+    nsqds, lookupds = list(nsqds), list(lookupds)
     if not nsqds and not lookupds:
         raise ConfigError("give nsqd_tcp_addresses or lookupd_http_addresses")
     for address in nsqds:
         parse_address(address, "nsqd_tcp_address")
     for address in lookupds:
         lookup_url(address)
-    return nsqds, lookupds
+    return list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))

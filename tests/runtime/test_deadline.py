@@ -41,7 +41,8 @@ def test_no_duration(value):
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), float("-inf"), 10**400], ids=["nan", "inf", "-inf", "huge"]
+    "value", [float("nan"), float("inf"), float("-inf"), 10**400],
+    ids=["nan", "inf", "-inf", "huge"],
 )
 @pytest.mark.parametrize("minimum", [0.0, float("-inf")])
 def test_not_finite(value, minimum):
