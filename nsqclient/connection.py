@@ -7,6 +7,7 @@ while ``_lock`` is held. ``docs/topics/threads.rst`` has the whole picture.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from nsqclient.errors import (
     NSQError,
     RemoteProtocolError,
     ServerError,
+    WriteTimeoutError,
 )
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import (
@@ -200,12 +202,19 @@ class Connection:
                 )
                 self._reader.start()
 
+    def is_reader(self) -> bool:
+        """Tell whether the calling thread is this connection's reader."""
+        return threading.current_thread() is self._reader
+
     # -- sending
 
-    def send(self, queue: Callable[[ClientProtocol], None]) -> None:
+    def send(
+        self, queue: Callable[[ClientProtocol], None], deadline: Deadline | None = None
+    ) -> None:
         """Let ``queue`` put commands into the core, and write them.
 
-        Blocks: while the kernel takes no bytes, at most ``write_timeout``.
+        Blocks: while the kernel takes no bytes, at most ``write_timeout``. When the deadline
+        comes first, what is left is written by the next sender, or by the reader.
 
         Raises:
             ClosedError: the connection ended before; nothing was queued.
@@ -214,7 +223,7 @@ class Connection:
         """
         with self._lock:
             queue(self._core)
-        self._flush(wait=True)
+        self._flush(wait=True, deadline=deadline)
 
     def post(self, queue: Callable[[ClientProtocol], None]) -> bool:
         """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.
@@ -229,7 +238,22 @@ class Connection:
         """Write what is queued. Blocks and raises like ``send``."""
         self._flush(wait=True)
 
-    def _flush(self, wait: bool) -> bool:
+    def drain(self, timeout: float) -> bool:
+        """Wait until all that is queued was written; False when it was not, or cannot be.
+
+        For the end: ``close()`` comes next. Others may be writing at the same time.
+        """
+        if not self._write_lock.acquire(timeout=timeout):
+            return False
+        try:
+            return not self.is_closed and self._drain(wait=True)
+        except NSQError as exc:
+            logger.debug("%s: not all was written: %s", self.address, exc)
+            return False
+        finally:
+            self._write_lock.release()
+
+    def _flush(self, wait: bool, deadline: Deadline | None = None) -> bool:
         """Write what is queued, unless somebody else is at it; False when bytes were left.
 
         Nobody ever waits for the write lock: whoever holds it looks at the queue once more after
@@ -237,7 +261,7 @@ class Connection:
         """
         while self._write_lock.acquire(blocking=False):
             try:
-                done = self._drain(wait)
+                done = self._drain(wait, deadline)
             except NSQError as exc:
                 self._fail(exc)
                 raise
@@ -250,7 +274,7 @@ class Connection:
                     break
         return True
 
-    def _drain(self, wait: bool) -> bool:
+    def _drain(self, wait: bool, deadline: Deadline | None = None) -> bool:
         """Send until nothing is queued. Needs _write_lock (or no other thread yet)."""
         transport = self._transport
         assert transport is not None
@@ -264,9 +288,19 @@ class Connection:
             sent = transport.send_some(self._unsent)
             self._unsent = self._unsent[sent:]
             if self._unsent and not sent:
-                if not wait:
+                if not wait or (deadline is not None and deadline.expired()):
                     return False
-                transport.wait_writable(self._config.write_timeout)
+                self._wait_writable(transport, deadline)
+
+    def _wait_writable(self, transport: Transport, deadline: Deadline | None) -> None:
+        """Wait for room to send; raise when there is none for ``write_timeout``."""
+        limit = self._config.write_timeout
+        left = None if deadline is None else deadline.remaining()
+        if left is None or left >= limit:
+            transport.wait_writable(limit)
+            return
+        with contextlib.suppress(WriteTimeoutError):  # our time is over, not the peer's
+            transport.wait_writable(left)
 
     # -- reading
 
@@ -286,9 +320,10 @@ class Connection:
         """Route frames until the stream ends; always leaves by an exception."""
         transport, core, lock = self._transport, self._core, self._lock
         assert transport is not None
-        patience = self._config.read_timeout
+        # Without heartbeats silence means nothing; TCP's keepalive must do.
+        patience = float("inf")
         if self._config.heartbeat_interval > 0:
-            patience = min(patience, 2 * self._config.heartbeat_interval)
+            patience = min(self._config.read_timeout, 2 * self._config.heartbeat_interval)
         heard = time.monotonic()
         bytes_left = False
         while True:
@@ -297,7 +332,8 @@ class Connection:
                 if bytes_left:
                     bytes_left = not self._flush(wait=False)
                 left = heard + patience - time.monotonic()
-                if left <= 0 or not transport.wait(left, for_write=bytes_left):
+                timeout = None if left == float("inf") else left
+                if left <= 0 or not transport.wait(timeout, for_write=bytes_left):
                     if time.monotonic() - heard >= patience:
                         raise ConnectionLostError(self.address, f"silent for {patience:g} s")
                 continue

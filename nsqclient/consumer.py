@@ -115,6 +115,8 @@ class Consumer:
         self._flow = FlowControl(
             config, config.max_in_flight, self._timer, self._chores.put, self._on_phase
         )
+        if handler is None:
+            self._flow.set_paused(True)  # until messages() is called: nobody takes them before
         self._handling = Handling(
             handler or _no_handler, config.max_attempts, on_giving_up, self._flow, self._timer,
             lambda: self._running,
@@ -164,29 +166,44 @@ class Consumer:
         until ``timeout`` seconds have passed. When it returns, no handler is started any more,
         and all threads but those that the report names have ended.
 
-        Idempotent; from any thread, also from a signal handler. From inside a handler it only
-        begins the stop, since it cannot wait for its own caller: the report is not complete.
+        Idempotent; from any thread, also from a signal handler. From inside a handler or a
+        callback it only begins the stop, since it cannot wait for its own caller: the report is
+        not complete.
 
         Returns: a report, true unless a running message had to be abandoned.
         """
         seconds = to_seconds(timeout, "timeout")
-        inside = self._workers.is_worker() or self._handling.is_turn_of_caller()
-        return self._stopping.stop(seconds, wait=not inside)
+        return self._stopping.stop(seconds, wait=not self._is_own_thread())
+
+    def _is_own_thread(self) -> bool:
+        """Tell whether the caller is a thread that a stop waits for."""
+        return (
+            self._workers.is_worker() or self._chores.is_worker() or self._timer.is_timer()
+            or self._handling.is_turn_of_caller()
+            or any(sub.conn.is_reader() for sub in self._membership.subscriptions())
+        )
 
     def run(self, stop_timeout: Duration = 30.0) -> StopReport:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
 
-        The signals' former handlers are put back afterwards.
+        The signals' former handlers are put back with the first signal, so a second Ctrl-C
+        interrupts the stop.
         """
         seconds = to_seconds(stop_timeout, "stop_timeout")
         wake = threading.Event()
+        former: dict[int, Any] = {}
+
+        def put_back() -> None:
+            for signum, handler in former.items():
+                signal.signal(signum, handler)
 
         def on_signal(signum: int, frame: FrameType | None) -> None:
+            put_back()
             wake.set()
 
-        former = {}
         if threading.current_thread() is threading.main_thread():
-            former = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                former[signum] = signal.signal(signum, on_signal)
         try:
             self.start()
             # A timeout lets Python run signal handlers on every platform.
@@ -194,8 +211,7 @@ class Consumer:
                 pass
             return self.stop(seconds)
         finally:
-            for signum, handler in former.items():
-                signal.signal(signum, handler)
+            put_back()
 
     def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
         """Yield messages to a loop of yours; for scripts. Only where no handler was given.
@@ -216,6 +232,7 @@ class Consumer:
             raise ConfigError("messages() is for a Consumer without a handler")
         seconds = None if timeout is None else to_seconds(timeout, "timeout")
         self.start()
+        self._flow.set_paused(False)
         return iterate(
             self._workers, self._handling, seconds, lambda: self._stopping.has_begun
         )

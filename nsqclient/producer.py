@@ -28,7 +28,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.names import check_topic
-from nsqclient.publishing.links import Link, Links
+from nsqclient.publishing.links import JustEnded, Link, Links
 from nsqclient.publishing.verdicts import Attempt, Verdict, rejection
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 
@@ -113,8 +113,10 @@ class Producer:
     ) -> int:
         """Store several messages, in as few MPUBs as nsqd's limits allow.
 
-        Every body is checked before the first is sent. Each MPUB is stored whole or not at all;
-        when a later one fails, the exception's ``stored`` says how many messages are stored.
+        Every body is checked before the first is sent. When a later MPUB fails, the exception's
+        ``stored`` says how many messages of the earlier ones are stored. nsqd refuses an MPUB as
+        a whole, but when its disk fails in the middle of one (E_MPUB_FAILED) a first part of it
+        may be stored: that is an unknown outcome.
 
         Returns: how many messages were stored (0 for no bodies).
 
@@ -230,6 +232,8 @@ class Producer:
                 if maybe_stored:
                     raise PublishUnknown("the producer was closed before the verdict") from None
                 raise
+            except JustEnded:
+                pass  # what is known of the reason is better than this
             except (NegotiationError, RemoteProtocolError, ServerError) as exc:
                 if len(self._links) == 1 and not maybe_stored:
                     # Trying again cannot help, and there is nobody else to ask.

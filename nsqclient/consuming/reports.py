@@ -11,16 +11,19 @@ from nsqclient.consuming.subscription import Counts, Subscription
 
 @dataclass(frozen=True)
 class StopReport:
-    """How a stop went. False when a message that was being handled had to be abandoned."""
+    """How a stop went.
+
+    False when a message that was being handled had to be abandoned, or when it is not over.
+    """
 
     finished: int  #: messages answered while stopping
     handed_back: int  #: messages that no handler had seen, requeued at once
     abandoned: int  #: handlers that were still running at the deadline; nsqd will deliver again
     threads: tuple[str, ...] = ()  #: names of threads that did not end
-    complete: bool = True  #: False when stop() was called from inside a handler
+    complete: bool = True  #: False when stop() did not wait: from a handler or a callback
 
     def __bool__(self) -> bool:
-        return self.abandoned == 0
+        return self.complete and self.abandoned == 0
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,13 @@ class StopProcedure:
         #: For a handler that collects messages: hand over what it has, give back what is left.
         self.before_workers_end: Callable[[], None] = lambda: None
         self.after_workers_end: Callable[[], None] = lambda: None
-        self._first = threading.Lock()  # whoever acquires it starts the procedure; not released
+        # Plain locks, since stop() may come in a signal handler: whoever acquires the first one
+        # starts the procedure; the second is held until it is over.
+        self._first = threading.Lock()
+        self._over = threading.Lock()
+        self._over.acquire()
         self._changed = threading.Condition()
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
-        self._thread: threading.Thread | None = None
         self._report = StopReport(0, 0, 0, complete=False)
 
     @property
@@ -74,13 +77,11 @@ class StopProcedure:
         """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
         deadline = Deadline(timeout)
         if self._first.acquire(blocking=False):
-            self._thread = threading.Thread(
+            threading.Thread(
                 target=self._run, args=(deadline,), name="nsq-stop", daemon=True
-            )
-            self._thread.start()
-        thread = self._thread
-        if wait and thread is not None:
-            thread.join(deadline.at_most(timeout) + 2 * _GRACE)
+            ).start()
+        if wait and self._over.acquire(timeout=deadline.at_most(timeout) + 3 * _GRACE):
+            self._over.release()
         return self._report
 
     def on_drained(self, sub: Subscription) -> None:
@@ -109,6 +110,8 @@ class StopProcedure:
             self._stop(deadline)
         except Exception:
             logger.exception("stop failed")
+        finally:
+            self._over.release()
 
     def _stop(self, deadline: Deadline) -> None:
         before = self.ledger.total(self._membership.subscriptions())
@@ -130,8 +133,10 @@ class StopProcedure:
         after = self.ledger.total(self._membership.subscriptions())
         logger.debug("stop: closing %d connections", len(subs))
         for sub in subs:
+            sub.conn.drain(_GRACE)
             sub.conn.close()
-        rest = Deadline((deadline.remaining() or 0.0) + _GRACE)
+        # Readers end at once. A chore may hang in a lookup or a dial: it is not waited for long.
+        rest = Deadline(_GRACE)
         stuck += [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
         if not self._timer.stop(rest):
             stuck.append("nsq-timer")

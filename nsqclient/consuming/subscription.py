@@ -367,8 +367,10 @@ class Subscription:
     def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
         """An answer came after the message's timeout."""
         with self._lock:
+            first = self.counts.late_answers == 0
             self.counts.late_answers += 1
-        logger.warning(
+        logger.log(
+            logging.WARNING if first else logging.DEBUG,
             "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"
             " or lower max_in_flight)", self.address, error,
         )

@@ -1,8 +1,9 @@
 """When a consumer slows down, and when it dares again: go-nsq's machine as pure code.
 
 One counter for the whole consumer. A failure stops the flow (RDY 0 everywhere) for a time that
-grows with the counter; then one message is let through (RDY 1 on one connection), and its
-result alone decides. Source: client guide, "Backoff".
+grows with the counter; then one message is let through (RDY 1 on one connection), and the first
+result after the wait decides, be it of that message or of an older one. Source: client guide,
+"Backoff".
 """
 
 from __future__ import annotations

@@ -14,13 +14,17 @@ from nsqclient.connection import Connection
 from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
 from nsqclient.flow.delays import reconnect_delay
 from nsqclient.protocol.wire import RawMessage
-from nsqclient.publishing.verdicts import Attempt, Verdict, verdict_of
+from nsqclient.publishing.verdicts import UNABLE, Attempt, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for the dialogue before the first publish, within the publish's own deadline.
 HANDSHAKE_TIMEOUT = 5.0
+
+
+class JustEnded(ConnectError):
+    """The connection ended before anything was sent: try again at once."""
 
 
 class Link:
@@ -36,7 +40,8 @@ class Link:
         self._changed = threading.Condition()
         self._conn: Connection | None = None  # guarded by _changed, as all below
         self._dialing: Connection | None = None
-        self._failures = 0  # in a row
+        self._failures = 0  # dials that failed, in a row
+        self._refusals = 0  # publishes that nsqd was unable to store, in a row
         self._rests_until = 0.0  # no dial before, on time.monotonic()
         self._last_error: NSQError | None = None
         self._closed = False
@@ -65,17 +70,20 @@ class Link:
         conn = self._connect(deadline)
         attempt = Attempt()
         try:
-            conn.send(lambda core: core.send_publish(command, attempt))
+            conn.send(lambda core: core.send_publish(command, attempt), deadline)
         except ClosedError as exc:
-            # Nothing was queued. For the producer this is a connection that just ended.
-            raise ConnectError(self.address, "the connection ended just before") from exc
+            # Nothing was queued: the connection has just ended, and the next try dials.
+            with self._changed:
+                if self._conn is conn:
+                    self._conn = None
+            raise JustEnded(self.address, "the connection ended just before") from exc
         except NSQConnectionError:
             pass  # queued, so the reader settles the attempt when it reports the end
         return attempt
 
     def ping(self, deadline: Deadline) -> None:
         """Connect if need be and send a NOP. Blocks and raises like ``submit``."""
-        self._connect(deadline).send(lambda core: core.send_nop())
+        self._connect(deadline).send(lambda core: core.send_nop(), deadline)
 
     def _connect(self, deadline: Deadline) -> Connection:
         """Return the open connection, dialing it or waiting for whoever dials it."""
@@ -123,7 +131,11 @@ class Link:
         """Needs _changed."""
         self._failures += 1
         self._last_error = error
-        delay = reconnect_delay(self._failures, self._config.max_reconnect_delay, self._rng)
+        self._rest_after(self._failures)
+
+    def _rest_after(self, failures: int) -> None:
+        """Needs _changed."""
+        delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
         self._rests_until = time.monotonic() + delay
 
     def close(self) -> list[Connection]:
@@ -143,6 +155,15 @@ class Link:
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """nsqd gave its verdict."""
+        if error is None:
+            self._refusals = 0
+        elif error.code in UNABLE:
+            with self._changed:
+                # nsqd is up and cannot store: do not come back at once.
+                self._refusals += 1
+                self._rest_after(self._refusals)
+                if self._conn is conn:
+                    self._conn = None
         token.settle(verdict_of(error), error)
 
     def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
@@ -157,8 +178,6 @@ class Link:
             if self._conn is conn:
                 self._conn = None
             self._last_error = error
-            if not isinstance(error, ServerError):
-                self._rests_until = 0.0  # first try again at once
             self._ended = [old for old in self._ended if not old.join(Deadline(0))] + [conn]
             closed = self._closed
         if not closed:

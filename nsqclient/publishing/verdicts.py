@@ -44,6 +44,8 @@ class Attempt:
 
 #: Errors after which the same publish may succeed later, or on another nsqd.
 _RETRYABLE = frozenset({"E_PUB_FAILED", "E_DPUB_FAILED"})
+#: Errors that say that nsqd is unable to store now, whatever the message.
+UNABLE = _RETRYABLE | {"E_MPUB_FAILED"}
 
 
 def verdict_of(error: ServerError | None) -> Verdict:

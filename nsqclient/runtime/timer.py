@@ -86,6 +86,10 @@ class Timer:
         thread.join(None if deadline is None else deadline.remaining())
         return not thread.is_alive()
 
+    def is_timer(self) -> bool:
+        """Tell whether the calling thread is the timer's."""
+        return threading.current_thread() is self._thread
+
     def _run(self) -> None:
         while True:
             with self._changed:
