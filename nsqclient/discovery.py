@@ -6,7 +6,7 @@ Source: client guide, "Discovery".
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit, urlunsplit
 
 import requests
@@ -31,8 +31,12 @@ def lookup_url(address: object) -> str:
     if "://" not in address:
         parse_address(address, "lookupd_http_address")
         address = f"http://{address}"
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of brackets, or of a port that is none
+        usable = False
+    if not usable:
         raise ConfigError(f"lookupd_http_address {address!r}: give host:port or http://host:port")
     path = parts.path if parts.path not in ("", "/") else "/lookup"
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
@@ -49,9 +53,10 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
         DiscoveryError: it cannot be reached, or what it says is no answer to a lookup.
     """
     url = lookup_url(address)
-    headers = {"Accept": _ACCEPT, "User-Agent": config.user_agent}
+    # As bytes, because a str would have to be Latin-1.
+    headers = {"Accept": _ACCEPT.encode(), "User-Agent": config.user_agent.encode()}
     if config.auth_secret and config.skip_lookupd_authorization:
-        headers["Authorization"] = f"Bearer {config.auth_secret}"
+        headers["Authorization"] = f"Bearer {config.auth_secret}".encode()
     timeout = (min(config.dial_timeout, config.lookupd_poll_timeout), config.lookupd_poll_timeout)
     try:
         # trust_env=False: a proxy meant for the internet must not see requests to nsqlookupd,
@@ -67,8 +72,15 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
                     address, f"HTTP {response.status_code}: {response.text[:200]!r}"
                 )
             return _read_producers(address, response.json())
-    except requests.exceptions.JSONDecodeError as exc:
+    except (requests.exceptions.JSONDecodeError, RecursionError) as exc:
         raise DiscoveryError(address, "its answer is no JSON: is this its HTTP port?") from exc
+    except requests.exceptions.InvalidHeader:
+        # "from None": the text of that exception shows the secret.
+        raise DiscoveryError(
+            address, "auth_secret or user_agent has characters that no HTTP header can carry"
+        ) from None
+    except requests.exceptions.ConnectTimeout as exc:
+        raise DiscoveryError(address, f"no connection within {timeout[0]:g} s") from exc
     except requests.exceptions.Timeout as exc:
         raise DiscoveryError(
             address, f"no answer within {config.lookupd_poll_timeout:g} s"
@@ -102,8 +114,12 @@ def _read_producers(address: str, data: Any) -> list[str]:
     for producer in producers:
         host = producer.get("broadcast_address") if isinstance(producer, dict) else None
         port = producer.get("tcp_port") if isinstance(producer, dict) else None
-        if not isinstance(host, str) or not host or not isinstance(port, int):
+        if not isinstance(host, str) or not host or not _is_port(port):
             logger.warning("nsqlookupd %s lists an unusable producer: %r", address, producer)
             continue
         found.append(format_address(host, port))
     return found
+
+
+def _is_port(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536

@@ -1,0 +1,309 @@
+"""Asking one nsqlookupd, against a tiny HTTP server that answers what the test says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import requests
+
+from nsqclient.config import Config
+from nsqclient.discovery import lookup, lookup_url
+from nsqclient.errors import ConfigError, DiscoveryError
+from nsqclient.runtime.transport import format_address
+
+WAIT = 10.0
+
+
+def _producer(host="nsqd", port=4150, **more):
+    return {"broadcast_address": host, "tcp_port": port, "http_port": 4151, **more}
+
+
+def _answer(*producers):
+    return json.dumps({"channels": [], "producers": list(producers)})
+
+
+class Lookupd(HTTPServer):
+    """Answers every request with ``status`` and ``body``; remembers what it was asked."""
+
+    status, body = 200, _answer()
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests = []
+        self.release = threading.Event()
+        self.release.set()
+
+    @property
+    def address(self):
+        return format_address(*self.server_address)
+
+    def says(self, body, status=200):
+        self.body = body if isinstance(body, (str, bytes)) else json.dumps(body)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests.append((self.path, self.headers))
+        self.server.release.wait(WAIT)
+        body = self.server.body
+        body = body.encode() if isinstance(body, str) else body
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def _in_thread(run, wake):
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        wake()
+        thread.join(WAIT)
+
+
+@pytest.fixture
+def lookupd():
+    """A running nsqlookupd that answers what it is told to."""
+    with Lookupd() as server:
+        def stop():
+            server.release.set()
+            server.shutdown()
+
+        with _in_thread(lambda: server.serve_forever(poll_interval=0.01), stop):
+            yield server
+
+
+def _fails(lookupd, topic="t", **options):
+    """Look up, and return the text of the failure."""
+    address = lookupd if isinstance(lookupd, str) else lookupd.address
+    with pytest.raises(DiscoveryError) as caught:
+        lookup(address, topic, Config(**options))
+    assert caught.value.address == address
+    return caught.value.reason
+
+
+# -- addresses
+
+
+@pytest.mark.parametrize("address, url", [
+    ("lookupd:4161", "http://lookupd:4161/lookup"),
+    ("[::1]:4161", "http://[::1]:4161/lookup"),
+    ("http://lookupd:4161", "http://lookupd:4161/lookup"),
+    ("http://lookupd:4161/", "http://lookupd:4161/lookup"),
+    ("https://lookupd", "https://lookupd/lookup"),
+    ("http://lookupd:4161/nsq/lookup", "http://lookupd:4161/nsq/lookup"),
+    ("http://lookupd:4161/?a=b", "http://lookupd:4161/lookup?a=b"),
+    ("http://lookupd:4161/#x", "http://lookupd:4161/lookup"),
+])
+def test_url(address, url):
+    """host:port or a URL; without a path it is /lookup, as in go-nsq."""
+    assert lookup_url(address) == url
+
+
+@pytest.mark.parametrize("address", [
+    "lookupd", "lookupd:", "lookupd:0", "lookupd:4161/lookup", ":4161", "", "ftp://lookupd:4161",
+    "http://", "http://:4161", "http:///lookup", "http://lookupd:http", "http://lookupd:99999",
+    "http://[::1", "tcp://lookupd:4160", "://lookupd", b"lookupd:4161", None, 4161,
+])
+def test_bad_url(address):
+    """Anything else is refused with the address in the message."""
+    with pytest.raises(ConfigError, match="^lookupd_http_address "):
+        lookup_url(address)
+
+
+# -- answers
+
+
+def test_producers(lookupd):
+    """The nsqds come as host:port, also in the wrapping of a nsqlookupd before 1.0."""
+    lookupd.says({"producers": [_producer("a", 1), _producer("10.0.0.1", 65535)]})
+    assert lookup(lookupd.address, "t", Config()) == ["a:1", "10.0.0.1:65535"]
+    lookupd.says({"status_code": 200, "status_txt": "OK", "data": {"producers": [_producer()]}})
+    assert lookup(lookupd.address, "t", Config()) == ["nsqd:4150"]
+
+
+def test_nobody_yet(lookupd):
+    """A topic may be known and have no nsqd."""
+    lookupd.says(_answer())
+    assert lookup(lookupd.address, "t", Config()) == []
+
+
+def test_ipv6_producer(lookupd):
+    """An IPv6 address gets brackets."""
+    lookupd.says(_answer(_producer("fe80::1", 4150)))
+    assert lookup(lookupd.address, "t", Config()) == ["[fe80::1]:4150"]
+
+
+@pytest.mark.parametrize("bad", [
+    None, "nsqd:4150", {}, {"broadcast_address": "nsqd"}, {"tcp_port": 4150}, _producer(""),
+    _producer(None), _producer(5), _producer(port=None), _producer(port="4150"),
+    _producer(port=0), _producer(port=-1), _producer(port=65536), _producer(port=True),
+    _producer(port=4150.0),
+])
+def test_unusable_producer(lookupd, caplog, bad):
+    """A producer that cannot be dialed is left out with a warning; the others count."""
+    lookupd.says(_answer(bad, _producer()))
+    with caplog.at_level(logging.WARNING, "nsqclient.discovery"):
+        assert lookup(lookupd.address, "t", Config()) == ["nsqd:4150"]
+    assert "unusable producer" in caplog.text
+
+
+@pytest.mark.parametrize("body", [
+    '{"message":"TOPIC_NOT_FOUND"}',
+    '{"status_code":404,"status_txt":"TOPIC_NOT_FOUND","data":null}',
+])
+def test_topic_not_found(lookupd, body, caplog):
+    """An unknown topic is "not yet": no nsqd, no error, and no noise in the log."""
+    lookupd.says(body, 404)
+    with caplog.at_level(logging.INFO):
+        assert lookup(lookupd.address, "t", Config()) == []
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("status, body, why", [
+    (404, '{"message":"NOT_FOUND"}', "HTTP 404.*NOT_FOUND"),
+    (500, '{"message":"INTERNAL_ERROR"}', "HTTP 500.*INTERNAL_ERROR"),
+    (400, '{"message":"INVALID_ARG_TOPIC"}', "HTTP 400.*INVALID_ARG_TOPIC"),
+    (200, "", "no JSON"),
+    (200, "OK", "no JSON"),
+    (200, "<html>", "no JSON"),
+    (200, b"\xff\xfe\x00", "no JSON"),
+    (200, "[" * 100_000, "no JSON"),
+    (200, "null", "no list of producers"),
+    (200, "[]", "no list of producers"),
+    (200, "{}", "no list of producers"),
+    (200, '{"producers": null}', "no list of producers"),
+    (200, '{"producers": {}}', "no list of producers"),
+    (200, '{"data": {}}', "no list of producers"),
+    (200, '{"x": "' + "y" * 10_000 + '"}', "no list of producers"),
+], ids=lambda value: str(value)[:30])
+def test_no_answer_to_a_lookup(lookupd, status, body, why):
+    """An error, or something that is no answer to a lookup, is told in few words."""
+    lookupd.says(body, status)
+    reason = _fails(lookupd)
+    assert re.search(why, reason)
+    assert len(reason) < 400
+
+
+# -- requests
+
+
+def test_request(lookupd):
+    """The topic is asked for with the version of the answer, and with our name."""
+    lookup(lookupd.address, "a#ephemeral", Config(user_agent="mine/1.0"))
+    [(path, headers)] = lookupd.requests
+    assert path == "/lookup?topic=a%23ephemeral"
+    assert headers["Accept"] == "application/vnd.nsq; version=1.0"
+    assert headers["User-Agent"] == "mine/1.0"
+    assert "Authorization" not in headers
+
+
+def test_url_with_path(lookupd):
+    """A path and a query of the address are kept."""
+    lookup(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
+    assert lookupd.requests[0][0] == "/nsq/lookup?a=b&topic=t"
+
+
+@pytest.mark.parametrize("options, sent", [
+    ({}, None),
+    ({"auth_secret": "s3cret"}, "Bearer s3cret"),
+    ({"auth_secret": "s3cret", "skip_lookupd_authorization": False}, None),
+    ({"auth_secret": "schl\u00fcssel\u20ac"}, "Bearer schl\u00fcssel\u20ac"),
+])
+def test_authorization(lookupd, options, sent):
+    """The secret goes along as a Bearer token, unless it is not to."""
+    lookup(lookupd.address, "t", Config(**options))
+    header = lookupd.requests[0][1]["Authorization"]
+    assert header == (sent and sent.encode().decode("latin-1"))
+
+
+@pytest.mark.parametrize("options", [
+    {"auth_secret": "s3cret\n"}, {"auth_secret": "s3cret\r\nX: y"},
+    {"user_agent": "s3cret\nX: y"}, {"user_agent": " s3cret"},
+])
+def test_bad_header(lookupd, options):
+    """What no header can carry is told without showing it."""
+    reason = _fails(lookupd, **options)
+    assert "header" in reason
+    assert "s3cret" not in reason
+    assert lookupd.requests == []
+
+
+def test_proxies_are_ignored(lookupd, monkeypatch, tmp_path):
+    """A proxy meant for the internet, and ~/.netrc, have no say in it."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login them password theirs\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    lookupd.says(_answer(_producer()))
+    assert lookup(lookupd.address, "t", Config(auth_secret="ours")) == ["nsqd:4150"]
+    assert lookupd.requests[0][1]["Authorization"] == "Bearer ours"
+
+
+# -- when nobody answers
+
+
+def test_refused():
+    """A port where nobody listens."""
+    with socket.socket() as bound:  # holds the port, and does not listen
+        bound.bind(("127.0.0.1", 0))
+        assert "connection refused" in _fails(format_address(*bound.getsockname()))
+
+
+def test_unknown_host(monkeypatch):
+    """A host that nobody knows."""
+    def no_such_host(*args, **kwargs):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
+    assert "host unknown" in _fails("lookupd.invalid:4161")
+
+
+def test_timeout(lookupd):
+    """A server that does not answer is given up after lookupd_poll_timeout."""
+    lookupd.release.clear()
+    assert "no answer within 0.05 s" in _fails(lookupd, lookupd_poll_timeout=0.05)
+
+
+def test_dial_timeout(monkeypatch):
+    """A server that does not even take the connection is given up after dial_timeout."""
+    def time_out(*args, **kwargs):
+        raise requests.exceptions.ConnectTimeout("on purpose")
+
+    monkeypatch.setattr(requests.Session, "get", time_out)
+    assert "no connection within 0.5 s" in _fails("lookupd:4161", dial_timeout=0.5)
+
+
+@pytest.fixture
+def tcp_port():
+    """nsqlookupd's TCP port: answers an error without a frame type, and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            conn, _ = server.accept()
+            with conn:
+                conn.recv(4096)
+                conn.sendall(b"\x00\x00\x00\x0eE_BAD_PROTOCOL")
+
+        with _in_thread(serve, lambda: None):
+            yield format_address(*server.getsockname())
+
+
+def test_tcp_port(tcp_port):
+    """The TCP port given for the HTTP port is recognised."""
+    assert "looks like its TCP port (4160" in _fails(tcp_port)
