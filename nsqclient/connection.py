@@ -385,6 +385,15 @@ class Connection:
         if self._is_open and self._reader is None:
             self._finish(error)
 
+    def abandon(self) -> None:
+        """In a forked child: give the inherited socket back without a word to nsqd.
+
+        The parent's connection lives on: closing is not shutting down.
+        """
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+
     def join(self, deadline: Deadline) -> bool:
         """Wait for the reader thread to end; True when it has. Call ``close()`` first."""
         reader = self._reader

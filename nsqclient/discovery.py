@@ -20,8 +20,10 @@ logger = logging.getLogger("nsqclient.discovery")
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
-def lookup_url(address: object) -> str:
-    """Return the URL of ``/lookup`` for a ``host:port`` or an ``http(s)://`` address.
+def lookup_url(address: object, endpoint: str = "lookup") -> str:
+    """Return the URL of an endpoint for a ``host:port`` or an ``http(s)://`` address.
+
+    A path in the address stands for ``/lookup``, as with go-nsq.
 
     Raises:
         ConfigError: it is neither.
@@ -39,7 +41,14 @@ def lookup_url(address: object) -> str:
     if not usable:
         raise ConfigError(f"lookupd_http_address {address!r}: give host:port or http://host:port")
     path = parts.path if parts.path not in ("", "/") else "/lookup"
+    if endpoint != "lookup":
+        path = path.removesuffix("/lookup") + f"/{endpoint}"
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def nodes(address: str, config: Config) -> list[str]:
+    """Ask one nsqlookupd for the ``host:port`` of every nsqd it knows. Else like ``lookup``."""
+    return _ask(address, lookup_url(address, "nodes"), {}, config)
 
 
 def lookup(address: str, topic: str, config: Config) -> list[str]:
@@ -52,7 +61,10 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
     Raises:
         DiscoveryError: it cannot be reached, or what it says is no answer to a lookup.
     """
-    url = lookup_url(address)
+    return _ask(address, lookup_url(address), {"topic": topic}, config)
+
+
+def _ask(address: str, url: str, params: dict[str, str], config: Config) -> list[str]:
     # As bytes, because a str would have to be Latin-1.
     headers = {"Accept": _ACCEPT.encode(), "User-Agent": config.user_agent.encode()}
     if config.auth_secret and config.skip_lookupd_authorization:
@@ -63,9 +75,9 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
         # and ~/.netrc must not replace the Authorization header.
         with requests.Session() as session:
             session.trust_env = False
-            response = session.get(url, params={"topic": topic}, headers=headers, timeout=timeout)
+            response = session.get(url, params=params, headers=headers, timeout=timeout)
             if response.status_code == 404 and "TOPIC_NOT_FOUND" in response.text:
-                logger.debug("nsqlookupd %s does not know topic %s yet", address, topic)
+                logger.debug("nsqlookupd %s does not know %s yet", address, params)
                 return []
             if response.status_code != 200:
                 raise DiscoveryError(

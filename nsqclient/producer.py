@@ -6,9 +6,13 @@ message is surely not stored, and ``PublishUnknown`` when nobody can say.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
+import time
+import weakref
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from types import TracebackType
 
 from nsqclient.addresses import check_addresses
@@ -17,63 +21,100 @@ from nsqclient.errors import (
     ClosedError,
     ConfigError,
     InvalidMessageError,
-    NegotiationError,
-    NSQError,
     PublishError,
-    PublishNotSent,
-    PublishRejected,
     PublishUnknown,
-    RemoteProtocolError,
-    ServerError,
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.names import check_topic
-from nsqclient.publishing.links import JustEnded, Link, Links
-from nsqclient.publishing.verdicts import Attempt, Verdict, rejection
+from nsqclient.publishing.blocking import BlockingPublish
+from nsqclient.publishing.discoverer import Discoverer
+from nsqclient.publishing.links import Links
+from nsqclient.publishing.pipeline import Item, Pipeline
+from nsqclient.publishing.statistics import ProducerStats, Statistics
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
+from nsqclient.runtime.forking import notify_after_fork
 
 logger = logging.getLogger("nsqclient.producer")
 
 #: Most messages in one MPUB; nsqd's own limit follows from its body size.
 _MAX_PER_MPUB = 10_000
-#: Longest pause in seconds before a publish dials an nsqd that failed, where no other is left.
-_MAX_PAUSE = 0.5
-#: Seconds that must be left for another dial to be worth while.
-_MIN_DIAL = 0.001
+#: Seconds for which the end of the process waits for publishes without a verdict.
+_EXIT_TIMEOUT = 5.0
 
 
 class Producer:
     """Publishes to one or more nsqds.
 
     Args:
-        nsqd_tcp_addresses: ``host:port`` of nsqds; used in turn, a failing one is left alone for
-            a while.
+        nsqd_tcp_addresses: ``host:port`` of nsqds; those that are connected are used in turn.
+        lookupd_http_addresses: nsqlookupds that name all nsqds of the cluster.
         config: options; ``publish_timeout`` is the default time of a publish.
         retry_unknown: whether a publish whose connection was lost before the verdict is sent
             again. NSQ delivers at least once anyway, so the default is True; with False such a
             publish raises PublishUnknown at once and never makes a duplicate.
+        sticky: use one nsqd until it fails, instead of all in turn.
+        max_pending, max_pending_bytes: how much ``publish_async`` may have without a verdict.
+        on_full: "block" or "raise", when that is reached.
+        linger: seconds that an asynchronous publish waits for company; 0: none.
 
     Raises:
         ConfigError: an argument cannot be right.
 
-    Life: created (no socket yet), connects with the first publish, ``close()``. Threads: every
-    method, from any thread; publishes of several threads share the connections.
+    Life: created (no socket yet), connects with the first publish, ``close()``. At the end of
+    the process what is pending is flushed, for 5 s at most. A forked child has a producer of the
+    same arguments with nothing pending; it opens its own connections.
+
+    Threads: every method, from any thread; publishes of several threads share the connections.
     """
 
     def __init__(
         self,
-        nsqd_tcp_addresses: Iterable[str],
+        nsqd_tcp_addresses: Iterable[str] = (),
         *,
+        lookupd_http_addresses: Iterable[str] = (),
         config: Config | None = None,
         retry_unknown: bool = True,
+        sticky: bool = False,
+        max_pending: int = 10_000,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        on_full: str = "block",
+        linger: Duration = 0.0,
     ) -> None:
-        addresses, _ = check_addresses(nsqd_tcp_addresses, ())
+        nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
+        if on_full not in ("block", "raise"):
+            raise ConfigError(f"on_full {on_full!r}: use 'block' or 'raise'")
+        for value, name in ((max_pending, "max_pending"), (max_pending_bytes, "max_pending_bytes")):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a whole number from 1, not {value!r}")
         self.config = Config() if config is None else config
+        self._nsqds, self._lookupds = nsqds, lookupds
         self._retry_unknown = retry_unknown
-        self._links = Links(addresses, self.config)
+        self._sticky = sticky
+        self._window = (max_pending, max_pending_bytes, on_full == "block")
+        self._linger = to_seconds(linger, "linger")
+        self._begin()
+        notify_after_fork(self)
+        _live.add(self)
+
+    def _begin(self) -> None:
+        """Make everything that a forked child must have of its own."""
+        self._links = Links(self._nsqds, self.config, self._sticky, bool(self._lookupds))
+        self._statistics = Statistics()
+        max_pending, max_pending_bytes, block = self._window
+        self._pipeline = Pipeline(
+            self._links, max_pending=max_pending, max_pending_bytes=max_pending_bytes,
+            block=block, linger=self._linger, retry_unknown=self._retry_unknown,
+            max_body_size=self.config.nsqd_max_body_size, count=self._statistics.count,
+        )
+        self._blocking = BlockingPublish(
+            self._links, self._retry_unknown, lambda: self._statistics.count("retried", 1)
+        )
+        self._discoverer = Discoverer(self._lookupds, self._nsqds, self.config, self._links)
         self._idle = threading.Condition()
-        self._running = 0  # publishes under way; guarded by _idle
+        self._running: set[object] = set()  # one for each publish under way
         self._closed = False  # written under _idle
+
+    # -- publishing
 
     def publish(
         self,
@@ -102,11 +143,8 @@ class Producer:
         if defer is None:
             command = commands.pub(topic, body, limit)
         else:
-            command = commands.dpub(
-                topic, self._milliseconds(defer), body, limit,
-                round(self.config.nsqd_max_req_timeout * 1000),
-            )
-        self._publish(command, self._deadline(timeout))
+            command = commands.dpub(topic, self._delay_ms(defer), body, limit, self._max_delay_ms)
+        self._publish(command, self._deadline(timeout), 1)
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
@@ -127,52 +165,97 @@ class Producer:
             raise InvalidMessageError("publish_many needs a list of bodies, not one body")
         config = self.config
         checked = [commands.check_body(body, config.nsqd_max_msg_size) for body in bodies]
-        parts = [
-            (len(part), commands.mpub(
-                topic, part, config.nsqd_max_msg_size, config.nsqd_max_body_size))
-            for part in _split(checked, config.nsqd_max_body_size)
-        ]
         deadline = self._deadline(timeout)
         stored = 0
-        for count, command in parts:
+        for part in _split(checked, config.nsqd_max_body_size):
             try:
-                self._publish(command, deadline)
+                self._publish(commands.mpub_unchecked(topic, part), deadline, len(part))
             except PublishError as exc:
                 exc.stored = stored
                 raise
-            stored += count
+            stored += len(part)
         return stored
 
-    def ping(self, timeout: Duration | None = None) -> None:
-        """Connect to every nsqd that is not connected, and send each a NOP.
+    def publish_async(
+        self,
+        topic: str,
+        body: bytes,
+        defer: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> Future[None]:
+        """Queue one message; the Future tells the outcome that ``publish`` would have.
+
+        Messages to one topic that wait together leave as one MPUB, in the order of the calls.
+        A Future may be cancelled until its message is sent. Its callbacks run on a thread of the
+        library and must not block.
+
+        Blocks: while ``max_pending`` is reached and ``on_full`` is "block", at most ``timeout``.
 
         Raises:
-            NSQError: the first nsqd that cannot be reached.
+            InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was queued.
+            PublishNotSent: there was no room.
+            ClosedError: the producer was closed.
         """
-        deadline = self._deadline(timeout)
-        for link in self._links:
-            link.ping(deadline)
+        seconds = self.config.publish_timeout if timeout is None else to_seconds(
+            timeout, "timeout")
+        config = self.config
+        delay_ms = None
+        if defer is not None:
+            delay_ms = self._delay_ms(defer)
+            commands.check_delay(delay_ms, self._max_delay_ms)
+        future: Future[None] = Future()
+        item = Item(
+            check_topic(topic), commands.check_body(body, config.nsqd_max_msg_size), delay_ms,
+            future, time.monotonic() + seconds,
+        )
+        self._discoverer.start()
+        self._pipeline.put(item, seconds)
+        return future
+
+    def flush(self, timeout: Duration | None = None) -> bool:
+        """Wait until every asynchronous publish has its outcome; False when time was over.
+
+        Blocks: at most ``timeout`` seconds, default ``publish_timeout``.
+        """
+        return self._pipeline.flush(self._deadline(timeout))
+
+    def ping(self, timeout: Duration | None = None) -> None:
+        """Make sure that at least one nsqd is connected.
+
+        Raises:
+            ConnectError: none was connected in time.
+            NSQError: why none can be used.
+            ClosedError: the producer was closed.
+        """
+        self._discoverer.start()
+        conn = self._links.take(self._deadline(timeout)).conn
+        if conn is not None:
+            conn.send(lambda core: core.send_nop())
+
+    # -- the end
 
     def close(self, timeout: Duration = 10.0) -> bool:
-        """Let the publishes under way end, then close the connections.
+        """Let what is under way and pending end, then close the connections.
 
-        Those that have no verdict after ``timeout`` seconds end with PublishUnknown. Idempotent.
+        What has no verdict after ``timeout`` seconds ends with PublishUnknown, or PublishNotSent
+        where it was not sent. Idempotent.
 
-        Returns: whether all publishes had their verdict and all threads have ended.
+        Returns: whether everything had its verdict and all threads have ended.
         """
         deadline = Deadline(to_seconds(timeout, "timeout"))
         with self._idle:
             self._closed = True
-            while self._running and not deadline.expired():
-                self._idle.wait(deadline.remaining())
-            clean = self._running == 0
-        conns = [conn for link in self._links for conn in link.close()]
+            clean = self._idle.wait_for(lambda: not self._running, deadline.remaining())
+        clean = self._pipeline.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
-        for conn in conns:
-            if not conn.join(rest):
-                logger.warning("close: thread nsq-reader-%s did not end in time", conn.address)
-                clean = False
-        return clean
+        self._discoverer.stop()
+        stuck = self._links.close(rest)
+        if not self._pipeline.close(rest):
+            stuck.append("nsq-publisher")
+        if stuck:
+            logger.warning("close: these threads did not end in time: %s", ", ".join(stuck))
+        _live.discard(self)
+        return clean and not stuck
 
     def __enter__(self) -> Producer:
         return self
@@ -185,8 +268,24 @@ class Producer:
     ) -> None:
         self.close()
 
+    def after_fork_in_child(self) -> None:
+        """For the library: start afresh in a forked child."""
+        links, pipeline, closed = self._links, self._pipeline, self._closed
+        self._begin()
+        self._closed = closed
+        links.abandon()
+        pipeline.abandon()
+
+    def stats(self) -> ProducerStats:
+        """Take a snapshot of the counters."""
+        return self._statistics.snapshot(
+            pending=self._pipeline.pending + len(self._running),
+            connected=[link.address for link in self._links.ready],
+            known=self._links.addresses,
+        )
+
     def __repr__(self) -> str:
-        return f"<Producer {', '.join(link.address for link in self._links)}>"
+        return f"<Producer {', '.join(self._links.addresses)}>"
 
     # -- one publish
 
@@ -196,93 +295,35 @@ class Producer:
         return Deadline(to_seconds(timeout, "timeout"))
 
     @staticmethod
-    def _milliseconds(defer: Duration) -> int:
+    def _delay_ms(defer: Duration) -> int:
         try:
             return round(to_seconds(defer, "defer") * 1000)
         except (ConfigError, OverflowError) as exc:
             raise InvalidMessageError(str(exc)) from exc
 
-    def _publish(self, command: bytes, deadline: Deadline) -> None:
-        with self._idle:
+    @property
+    def _max_delay_ms(self) -> int:
+        return round(self.config.nsqd_max_req_timeout * 1000)
+
+    def _publish(self, command: bytes, deadline: Deadline, messages: int) -> None:
+        ticket = object()
+        self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
+        began = time.monotonic()
+        try:
             if self._closed:
                 raise ClosedError("the producer is closed")
-            self._running += 1
-        try:
-            self._try_until_settled(command, deadline)
+            self._discoverer.start()
+            self._blocking.publish(command, deadline)
+            self._statistics.on_published(messages, len(command), time.monotonic() - began)
+        except PublishError as exc:
+            self._statistics.count(
+                "unknown" if isinstance(exc, PublishUnknown) else "rejected", messages)
+            raise
         finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
-
-    def _try_until_settled(self, command: bytes, deadline: Deadline) -> None:
-        maybe_stored = False
-        while True:
-            link, rest = self._links.choose()
-            reason: NSQError | None = link.last_error
-            # Every nsqd failed lately. Leave it alone for a moment, but dial within this
-            # publish's time: it may be back.
-            if rest and (
-                not self._pause(min(rest, _MAX_PAUSE, deadline.at_most(rest * 2) / 2))
-                or deadline.at_most(1.0) < _MIN_DIAL
-            ):
-                raise self._out_of_time(deadline, reason, maybe_stored)
-            try:
-                attempt = link.submit(command, deadline)
-            except ClosedError:
-                if maybe_stored:
-                    raise PublishUnknown("the producer was closed before the verdict") from None
-                raise
-            except JustEnded:
-                pass  # what is known of the reason is better than this
-            except (NegotiationError, RemoteProtocolError, ServerError) as exc:
-                if len(self._links) == 1 and not maybe_stored:
-                    # Trying again cannot help, and there is nobody else to ask.
-                    code = exc.code if isinstance(exc, ServerError) else None
-                    raise PublishNotSent(str(exc), code, retryable=False) from exc
-                reason = exc
-            except NSQError as exc:
-                reason = exc
-            else:
-                verdict, reason = self._await(link, attempt, deadline)
-                if verdict is Verdict.STORED:
-                    return
-                maybe_stored = maybe_stored or verdict is Verdict.UNKNOWN
-                if verdict is Verdict.UNKNOWN and not self._retry_unknown:
-                    raise PublishUnknown(f"{link.address}: no verdict: {reason}")
-            if deadline.expired():
-                raise self._out_of_time(deadline, reason, maybe_stored)
-
-    def _await(
-        self, link: Link, attempt: Attempt, deadline: Deadline
-    ) -> tuple[Verdict, NSQError | None]:
-        """Wait for the verdict of one try; raise where no retry can help."""
-        if not attempt.wait(deadline.remaining()):
-            raise PublishUnknown(
-                f"{link.address}: no answer to the publish within {deadline.timeout:g} s"
-            )
-        error = attempt.error
-        if attempt.verdict is Verdict.REJECTED and isinstance(error, ServerError):
-            refused = rejection(link.address, error)
-            if not refused.retryable:
-                raise refused from error
-        return attempt.verdict, error
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait before the next dial; False when ``close()`` came meanwhile."""
-        with self._idle:
-            return not self._idle.wait_for(lambda: self._closed, seconds)
-
-    def _out_of_time(
-        self, deadline: Deadline, reason: NSQError | None, maybe_stored: bool
-    ) -> PublishError:
-        if self._closed and not deadline.expired():
-            text = f"the producer was closed; last error: {reason}"
-        else:
-            text = f"no nsqd stored the message within {deadline.timeout:g} s: {reason}"
-        if maybe_stored:
-            return PublishUnknown(text)
-        code = reason.code if isinstance(reason, ServerError) else None
-        return PublishNotSent(text, code) if code is None else PublishRejected(text, code, True)
+            self._running.discard(ticket)
+            if self._closed:
+                with self._idle:
+                    self._idle.notify_all()
 
 
 def _split(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes]]:
@@ -297,3 +338,14 @@ def _split(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes]]:
         size += 4 + len(body)
     if part:
         yield part
+
+
+_live: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+@atexit.register
+def _flush_at_exit() -> None:
+    deadline = Deadline(_EXIT_TIMEOUT)
+    for producer in list(_live):
+        if producer.stats().pending and not producer.flush(deadline.remaining()):
+            logger.warning("%d publishes had no verdict at exit", producer.stats().pending)

@@ -73,7 +73,20 @@ def sub(topic: str, channel: str) -> bytes:
 
 def pub(topic: str, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     """PUB: one message. The server answers OK."""
-    return b"PUB %b\n%b" % (check_topic(topic).encode(), _sized(check_body(body, max_msg_size)))
+    return pub_unchecked(check_topic(topic), check_body(body, max_msg_size))
+
+
+def check_delay(delay_ms: int, max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS) -> None:
+    """Check the delay of a DPUB.
+
+    Raises:
+        InvalidMessageError: nsqd would refuse it.
+    """
+    if not 0 <= delay_ms <= max_req_timeout_ms:
+        raise InvalidMessageError(
+            f"delay of {delay_ms / 1000:g} s is out of range: 0 to {max_req_timeout_ms / 1000:g} s"
+            " (nsqd --max-req-timeout, our option nsqd_max_req_timeout)"
+        )
 
 
 def dpub(
@@ -84,13 +97,8 @@ def dpub(
     max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS,
 ) -> bytes:
     """DPUB: one message, delivered ``delay_ms`` later. The server answers OK."""
-    if not 0 <= delay_ms <= max_req_timeout_ms:
-        raise InvalidMessageError(
-            f"delay of {delay_ms / 1000:g} s is out of range: 0 to {max_req_timeout_ms / 1000:g} s"
-            " (nsqd --max-req-timeout, our option nsqd_max_req_timeout)"
-        )
-    body = _sized(check_body(body, max_msg_size))
-    return b"DPUB %b %d\n%b" % (check_topic(topic).encode(), delay_ms, body)
+    check_delay(delay_ms, max_req_timeout_ms)
+    return dpub_unchecked(check_topic(topic), delay_ms, check_body(body, max_msg_size))
 
 
 def mpub_size(bodies: Sequence[bytes]) -> int:
@@ -115,9 +123,25 @@ def mpub(
             f"MPUB body of {size} bytes is over nsqd's limit of {max_body_size}"
             " (nsqd --max-body-size, our option nsqd_max_body_size)"
         )
-    parts = [b"MPUB %b\n" % topic.encode(), _size.pack(size), _size.pack(len(checked))]
-    for body in checked:
-        parts += (_size.pack(len(body)), body)
+    return mpub_unchecked(topic, checked)
+
+
+def pub_unchecked(topic: str, body: bytes) -> bytes:
+    """PUB of a topic and body that were checked before."""
+    return b"PUB %b\n%b%b" % (topic.encode(), _size.pack(len(body)), body)
+
+
+def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
+    """DPUB of values that were checked before."""
+    return b"DPUB %b %d\n%b%b" % (topic.encode(), delay_ms, _size.pack(len(body)), body)
+
+
+def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
+    """MPUB of a topic and bodies that were checked before."""
+    pack = _size.pack
+    parts = [b"MPUB %b\n" % topic.encode(), pack(mpub_size(bodies)), pack(len(bodies))]
+    for body in bodies:
+        parts += (pack(len(body)), body)
     return b"".join(parts)
 
 

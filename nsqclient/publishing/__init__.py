@@ -1,3 +1,6 @@
-"""The parts of a Producer: ``verdicts`` says how a publish ended and whether it may be tried
-again, ``links`` keeps one connection on demand for each nsqd and chooses among them.
+"""The parts of a Producer, each with one reason to change.
+
+``verdicts`` says how a try ended, ``links`` keeps a connection to each nsqd and dials in the
+background, ``blocking`` is a publish in the calling thread, ``pipeline`` publishes
+asynchronously, ``discoverer`` asks nsqlookupds for nsqds, ``statistics`` counts.
 """

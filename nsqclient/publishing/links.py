@@ -1,26 +1,43 @@
-"""``Link``: the way to one nsqd, opened on demand; ``Links``: the choice among several."""
+"""``Link``: one nsqd of a producer; ``Links``: all of them, dialed in the background.
+
+Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
+address costs nobody anything while another one is alive.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.connection import Connection
-from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
+from nsqclient.errors import (
+    ClosedError,
+    ConnectError,
+    NSQConnectionError,
+    NSQError,
+    ServerError,
+)
 from nsqclient.flow.delays import reconnect_delay
 from nsqclient.protocol.wire import RawMessage
-from nsqclient.publishing.verdicts import UNABLE, Attempt, Verdict, verdict_of
+from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.workers import WorkerPool
 
 logger = logging.getLogger("nsqclient.producer")
 
-#: Seconds for the dialogue before the first publish, within the publish's own deadline.
+#: Seconds for the dialogue before the first publish.
 HANDSHAKE_TIMEOUT = 5.0
+#: Longest pause in seconds between two dials of one nsqd while publishers wait and no other is
+#: alive: it may be back.
+_MAX_PAUSE = 0.5
+#: Threads that dial, or ask nsqlookupds, at once.
+_CHORES = 4
 
 
 class JustEnded(ConnectError):
@@ -28,125 +45,35 @@ class JustEnded(ConnectError):
 
 
 class Link:
-    """One nsqd of a producer: a connection that is made when it is needed.
+    """One nsqd of a producer. All its state is guarded by the lock of its Links."""
 
-    Threads: any. One of those that need the connection dials, the others wait for it.
-    """
-
-    def __init__(self, address: str, config: Config) -> None:
+    def __init__(self, address: str, links: Links) -> None:
         self.address = address
-        self._config = config
-        self._rng = random.Random()
-        self._changed = threading.Condition()
-        self._conn: Connection | None = None  # guarded by _changed, as all below
-        self._dialing: Connection | None = None
-        self._failures = 0  # dials that failed, in a row
-        self._refusals = 0  # publishes that nsqd was unable to store, in a row
-        self._rests_until = 0.0  # no dial before, on time.monotonic()
-        self._last_error: NSQError | None = None
-        self._closed = False
-        self._ended: list[Connection] = []  # lost ones, to be joined
+        self.conn: Connection | None = None  # read without the lock by publishers
+        self.is_dialing = False
+        self.failures = 0  # dials that failed, in a row
+        self.refusals = 0  # publishes that nsqd was unable to store, in a row
+        self.failed_at = 0.0  # when it failed last, on time.monotonic()
+        self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
+        self.last_error: NSQError | None = None
+        self._links = links
 
-    @property
-    def last_error(self) -> NSQError | None:
-        """Why the last dial failed or the last connection ended."""
-        return self._last_error
-
-    def rest(self, now: float) -> float:
-        """Seconds for which this nsqd should be left alone; 0 when it may be used."""
-        with self._changed:
-            return 0.0 if self._conn is not None else max(0.0, self._rests_until - now)
-
-    def submit(self, command: bytes, deadline: Deadline) -> Attempt:
-        """Send a publish; the Attempt is settled when its verdict is known.
-
-        Blocks: while the connection is made, until the deadline at most.
+    def send(self, command: bytes, token: Any, deadline: Deadline) -> None:
+        """Send a publish; ``token.settle(verdict, error)`` is called when the verdict is known.
 
         Raises:
-            NSQConnectionError, ServerError, NegotiationError, RemoteProtocolError: no connection;
-                the message was not sent.
-            ClosedError: the link was closed.
+            JustEnded: nothing was sent.
         """
-        conn = self._connect(deadline)
-        attempt = Attempt()
+        conn = self.conn
         try:
-            conn.send(lambda core: core.send_publish(command, attempt), deadline)
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(lambda core: core.send_publish(command, token), deadline)
         except ClosedError as exc:
-            # Nothing was queued: the connection has just ended, and the next try dials.
-            with self._changed:
-                if self._conn is conn:
-                    self._conn = None
+            self._links.remove(self, conn)
             raise JustEnded(self.address, "the connection ended just before") from exc
         except NSQConnectionError:
-            pass  # queued, so the reader settles the attempt when it reports the end
-        return attempt
-
-    def ping(self, deadline: Deadline) -> None:
-        """Connect if need be and send a NOP. Blocks and raises like ``submit``."""
-        self._connect(deadline).send(lambda core: core.send_nop(), deadline)
-
-    def _connect(self, deadline: Deadline) -> Connection:
-        """Return the open connection, dialing it or waiting for whoever dials it."""
-        waited = False
-        with self._changed:
-            while True:
-                if self._closed:
-                    raise ClosedError("the producer is closed")
-                if self._conn is not None:
-                    return self._conn
-                if self._dialing is None:
-                    if waited and self._last_error is not None:
-                        raise self._last_error  # the dial we waited for failed
-                    break
-                if deadline.expired() or not self._changed.wait(deadline.remaining()):
-                    raise ConnectError(self.address, "still connecting when the time was over")
-                waited = True
-            conn = self._dialing = Connection(self.address, self._config, self)
-        return self._dial(conn, deadline)
-
-    def _dial(self, conn: Connection, deadline: Deadline) -> Connection:
-        error: NSQError | None = None
-        try:
-            conn.open(Deadline(deadline.at_most(HANDSHAKE_TIMEOUT)))
-        except NSQError as exc:
-            error = exc
-        finally:
-            with self._changed:
-                self._dialing = None
-                if error is not None:
-                    self._note_failure(error)
-                else:
-                    self._failures = 0
-                    self._conn = conn
-                closed = self._closed
-                self._changed.notify_all()
-        if error is not None:
-            raise error
-        conn.start()
-        if closed:
-            conn.close()
-        return conn
-
-    def _note_failure(self, error: NSQError) -> None:
-        """Needs _changed."""
-        self._failures += 1
-        self._last_error = error
-        self._rest_after(self._failures)
-
-    def _rest_after(self, failures: int) -> None:
-        """Needs _changed."""
-        delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
-        self._rests_until = time.monotonic() + delay
-
-    def close(self) -> list[Connection]:
-        """Refuse further use and end the connection; return the connections to join."""
-        with self._changed:
-            self._closed = True
-            conns = [*self._ended, *filter(None, (self._conn, self._dialing))]
-            self._changed.notify_all()
-        for conn in conns:
-            conn.close("the producer was closed")
-        return conns
+            pass  # queued, so the reader settles the token when it reports the end
 
     # -- from the connection's reader
 
@@ -156,14 +83,9 @@ class Link:
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """nsqd gave its verdict."""
         if error is None:
-            self._refusals = 0
+            self.refusals = 0
         elif error.code in UNABLE:
-            with self._changed:
-                # nsqd is up and cannot store: do not come back at once.
-                self._refusals += 1
-                self._rest_after(self._refusals)
-                if self._conn is conn:
-                    self._conn = None
+            self._links.on_unable(self, conn)
         token.settle(verdict_of(error), error)
 
     def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
@@ -174,14 +96,7 @@ class Link:
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
         """The connection ended; publishes without a verdict get one now."""
-        with self._changed:
-            if self._conn is conn:
-                self._conn = None
-            self._last_error = error
-            self._ended = [old for old in self._ended if not old.join(Deadline(0))] + [conn]
-            closed = self._closed
-        if not closed:
-            logger.warning("%s: connection lost (%s)", self.address, error)
+        self._links.on_closed(self, conn, error)
         # After a refusal nsqd reads no further: what was pipelined behind it is not stored.
         verdict = Verdict.NOT_READ if isinstance(error, ServerError) else Verdict.UNKNOWN
         for token in unanswered:
@@ -189,26 +104,208 @@ class Link:
 
 
 class Links:
-    """All nsqds of a producer, used in turn, those that fail left alone for a while."""
+    """All nsqds of a producer.
 
-    def __init__(self, addresses: list[str], config: Config) -> None:
-        self._links = [Link(address, config) for address in addresses]
-        self._lock = threading.Lock()
-        self._next = random.randrange(len(self._links))  # guarded by _lock
+    Args:
+        addresses: those to begin with; ``set_addresses`` changes them.
+        sticky: use one nsqd until it fails, instead of all in turn.
+        discovers: whether more addresses will be found.
 
-    def choose(self) -> tuple[Link, float]:
-        """Return the next nsqd to use, and the seconds to wait before (0 for a healthy one)."""
-        with self._lock:
-            self._next += 1
-            start = self._next
-        now = time.monotonic()
-        count = len(self._links)
-        in_turn = [self._links[(start + n) % count] for n in range(count)]
-        best = min(in_turn, key=lambda link: link.rest(now))
-        return best, best.rest(now)
+    Threads: any.
+    """
 
-    def __len__(self) -> int:
-        return len(self._links)
+    def __init__(
+        self, addresses: Iterable[str], config: Config, sticky: bool, discovers: bool = False
+    ) -> None:
+        self._config = config
+        self._sticky = sticky
+        self._rng = random.Random()
+        self._turn = itertools.count(self._rng.randrange(1000))
+        self._changed = threading.Condition()
+        self._links = {address: Link(address, self) for address in addresses}  # by _changed
+        #: Those that are connected. Replaced, never changed, so publishers read it unlocked.
+        self.ready: tuple[Link, ...] = ()
+        self._next_look = 0.0  # when those that are not connected are looked at again
+        self._closed = False  # written under _changed
+        self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
+        self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-chores", _CHORES if discovers else min(_CHORES, len(self._links)),
+            lambda chore: chore(),
+        )
+        #: Why no nsqd is known, where they come from nsqlookupd.
+        self.discovery_error: NSQError | None = None
 
-    def __iter__(self) -> Iterator[Link]:
-        return iter(self._links)
+    @property
+    def addresses(self) -> list[str]:
+        """The nsqds that may be used."""
+        return list(self._links)
+
+    def run_chore(self, chore: Callable[[], None]) -> None:
+        """Run something that may block on a chore thread."""
+        self._chores.start()
+        self._chores.put(chore)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Add new nsqds; drop those that are not named and not connected."""
+        addresses = set(addresses)
+        with self._changed:
+            for address in addresses - set(self._links):
+                self._links[address] = Link(address, self)
+            for address in set(self._links) - addresses:
+                if self._links[address].conn is None and not self._links[address].is_dialing:
+                    del self._links[address]
+            self._changed.notify_all()
+
+    def take(self, deadline: Deadline) -> Link:
+        """Return a connected nsqd, waiting for one where none is.
+
+        Blocks: until the deadline.
+
+        Raises:
+            ConnectError: none was connected in time.
+            NSQError: the reason why none can be used, where waiting cannot help.
+            ClosedError: ``close()`` was called.
+        """
+        ready = self.ready
+        if ready:
+            if len(ready) < len(self._links) and time.monotonic() >= self._next_look:
+                with self._changed:
+                    self._dial_the_rest(time.monotonic())
+            return ready[0] if self._sticky else ready[next(self._turn) % len(ready)]
+        with self._changed:
+            while not self.ready:
+                if self._closed:
+                    raise ClosedError("the producer is closed")
+                now = time.monotonic()
+                pause = self._dial_the_rest(now, hurry=True)
+                reason = self._reason()
+                if pause is None and reason is not None and not self._may_help(reason):
+                    raise reason
+                if deadline.expired():
+                    raise reason or ConnectError("nsqd", "no nsqd was connected in time")
+                self._changed.wait(deadline.at_most(_MAX_PAUSE if pause is None else pause))
+            return self.ready[0]
+
+    def _dial_the_rest(self, now: float, hurry: bool = False) -> float | None:
+        """Begin to dial what is not connected and does not rest. Needs _changed.
+
+        Returns: seconds until the next one has rested; None when all failed for good.
+        """
+        pause = None
+        for link in self._links.values():
+            if link.conn is not None or self._closed:
+                continue
+            if link.is_dialing:
+                pause = min(pause or _MAX_PAUSE, _MAX_PAUSE)
+                continue
+            until = link.rests_until
+            if hurry:  # publishers wait, so it is not left alone for long: it may be back
+                until = min(until, link.failed_at + _MAX_PAUSE)
+            rest = until - now
+            if rest <= 0:
+                link.is_dialing = True
+                self.run_chore(self._dialer(link))
+                rest = _MAX_PAUSE
+            if link.last_error is None or self._may_help(link.last_error) or link.is_dialing:
+                pause = rest if pause is None else min(pause, rest)
+        self._next_look = now + (pause or _MAX_PAUSE)
+        return pause if self._links else _MAX_PAUSE
+
+    @staticmethod
+    def _may_help(error: NSQError) -> bool:
+        """Tell whether the same dial may succeed later."""
+        return isinstance(error, NSQConnectionError)
+
+    def _reason(self) -> NSQError | None:
+        """Why there is no connection. Needs _changed."""
+        errors = [link.last_error for link in self._links.values() if link.last_error is not None]
+        return errors[-1] if errors else self.discovery_error
+
+    def _dialer(self, link: Link) -> Callable[[], None]:
+        return lambda: self._dial(link)
+
+    def _dial(self, link: Link) -> None:
+        conn = Connection(link.address, self._config, link)
+        error: NSQError | None = None
+        try:
+            conn.open(Deadline(HANDSHAKE_TIMEOUT))
+        except NSQError as exc:
+            error = exc
+        with self._changed:
+            link.is_dialing = False
+            closed = self._closed
+            link.last_error = error
+            if error is not None:
+                link.failures += 1
+                self._rest(link, link.failures)
+            elif not closed:
+                link.failures = 0
+                link.conn = conn
+        if error is None:
+            # Started before anybody may use it: what it is sent is answered by its reader.
+            conn.start()
+            if closed:
+                conn.close("the producer was closed")
+        else:
+            # Once for each time of trouble; publishers that wait dial twice a second.
+            level = logging.WARNING if link.failures == 1 else logging.DEBUG
+            logger.log(level, "cannot publish to %s (trying again): %s", link.address, error)
+        with self._changed:
+            if link.conn is conn and not conn.is_closed:
+                self.ready = (*self.ready, link)
+            self._changed.notify_all()
+
+    def _rest(self, link: Link, failures: int) -> None:
+        """Leave it alone for a while. Needs _changed."""
+        delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
+        link.failed_at = time.monotonic()
+        link.rests_until = link.failed_at + delay
+
+    def remove(self, link: Link, conn: Connection | None) -> None:
+        """This connection is of no use any more."""
+        with self._changed:
+            if link.conn is conn:
+                link.conn = None
+            if link.conn is None:
+                self.ready = tuple(other for other in self.ready if other is not link)
+                self._next_look = 0.0
+
+    def on_unable(self, link: Link, conn: Connection) -> None:
+        """nsqd is up and cannot store: do not come back at once."""
+        with self._changed:
+            link.refusals += 1
+            self._rest(link, link.refusals)
+        self.remove(link, conn)
+
+    def on_closed(self, link: Link, conn: Connection, error: NSQError) -> None:
+        """A connection ended."""
+        self.remove(link, conn)
+        with self._changed:
+            link.last_error = error if isinstance(error, NSQConnectionError) else link.last_error
+            self._ended = [old for old in self._ended if not old.join(Deadline(0))] + [conn]
+            closed = self._closed
+            self._changed.notify_all()
+        if not closed:
+            logger.warning("connection lost: %s", error)
+
+    def close(self, deadline: Deadline) -> list[str]:
+        """Refuse further use and end all connections; return the names of threads that stay."""
+        with self._changed:
+            self._closed = True
+            live = [link.conn for link in self._links.values() if link.conn is not None]
+            conns = [*self._ended, *live]
+            self._changed.notify_all()
+        self._chores.take_all()
+        for conn in live:
+            conn.drain(deadline.at_most(0.5))
+            conn.close("the producer was closed")
+        stuck = [f"nsq-reader-{conn.address}" for conn in conns if not conn.join(deadline)]
+        return stuck + self._chores.stop(deadline)
+
+    def abandon(self) -> None:
+        """In a forked child: give the parent's sockets back without a word to nsqd."""
+        for link in list(self._links.values()):
+            if link.conn is not None:
+                link.conn.abandon()
+        for conn in self._ended:
+            conn.abandon()

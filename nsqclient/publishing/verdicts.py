@@ -58,6 +58,11 @@ def verdict_of(error: ServerError | None) -> Verdict:
     return Verdict.REJECTED
 
 
+def is_about_one_message(error: ServerError) -> bool:
+    """Tell whether an MPUB was refused for one of its messages, so that the others may pass."""
+    return error.code in ("E_BAD_MESSAGE", "E_BAD_BODY")
+
+
 def rejection(address: str, error: ServerError) -> PublishRejected:
     """Build the exception for a publish that nsqd refused."""
     return PublishRejected(
