@@ -30,6 +30,7 @@ from nsqclient.errors import (
     PublishUnknown,
     RemoteProtocolError,
     ServerError,
+    TLSError,
 )
 from nsqclient.message import Message, Requeue
 from nsqclient.producer import Producer
@@ -68,5 +69,6 @@ __all__ = [
     "Requeue",
     "ServerError",
     "StopReport",
+    "TLSError",
     "__version__",
 ]

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import random
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
@@ -28,7 +29,7 @@ STRATEGIES: dict[str, BackoffStrategy] = {"exponential": exponential, "full_jitt
 class Option(NamedTuple):
     """One row of the table."""
 
-    kind: str  #: "duration", "int", "float", "bool", "str", "strategy" or "object"
+    kind: str  #: "duration", "int", "float", "bool", "str", "strategy" or "context"
     default: Any
     low: float | None  #: smallest value (seconds for durations); None: no limit
     high: float | None  #: largest value
@@ -151,11 +152,15 @@ class Config:
 
     # -- encryption, compression, authentication
     tls_v1: bool = _flag(False, "ask for TLS", "tls_v1")
-    tls_root_ca_file: str = _text("", "PEM file of the authorities to trust")
+    tls_root_ca_file: str = _text("", "PEM file of the authorities to trust; empty: the system's")
     tls_cert: str = _text("", "PEM file of our certificate")
     tls_key: str = _text("", "PEM file of our key")
     tls_insecure_skip_verify: bool = _flag(False, "do not verify nsqd's certificate")
     tls_min_version: str = _text("tls1.2", "tls1.2 or tls1.3")
+    tls_server_name: str = _text(
+        "", "ours: name that nsqd's certificate must be for; empty: the host of its address")
+    tls_config: Union[ssl.SSLContext, None] = _option(
+        "context", None, "a ready ssl.SSLContext, instead of the files and rules above")
     deflate: bool = _flag(False, "ask for deflate", "deflate")
     deflate_level: int = _option("int", 6, "deflate level", low=1, high=9,
                                  identify="deflate_level")
@@ -192,6 +197,18 @@ class Config:
             raise ConfigError(f"tls_min_version {self.tls_min_version!r}: use tls1.2 or tls1.3")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("tls_cert and tls_key go together: give both or none")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        """Refuse what looks like TLS and is not, or says one thing twice."""
+        for name in ("tls_root_ca_file", "tls_cert", "tls_server_name", "tls_config"):
+            if getattr(self, name) and not self.tls_v1:
+                raise ConfigError(f"{name} without tls_v1 would be plain text: set tls_v1 too")
+        if self.tls_config is None:
+            return
+        for name in _IN_CONTEXT:
+            if getattr(self, name) != OPTIONS[name].default:
+                raise ConfigError(f"tls_config and {name} exclude each other: use the context")
 
     @classmethod
     def from_strings(cls, options: Mapping[str, str]) -> Config:
@@ -254,6 +271,12 @@ OPTIONS: dict[str, Option] = {
 }
 
 
+#: What a ready SSLContext says itself.
+_IN_CONTEXT = (
+    "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify", "tls_min_version",
+)
+
+
 def _unknown(name: str) -> ConfigError:
     close = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
@@ -276,6 +299,8 @@ def _checked(name: str, option: Option, value: Any) -> Any:
         callable(value) or isinstance(value, str) and value in STRATEGIES
     ):
         raise ConfigError(f"{name} {value!r}: use {', '.join(STRATEGIES)} or a callable")
+    elif option.kind == "context" and not isinstance(value, (ssl.SSLContext, type(None))):
+        raise ConfigError(f"{name} must be an ssl.SSLContext, not {type(value).__name__}")
     if option.kind in ("duration", "int", "float") and value not in option.also:
         unit = " s" if option.kind == "duration" else ""
         if not (option.low is None or value >= option.low) or not (

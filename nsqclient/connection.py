@@ -18,24 +18,22 @@ from nsqclient.config import Config
 from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
-    NegotiationError,
     NSQError,
     RemoteProtocolError,
     ServerError,
+    TLSError,
     WriteTimeoutError,
 )
+from nsqclient.negotiation import negotiate
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import (
     AnswerFailed,
-    Authenticated,
     CloseWait,
     Event,
-    Identified,
     Messages,
     Published,
     Refused,
     ServerSettings,
-    Subscribed,
 )
 from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
 from nsqclient.runtime.deadline import Deadline
@@ -121,15 +119,11 @@ class Connection:
         Raises:
             ConnectError: nsqd cannot be reached, or did not answer in time.
             ServerError: nsqd refused something.
-            NegotiationError: something asked for was not granted.
+            NegotiationError: something asked for was not granted; TLSError: the TLS handshake
+                failed.
             RemoteProtocolError: what answers there is not nsqd.
         """
         config = self._config
-        if config.tls_v1 or config.deflate or config.snappy:
-            raise NegotiationError(
-                "tls_v1, deflate and snappy are not supported by this version; refusing to go"
-                " on in plain text"
-            )
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(self.address, dial, config.local_addr or None)
         with self._lock:
@@ -141,28 +135,27 @@ class Connection:
                     raise ConnectError(self.address, "closed while it was being opened")
                 self._is_open = True
         except BaseException as exc:
+            if isinstance(exc, TLSError):
+                self._say_farewell()
             transport.shutdown()
             transport.close()
+            if isinstance(exc, TLSError):
+                raise TLSError(exc.reason, self.address) from exc
             if isinstance(exc, ConnectionLostError):
                 raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
             raise
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version)
 
     def _handshake(self, deadline: Deadline, subscribe: tuple[str, str] | None) -> None:
-        core = self._core
-        core.send_identify(self._config.identify_payload())
-        settings = self._await_event(Identified, deadline).settings
-        if settings.auth_required:
-            if not self._config.auth_secret:
-                raise NegotiationError(
-                    f"{self.address}: nsqd requires authentication: set auth_secret"
-                )
-            core.send_auth(self._config.auth_secret)
-            identity = self._await_event(Authenticated, deadline).identity
-            logger.info("%s: authenticated as %s", self.address, identity.get("identity"))
-        if subscribe is not None:
-            core.send_sub(*subscribe)
-            self._await_event(Subscribed, deadline)
+        def wait_for(wanted: type[E]) -> E:
+            return self._await_event(wanted, deadline)
+
+        negotiate(self._core, self.address, self._config, subscribe, wait_for)
+
+    def _say_farewell(self) -> None:
+        """Let nsqd know, if it reads, why the TLS handshake failed."""
+        with contextlib.suppress(NSQError):
+            self._drain(wait=False)
 
     def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
         """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""

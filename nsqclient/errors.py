@@ -18,6 +18,7 @@ Each class carries its data as attributes and makes its own message::
     │   ├── FrameTooLargeError
     │   └── NotNSQError                    HTTP (or something else) answered on the TCP port
     ├── NegotiationError                   asked for in IDENTIFY, not granted by nsqd
+    │   └── TLSError                       the TLS handshake failed: .reason
     ├── DiscoveryError                     no nsqlookupd gave an answer
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
     │   └── one class per code, see SERVER_ERRORS
@@ -112,6 +113,18 @@ class NotNSQError(RemoteProtocolError):
 
 class NegotiationError(NSQError):
     """Something was asked for in IDENTIFY and not granted; the connection was not used."""
+
+
+class TLSError(NegotiationError):
+    """The TLS handshake failed: a certificate, a name, a version, or a file. ``reason`` says."""
+
+    def __init__(self, reason: str, address: str = "") -> None:
+        super().__init__(f"{address}: TLS: {reason}" if address else f"TLS: {reason}")
+        self.reason = reason
+        self.address = address
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self.address)
 
 
 class DiscoveryError(NSQError):

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import random
 import socket
+import ssl
 from datetime import timedelta
 
 import pytest
@@ -62,7 +63,11 @@ GO_OTHERS = {
 }
 KINDS = {name: option.kind for name, option in OPTIONS.items()}
 #: What another option must be for an extreme value of this one.
-COMPANIONS = {"read_timeout": {"heartbeat_interval": -1}}
+COMPANIONS = {
+    "read_timeout": {"heartbeat_interval": -1},
+    "tls_root_ca_file": {"tls_v1": True},
+    "tls_server_name": {"tls_v1": True},
+}
 
 
 def _of_kind(*kinds):
@@ -90,8 +95,8 @@ def test_every_option_is_explained(name):
     """Each option has a help text; those that go-nsq does not have are marked."""
     assert OPTIONS[name].help
     is_ours = OPTIONS[name].help.startswith("ours: ")
-    assert is_ours == (name not in GO_RANGES and name not in GO_OTHERS | {"tls_cert": 0,
-                                                                          "tls_key": 0})
+    assert is_ours == (name not in GO_RANGES and name not in GO_OTHERS | dict.fromkeys(
+        ("tls_cert", "tls_key", "tls_config")))
 
 
 @pytest.mark.parametrize("name", GO_RANGES)
@@ -124,7 +129,8 @@ def test_outside_the_range(name, value):
 def test_other_values(name):
     """Options without a range take another value as it is."""
     value = GO_OTHERS[name][1]
-    assert getattr(Config(**{name: value}), name) == value
+    config = Config(**{name: value, **COMPANIONS.get(name, {})})
+    assert getattr(config, name) == value
 
 
 def test_limits_of_nsqd():
@@ -138,12 +144,42 @@ def test_limits_of_nsqd():
 # -- types
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "tls_config"])
 @pytest.mark.parametrize("value", [None, b"x", [], {}, object(), 1j], ids=repr)
 def test_wrong_types(name, value):
     """A value of a type that no option has is refused with the option's name."""
     with pytest.raises(ConfigError, match=f"^{name} "):
         Config(**{name: value})
+
+
+@pytest.mark.parametrize("value", [b"x", "ca.pem", True, object()])
+def test_tls_config_is_a_context(value):
+    """A ready SSLContext is one, not the name of a file."""
+    with pytest.raises(ConfigError, match="tls_config must be an ssl.SSLContext"):
+        Config(tls_v1=True, tls_config=value)
+
+
+@pytest.mark.parametrize("options", [
+    {"tls_root_ca_file": "ca.pem"}, {"tls_cert": "a.pem", "tls_key": "b.pem"},
+    {"tls_server_name": "nsqd"}, {"tls_config": ssl.create_default_context()},
+], ids=lambda options: next(iter(options)))
+def test_details_of_tls_need_tls(options):
+    """Who names authorities and forgets tls_v1 does not end up in plain text."""
+    with pytest.raises(ConfigError, match=f"^{next(iter(options))} without tls_v1"):
+        Config(**options)
+    assert Config(tls_v1=True, **options).tls_v1
+
+
+@pytest.mark.parametrize("options", [
+    {"tls_root_ca_file": "ca.pem"}, {"tls_cert": "a.pem", "tls_key": "b.pem"},
+    {"tls_insecure_skip_verify": True}, {"tls_min_version": "tls1.3"},
+], ids=lambda options: next(iter(options)))
+def test_a_ready_context_says_all_itself(options):
+    """What the context decides cannot be given a second time beside it; the name can."""
+    context = ssl.create_default_context()
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Config(tls_v1=True, tls_config=context, **options)
+    assert Config(tls_v1=True, tls_config=context, tls_server_name="n").tls_config is context
 
 
 @pytest.mark.parametrize("name", _of_kind("int", "float", "duration", "str", "strategy"))
@@ -225,7 +261,7 @@ def test_agreements():
     """Options that need each other are fine together."""
     Config(heartbeat_interval=60, read_timeout=60)
     Config(heartbeat_interval=-1, read_timeout=0.1)
-    Config(tls_cert="a.pem", tls_key="b.pem")
+    Config(tls_v1=True, tls_cert="a.pem", tls_key="b.pem")
 
 
 # -- a value

@@ -272,11 +272,30 @@ def test_auth_required_and_no_secret_is_an_error():
 
 
 @pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
-def test_what_cannot_be_granted_is_refused_before_a_byte_is_sent(option):
-    """Encryption or compression that was asked for never becomes plain text."""
-    conn = Connection("127.0.0.1:1", Config(**{option: True}), Recorder())
-    with pytest.raises(NegotiationError):
-        conn.open(Deadline(1))
+@pytest.mark.parametrize("answer", [OK, response(b"{}")])
+def test_what_is_not_granted_is_not_done_without(option, answer):
+    """Encryption or compression that was asked for never becomes plain text: nothing follows."""
+    after = []
+
+    def script(peer):
+        assert json.loads(peer.identify(answer))[option] is True
+        after.append(peer.until_closed())
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(**{option: True}), Recorder())
+        with pytest.raises(NegotiationError, match=f"{server.address}: .* not grant {option}"):
+            conn.open(Deadline(5), subscribe=("t", "c"))
+    assert after == [b""]
+
+
+@pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
+def test_what_nobody_asked_for_is_refused(option):
+    """An nsqd that turns on what it was not asked for is not followed."""
+    answer = response(json.dumps({option: True}).encode())
+    with ScriptedServer(lambda peer: peer.identify(answer) and peer.until_closed()) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        with pytest.raises(RemoteProtocolError, match=option):
+            conn.open(Deadline(5))
 
 
 def test_close_while_another_thread_opens():

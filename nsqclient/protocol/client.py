@@ -141,12 +141,22 @@ class ClientProtocol:
         Raises:
             RemoteProtocolError: the peer does not speak NSQ; close the connection. The events
                 of what came before the fault can still be taken.
+            TLSError: the TLS handshake failed; write ``data_to_send()``, which tells the peer
+                why, and close.
         """
         if self.state is State.CLOSED:
             return  # what follows a fatal error has no meaning
-        if len(self._layers):
-            data = self._layers.decode(data)
-        self._parse(data)
+        if not len(self._layers):
+            self._parse(data)
+        else:
+            self._parse_all(self._layers.decode(data))
+
+    def _parse_all(self, pieces: Iterable[bytes]) -> None:
+        """Read what layers make of bytes, no further than to a fatal error."""
+        for piece in pieces:
+            self._parse(piece)
+            if self.state is State.CLOSED:
+                return
 
     def _parse(self, data: bytes) -> None:
         """Read frames from bytes that have come through the layers."""
@@ -189,7 +199,7 @@ class ClientProtocol:
         self._encode()
         self._layers_due -= 1
         self._awaited.append((_Awaited.LAYER, None))
-        self._parse(self._layers.push(layer, self._reader.take_buffered()))
+        self._parse_all(self._layers.push(layer, (self._reader.take_buffered(),)))
 
     def _on_response(self, data: bytes) -> None:
         if data == HEARTBEAT:
@@ -244,8 +254,8 @@ class ClientProtocol:
         return events
 
     def has_data_to_send(self) -> bool:
-        """Tell whether ``data_to_send()`` would return something (a layer's own bytes aside)."""
-        return bool(self._out or self._wire)
+        """Tell whether ``data_to_send()`` would return something."""
+        return bool(self._out or self._wire) or self._layers.has_output()
 
     def data_to_send(self) -> bytes:
         """Remove and return the bytes that must be written, in order."""

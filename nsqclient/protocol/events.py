@@ -23,6 +23,7 @@ class ServerSettings(NamedTuple):
     tls_v1: bool = False
     deflate: bool = False
     snappy: bool = False
+    deflate_level: int = 6  #: the one in force, which may be lower than what was asked for
 
 
 # -- events
@@ -128,4 +129,5 @@ def read_settings(data: bytes) -> ServerSettings:
         tls_v1=raw.get("tls_v1") is True,
         deflate=raw.get("deflate") is True,
         snappy=raw.get("snappy") is True,
+        deflate_level=number("deflate_level", known.deflate_level),
     )

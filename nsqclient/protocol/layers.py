@@ -8,18 +8,31 @@ because they may share a segment with the frame that announced it. Source: clien
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 
 class ByteLayer(Protocol):
     """One transformation of the stream, both ways. A layer may buffer; it never blocks."""
 
-    def decode(self, data: bytes) -> bytes:
-        """Take bytes from the wire side; return those that are ready for the frame side."""
+    def decode(self, data: bytes) -> Iterable[bytes]:
+        """Take bytes from the wire side; yield those that are ready for the frame side.
+
+        In pieces of limited size: what a few bytes expand to never stands in memory as a
+        whole, so a reader that finds a fault in one piece does not pay for the next.
+
+        Raises:
+            RemoteProtocolError: these are no bytes of such a stream.
+            TLSError: the TLS handshake failed.
+        """
         ...
 
     def encode(self, data: bytes) -> bytes:
         """Take bytes from the frame side; return all that must go to the wire, flushed."""
+        ...
+
+    def has_output(self) -> bool:
+        """Tell whether ``wire_output()`` would return something."""
         ...
 
     def wire_output(self) -> bytes:
@@ -36,19 +49,32 @@ class LayerStack:
     def __len__(self) -> int:
         return len(self._layers)
 
-    def push(self, layer: ByteLayer, unread: bytes = b"") -> bytes:
-        """Add ``layer`` on the frame side; return what it makes of the ``unread`` bytes."""
-        self._layers.append(layer)
-        return layer.decode(unread) if unread else b""
+    def push(self, layer: ByteLayer, unread: Iterable[bytes] = ()) -> Iterator[bytes]:
+        """Add ``layer`` on the frame side; return what it makes of the ``unread`` bytes.
 
-    def decode(self, data: bytes) -> bytes:
-        """Bring received bytes up through all layers."""
+        These are decoded one by one, as they are asked for.
+        """
+        self._layers.append(layer)
+        return _through(layer, unread)
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """Bring received bytes up through all layers, piece by piece."""
+        pieces = iter((data,))
         for layer in self._layers:
-            data = layer.decode(data)
-        return data
+            pieces = _through(layer, pieces)
+        return pieces
 
     def encode(self, data: bytes) -> bytes:
         """Bring bytes to send, and what the layers have to say themselves, down to the wire."""
         for layer in reversed(self._layers):
             data = (layer.encode(data) if data else b"") + layer.wire_output()
         return data
+
+    def has_output(self) -> bool:
+        """Tell whether a layer has something of its own to send."""
+        return any(layer.has_output() for layer in self._layers)
+
+
+def _through(layer: ByteLayer, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield from layer.decode(piece)

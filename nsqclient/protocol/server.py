@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from nsqclient.errors import SERVER_ERRORS
+from nsqclient.errors import SERVER_ERRORS, RemoteProtocolError, TLSError
 from nsqclient.protocol import server_commands as commands
 from nsqclient.protocol import server_identify
 from nsqclient.protocol.layers import ByteLayer, LayerStack
@@ -94,9 +94,11 @@ class ServerProtocol:
             self._limits.output_buffer_timeout,
         )
         self._layers = LayerStack()
+        self._is_secure = False  # TLS was agreed on, so what is read has come through it
         self._reader = CommandReader()
         self._eof = False
         self._out: list[bytes] = []
+        self._wire: list[bytes] = []  # already encoded by the layers that were there then
         self._events: list[Event] = []
         self._held: Refused | None = None  # an error that waits for the answers before it
         # What is read next: _need bytes for _take, or a line when _take is None.
@@ -114,7 +116,10 @@ class ServerProtocol:
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket. Call ``take_events()`` next."""
-        self._reader.feed(self._layers.decode(data))
+        if len(self._layers):
+            self._reader.feed_later(self._layers.decode(data))
+        else:
+            self._reader.feed(data)
 
     def receive_eof(self) -> None:
         """Note the end of the stream. Call ``take_events()`` next; the core closes after it."""
@@ -138,12 +143,23 @@ class ServerProtocol:
                 self._refuse(refused)
             else:
                 self._held = refused
+        except TLSError as exc:
+            self.fail_handshake(exc.reason)
+        except RemoteProtocolError:
+            self.close()  # a broken stream: nsqd drops the connection without a frame
         return events
 
     def data_to_send(self) -> bytes:
         """Return the bytes to write to the socket, and forget them."""
+        self._encode()
+        wire, self._wire = self._wire, []
+        return b"".join(wire)
+
+    def _encode(self) -> None:
         out, self._out = self._out, []
-        return self._layers.encode(b"".join(out))
+        data = self._layers.encode(b"".join(out))
+        if data:
+            self._wire.append(data)
 
     # -- answers of the I/O side
 
@@ -166,9 +182,21 @@ class ServerProtocol:
     def start_layer(self, layer: ByteLayer) -> None:
         """Put TLS or a compression under the frames; the client's unread bytes go through it.
 
-        Only at a frame boundary, when ``data_to_send()`` was taken: on an Identify event.
+        Only on an Identify event. What was answered before goes out without it, and nsqd
+        answers OK inside it next.
         """
-        self._reader.feed(self._layers.push(layer, self._reader.take_all()))
+        self._encode()
+        self._reader.feed_later(self._layers.push(layer, self._reader.take_all()))
+        self._is_secure = self._is_secure or self.settings.tls
+
+    def fail_handshake(self, reason: str) -> None:
+        """Give up TLS: its last words, then nsqd's error in plain, then the end."""
+        last_words = self._layers.encode(b"")
+        if last_words:
+            self._wire.append(last_words)
+        self._layers = LayerStack()
+        self._out.clear()
+        self.fail("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}")
 
     def close(self) -> None:
         """End the connection without a frame, as nsqd does when a topic is deleted."""
@@ -213,6 +241,8 @@ class ServerProtocol:
     def _command(self, line: bytes) -> None:
         params = line.split(b" ")
         name = params[0]
+        if self._limits.tls_required and not self._is_secure and name != b"IDENTIFY":
+            raise Refused("E_INVALID", b"cannot %b in current state (TLS required)" % name)
         command = self._commands.get(name)
         if command is None:
             raise Refused("E_INVALID", b"invalid command " + name)

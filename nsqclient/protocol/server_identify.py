@@ -30,6 +30,7 @@ class ServerLimits(NamedTuple):
     max_output_buffer_timeout: int = 30_000
     max_deflate_level: int = 6
     tls: bool = False
+    tls_required: bool = False
     deflate: bool = False
     snappy: bool = False
     auth_required: bool = False

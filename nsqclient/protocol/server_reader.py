@@ -5,6 +5,10 @@ Source: TCP protocol spec, "Commands".
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+
 #: A command line, its newline included, must fit nsqd's read buffer.
 MAX_LINE_SIZE = 16 * 1024
 
@@ -21,6 +25,7 @@ class CommandReader:
         self._pos = 0
         self._chunks: list[bytes] = []  # received after _buf
         self._have = 0  # unread bytes in all
+        self._later: deque[Iterator[bytes]] = deque()  # asked when these do not suffice
         #: True once a line is longer than nsqd reads.
         self.line_too_long = False
 
@@ -34,15 +39,27 @@ class CommandReader:
             self._chunks.append(data)
             self._have += len(data)
 
+    def feed_later(self, pieces: Iterator[bytes]) -> None:
+        """Add bytes that are made ready one piece at a time, when they are read.
+
+        What the iterator raises comes out of ``line()`` or ``block()``.
+        """
+        self._later.append(pieces)
+
     def line(self) -> bytes | None:
         """Take one line, without its newline and an optional carriage return before it."""
-        if self._chunks:
-            self._join()
-        start = self._pos
-        stop = self._buf.find(b"\n", start, start + MAX_LINE_SIZE)
-        if stop < 0:
-            self.line_too_long = self._have >= MAX_LINE_SIZE
-            return None
+        while True:
+            if self._chunks:
+                self._join()
+            start = self._pos
+            stop = self._buf.find(b"\n", start, start + MAX_LINE_SIZE)
+            if stop >= 0:
+                break
+            if self._have >= MAX_LINE_SIZE:
+                self.line_too_long = True
+                return None
+            if not self._fetch():
+                return None
         self._pos = stop + 1
         self._have -= stop + 1 - start
         line = self._buf[start:stop]
@@ -50,8 +67,9 @@ class CommandReader:
 
     def block(self, size: int) -> bytes | None:
         """Take ``size`` bytes."""
-        if self._have < size:
-            return None
+        while self._have < size:
+            if not self._fetch():
+                return None
         if self._chunks and len(self._buf) - self._pos < size:
             self._join()
         start = self._pos
@@ -59,12 +77,22 @@ class CommandReader:
         self._have -= size
         return self._buf[start:self._pos]
 
-    def take_all(self) -> bytes:
-        """Take everything (for the next byte layer, on an upgrade)."""
-        self._join()
-        rest = self._buf[self._pos:]
-        self._buf, self._pos, self._have = b"", 0, 0
-        return rest
+    def take_all(self) -> Iterator[bytes]:
+        """Take everything, also what is not ready yet (for the next byte layer)."""
+        if self._chunks:
+            self._join()
+        rest, later = self._buf[self._pos:], self._later
+        self._buf, self._pos, self._have, self._later = b"", 0, 0, deque()
+        return chain((rest,), *later)
+
+    def _fetch(self) -> bool:
+        """Make one more piece ready; False when there is none."""
+        while self._later:
+            for piece in self._later[0]:
+                self.feed(piece)
+                return True
+            self._later.popleft()
+        return False
 
     def _join(self) -> None:
         if self._pos < len(self._buf):

@@ -178,11 +178,11 @@ def test_identified():
     core = core_in(State.IDENTIFYING)
     core.receive_data(answer(
         version="1.3.0", max_rdy_count=10, msg_timeout=1000, max_msg_timeout=2000,
-        output_buffer_timeout=30, auth_required=True, something_new=[1],
+        output_buffer_timeout=30, auth_required=True, deflate_level=3, something_new=[1],
     ))
     [event] = core.take_events()
     assert event == Identified(core.settings, 0)
-    assert core.settings[1:] == ("1.3.0", 10, 1000, 2000, 30, True, False, False, False)
+    assert core.settings[1:] == ("1.3.0", 10, 1000, 2000, 30, True, False, False, False, 3)
     assert core.settings.raw["something_new"] == [1]
     assert core.state is State.READY
     core.send_sub("t", "c")

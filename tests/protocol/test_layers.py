@@ -17,10 +17,13 @@ class _Tag:
 
     def decode(self, data):
         assert data.startswith(self.name + b"(") and data.endswith(b")"), data
-        return data[len(self.name) + 1:-1]
+        yield data[len(self.name) + 1:-1]
 
     def encode(self, data):
         return self.name + b"(" + data + b")"
+
+    def has_output(self):
+        return bool(self.own)
 
     def wire_output(self):
         own, self.own = self.own, b""
@@ -30,7 +33,7 @@ class _Tag:
 def _stack(*layers):
     stack = LayerStack()
     for layer in layers:
-        assert stack.push(layer) == b""
+        assert not list(stack.push(layer))
     return stack
 
 
@@ -38,7 +41,8 @@ def test_no_layer():
     """Without a layer bytes pass unchanged, and so does nothing."""
     stack = LayerStack()
     assert len(stack) == 0
-    assert (stack.encode(b"x"), stack.decode(b"x"), stack.encode(b"")) == (b"x", b"x", b"")
+    assert (stack.encode(b"x"), list(stack.decode(b"x")), stack.encode(b"")) == (b"x", [b"x"], b"")
+    assert not stack.has_output()
 
 
 def test_order():
@@ -46,19 +50,21 @@ def test_order():
     stack = _stack(_Tag(b"tls"), _Tag(b"zip"))
     assert len(stack) == 2
     assert stack.encode(b"frame") == b"tls(zip(frame))"
-    assert stack.decode(b"tls(zip(frame))") == b"frame"
+    assert list(stack.decode(b"tls(zip(frame))")) == [b"frame"]
 
 
 def test_push_takes_the_unread_bytes():
     """Bytes that were read too early go through the new layer, and only that one."""
     stack = _stack(_Tag(b"tls"))
-    assert stack.push(_Tag(b"zip"), b"zip(frame)") == b"frame"
+    assert list(stack.push(_Tag(b"zip"), [b"zip(a)", b"zip(b)"])) == [b"a", b"b"]
 
 
 def test_own_bytes_of_a_layer():
     """What a layer has to say goes through the layers under it, and not through itself."""
     stack = _stack(_Tag(b"tls", b"<hello>"), _Tag(b"zip", b"<dict>"))
+    assert stack.has_output()
     assert stack.encode(b"") == b"tls(<dict>)<hello>"
+    assert not stack.has_output()
     assert stack.encode(b"") == b""
     assert stack.encode(b"frame") == b"tls(zip(frame))"
 
@@ -69,4 +75,5 @@ def test_both_ends(size):
     ours, theirs = (_stack(XorLayer(0x5A), XorLayer(0x17)) for _ in range(2))
     data = bytes(n % 256 for n in range(size))
     wire = ours.encode(data)
-    assert b"".join(theirs.decode(wire[n:n + 1]) for n in range(len(wire))) == data
+    got = [piece for n in range(len(wire)) for piece in theirs.decode(wire[n:n + 1])]
+    assert b"".join(got) == data

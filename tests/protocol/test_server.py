@@ -228,10 +228,13 @@ def test_new_layer_gets_the_unread_bytes():
 
     class Upper:
         def decode(self, data):
-            return data.upper()
+            yield data.upper()
 
         def encode(self, data):
             return data.lower()
+
+        def has_output(self):
+            return False
 
         def wire_output(self):
             return b""

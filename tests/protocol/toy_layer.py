@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class XorLayer:
     """Turns every byte over with ``key``; what it encodes, its twin decodes."""
@@ -9,13 +11,17 @@ class XorLayer:
     def __init__(self, key: int) -> None:
         self._table = bytes(byte ^ key for byte in range(256))
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes) -> Iterator[bytes]:
         """Take bytes from the wire side."""
-        return data.translate(self._table)
+        yield data.translate(self._table)
 
     def encode(self, data: bytes) -> bytes:
         """Take bytes from the frame side."""
         return data.translate(self._table)
+
+    def has_output(self) -> bool:
+        """Say no."""
+        return False
 
     def wire_output(self) -> bytes:
         """Say nothing of its own."""

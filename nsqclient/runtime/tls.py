@@ -1,0 +1,114 @@
+"""Builds TLS contexts from file names; knows nothing of NSQ. Clients verify by default.
+
+The files are read each time, so a certificate that was renewed counts from the next connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from nsqclient.errors import TLSError
+
+#: What TLS versions are called in options.
+VERSIONS = {
+    "tls1.0": ssl.TLSVersion.TLSv1,
+    "tls1.1": ssl.TLSVersion.TLSv1_1,
+    "tls1.2": ssl.TLSVersion.TLSv1_2,
+    "tls1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+
+def client_context(
+    *,
+    ca_file: str = "",
+    cert: str = "",
+    key: str = "",
+    min_version: str = "tls1.2",
+    verify: bool = True,
+) -> ssl.SSLContext:
+    """Build a client's context.
+
+    Args:
+        ca_file: PEM file of the authorities to trust; empty: those of the system.
+        cert, key: PEM files of the client's certificate, or both empty.
+        min_version: ``tls1.2`` or ``tls1.3``.
+        verify: check the server's certificate and its name.
+
+    Raises:
+        TLSError: a file cannot be used; says which.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = VERSIONS[min_version]
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca_file:
+        _load_authorities(context, ca_file)
+    else:
+        context.load_default_certs()
+    if cert:
+        _load_certificate(context, cert, key)
+    return context
+
+
+def server_context(
+    *,
+    cert: str,
+    key: str,
+    ca_file: str = "",
+    verify_clients: bool = False,
+    min_version: str = "tls1.2",
+) -> ssl.SSLContext:
+    """Build a server's context.
+
+    Args:
+        cert, key: PEM files of the server's certificate.
+        ca_file: PEM file of the authorities that clients' certificates are checked against;
+            empty: those of the system.
+        verify_clients: demand a certificate of each client.
+        min_version: below ``tls1.2`` counts as that: Python's own TLS offers nothing older.
+
+    Raises:
+        TLSError: a file cannot be used; says which.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = max(VERSIONS[min_version], ssl.TLSVersion.TLSv1_2)
+    _load_certificate(context, cert, key)
+    if ca_file:
+        _load_authorities(context, ca_file)
+    elif verify_clients:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    if verify_clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as exc:  # ssl.SSLError is one
+        raise TLSError(f"cannot use the authorities in {path!r}: {_why(exc)}") from exc
+
+
+def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    for path in (cert, key):  # OpenSSL does not say which of the two it could not read
+        try:
+            Path(path).read_bytes()
+        except OSError as exc:
+            raise TLSError(f"cannot read {path!r}: {_why(exc)}") from exc
+    try:
+        context.load_cert_chain(cert, key, _no_password)
+    except (OSError, ValueError) as exc:
+        raise TLSError(f"cannot use certificate {cert!r} with key {key!r}: {_why(exc)}") from exc
+
+
+def _no_password() -> str:
+    """Refuse an encrypted key; OpenSSL itself would ask at the terminal."""
+    raise ValueError("the key is encrypted: pass a ready SSLContext instead")
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLError) and exc.reason:
+        return exc.reason.lower().replace("_", " ")
+    return getattr(exc, "strerror", None) or str(exc)
