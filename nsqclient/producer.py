@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -28,8 +28,9 @@ from nsqclient.protocol import commands
 from nsqclient.protocol.names import check_topic
 from nsqclient.publishing.blocking import BlockingPublish
 from nsqclient.publishing.discoverer import Discoverer
+from nsqclient.publishing.items import FutureItem, WaitItem
 from nsqclient.publishing.links import Links
-from nsqclient.publishing.pipeline import Item, Pipeline
+from nsqclient.publishing.pipeline import Pipeline
 from nsqclient.publishing.statistics import ProducerStats, Statistics
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
@@ -38,6 +39,9 @@ logger = logging.getLogger("nsqclient.producer")
 
 #: Most messages in one MPUB; nsqd's own limit follows from its body size.
 _MAX_PER_MPUB = 10_000
+#: Publishes of other threads under way from which on they are sent together: a round trip of its
+#: own is the quickest for one thread, and the slowest for many.
+_A_CROWD = 2
 #: Seconds for which the end of the process waits for publishes without a verdict.
 _EXIT_TIMEOUT = 5.0
 
@@ -140,11 +144,20 @@ class Producer:
             ClosedError: the producer was closed.
         """
         limit = self.config.nsqd_max_msg_size
-        if defer is None:
-            command = commands.pub(topic, body, limit)
-        else:
+        deadline = self._deadline(timeout)
+        if defer is not None:
             command = commands.dpub(topic, self._delay_ms(defer), body, limit, self._max_delay_ms)
-        self._publish(command, self._deadline(timeout), 1)
+            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
+        elif len(self._running) < _A_CROWD:
+            command = commands.pub(topic, body, limit)
+            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
+        else:
+            left = deadline.remaining()
+            item = WaitItem(
+                check_topic(topic), commands.check_body(body, limit),
+                time.monotonic() + (threading.TIMEOUT_MAX if left is None else left),
+            )
+            self._publish(lambda: self._publish_in_company(item), 1, len(item.body))
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
@@ -169,7 +182,7 @@ class Producer:
         stored = 0
         for part in _split(checked, config.nsqd_max_body_size):
             try:
-                self._publish(commands.mpub_unchecked(topic, part), deadline, len(part))
+                self._publish_part(commands.mpub_unchecked(topic, part), deadline, len(part))
             except PublishError as exc:
                 exc.stored = stored
                 raise
@@ -196,20 +209,20 @@ class Producer:
             PublishNotSent: there was no room.
             ClosedError: the producer was closed.
         """
-        seconds = self.config.publish_timeout if timeout is None else to_seconds(
-            timeout, "timeout")
         config = self.config
+        seconds = config.publish_timeout
+        if timeout is not None:
+            seconds = to_seconds(timeout, "timeout")
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)
             commands.check_delay(delay_ms, self._max_delay_ms)
-        future: Future[None] = Future()
-        item = Item(
+        future = FutureItem(
             check_topic(topic), commands.check_body(body, config.nsqd_max_msg_size), delay_ms,
-            future, time.monotonic() + seconds,
+            time.monotonic() + seconds,
         )
         self._discoverer.start()
-        self._pipeline.put(item, seconds)
+        self._pipeline.put(future)
         return future
 
     def flush(self, timeout: Duration | None = None) -> bool:
@@ -305,7 +318,17 @@ class Producer:
     def _max_delay_ms(self) -> int:
         return round(self.config.nsqd_max_req_timeout * 1000)
 
-    def _publish(self, command: bytes, deadline: Deadline, messages: int) -> None:
+    def _publish_part(self, command: bytes, deadline: Deadline, messages: int) -> None:
+        self._publish(
+            lambda: self._blocking.publish(command, deadline), messages, len(command)
+        )
+
+    def _publish_in_company(self, item: WaitItem) -> None:
+        self._pipeline.put(item, block=True)
+        item.wait()
+
+    def _publish(self, publish: Callable[[], None], messages: int, size: int) -> None:
+        """Run one blocking publish and keep account of it."""
         ticket = object()
         self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
         began = time.monotonic()
@@ -313,8 +336,8 @@ class Producer:
             if self._closed:
                 raise ClosedError("the producer is closed")
             self._discoverer.start()
-            self._blocking.publish(command, deadline)
-            self._statistics.on_published(messages, len(command), time.monotonic() - began)
+            publish()
+            self._statistics.on_published(messages, size, time.monotonic() - began)
         except PublishError as exc:
             self._statistics.count(
                 "unknown" if isinstance(exc, PublishUnknown) else "rejected", messages)

@@ -136,7 +136,11 @@ class FlowControl:
             return  # nothing to make good: the common case takes no lock
         with self._lock:
             before = self._backoff.phase
-            wait = self._backoff.on_result(outcome)
+            try:
+                wait = self._backoff.on_result(outcome)
+            except Exception:  # the user's strategy; the message must be answered all the same
+                logger.exception("backoff_strategy failed: no backoff for this failure")
+                return
             after = self._backoff.phase
             self.is_backing_off = after is not Phase.FLOWING
             counter = self._backoff.counter

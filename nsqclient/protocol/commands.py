@@ -39,6 +39,8 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     Raises:
         InvalidMessageError: not bytes-like, empty, or over ``max_msg_size``.
     """
+    if type(body) is bytes and 0 < len(body) <= max_msg_size:
+        return body  # nearly always
     if isinstance(body, str):
         raise InvalidMessageError("message body is a str: encode it first, body.encode()")
     if not isinstance(body, (bytes, bytearray, memoryview)):

@@ -6,6 +6,7 @@ Rule of nsqd: ``^[.a-zA-Z0-9_-]+(#ephemeral)?$``, 1 to 64 characters, suffix inc
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from nsqclient.errors import InvalidChannelError, InvalidTopicError
 
@@ -18,6 +19,7 @@ _RULE = (
 )
 
 
+@lru_cache(maxsize=1024)  # publishers check the same few names again and again
 def is_valid_name(name: str) -> bool:
     """Tell whether nsqd accepts ``name`` as a topic or channel name."""
     # fullmatch, not match with "$": that would let a trailing newline through.

@@ -1,0 +1,154 @@
+"""One message on its way through the pipeline, and who waits for its outcome."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any, Union
+
+from nsqclient.errors import ClosedError, PublishError
+
+# concurrent.futures spells its states as strings.
+_PENDING, _RUNNING, _FINISHED = "PENDING", "RUNNING", "FINISHED"
+
+#: Guards the making of a condition in a FutureItem, and its quick ways out. One for all: it is
+#: held for a few instructions.
+_quick = threading.Lock()
+
+
+class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]
+    """A message whose outcome is a Future: what ``publish_async`` returns.
+
+    A plain Future makes a Condition at once, which costs more than the rest of a publish. This
+    one makes it when somebody first waits, asks or cancels; most are never asked before their
+    outcome is there.
+    """
+
+    def __init__(self, topic: str, body: bytes, delay_ms: int | None, until: float) -> None:
+        # The fields of Future, without its condition; a test compares them.
+        self._state = _PENDING
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        self._made_condition: threading.Condition | None = None
+        self.topic = topic
+        self.body = body
+        self.delay_ms = delay_ms
+        self.until = until  # its deadline, on time.monotonic()
+        self.maybe_stored = False
+        self.alone = delay_ms is not None  # must travel as a command of its own
+        self.has_started = False
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override] # made when needed
+        condition = self._made_condition
+        if condition is None:
+            with _quick:
+                condition = self._made_condition
+                if condition is None:
+                    condition = self._made_condition = threading.Condition()
+        return condition
+
+    def result(self, timeout: float | None = None) -> None:
+        """Return when nsqd has stored the message; raise its outcome else. As Future.result."""
+        # The state is set last, so no lock is needed to see a good outcome.
+        if self._state != _FINISHED or self._exception is not None:
+            super().result(timeout)
+
+    def start(self) -> bool:
+        """It is about to be sent; False when it was cancelled before."""
+        if not self.has_started:
+            self.has_started = True
+            with _quick:
+                if self._made_condition is None:
+                    self._state = _RUNNING
+                    return True
+            return self.set_running_or_notify_cancel()
+        return True
+
+    def succeed(self) -> None:
+        """nsqd has stored it."""
+        with _quick:
+            # Nobody has asked yet: whoever does from now on sees the outcome.
+            if self._made_condition is None:
+                self._state = _FINISHED
+                return
+        self.set_result(None)
+
+    def fail(self, error: PublishError) -> bool:
+        """It has no good outcome; False when its outcome is there already."""
+        if self.done() or not self.start():
+            return False
+        self.set_exception(error)
+        return True
+
+    def abandon(self) -> None:
+        """In a forked child: only the parent knows the outcome."""
+        # A thread that does not exist here may hold the condition.
+        self._made_condition = threading.Condition()
+        if not self.done():
+            self.has_started = True
+            self._state = _RUNNING
+            self.set_exception(
+                ClosedError("published before a fork: only the parent knows the outcome")
+            )
+
+
+class WaitItem:
+    """A message whose outcome a thread waits for: a blocking publish among many."""
+
+    __slots__ = (
+        "topic", "body", "delay_ms", "until", "maybe_stored", "alone", "has_started", "error",
+        "_settled", "_is_settled",
+    )
+
+    def __init__(self, topic: str, body: bytes, until: float) -> None:
+        self.topic = topic
+        self.body = body
+        self.delay_ms: int | None = None
+        self.until = until
+        self.maybe_stored = False
+        self.alone = False
+        self.has_started = False
+        self.error: PublishError | None = None
+        self._is_settled = False
+        self._settled = threading.Lock()
+        self._settled.acquire()
+
+    def start(self) -> bool:
+        """It is about to be sent."""
+        self.has_started = True
+        return True
+
+    def succeed(self) -> None:
+        """nsqd has stored it."""
+        self._is_settled = True
+        self._settled.release()
+
+    def fail(self, error: PublishError) -> bool:
+        """It has no good outcome; False when its outcome is there already."""
+        if self._is_settled:
+            return False
+        self.error = error
+        self.succeed()
+        return True
+
+    def done(self) -> bool:
+        """Tell whether its outcome is there."""
+        return self._is_settled
+
+    def wait(self) -> None:
+        """Wait for the outcome; raise it unless it is good.
+
+        Blocks: until the pipeline has settled it, which it does soon after the deadline.
+        """
+        self._settled.acquire()
+        if self.error is not None:
+            raise self.error
+
+    def abandon(self) -> None:
+        """In a forked child nobody waits for it: that thread does not exist."""
+
+
+Item = Union[FutureItem, WaitItem]

@@ -1,0 +1,274 @@
+"""publish_async, windows, discovery, fork safety and statistics, on both kinds of server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import CancelledError, Future, wait
+
+import pytest
+
+from nsqclient import (
+    ClosedError,
+    ConfigError,
+    InvalidMessageError,
+    Producer,
+    PublishNotSent,
+    PublishRejected,
+    PublishUnknown,
+)
+from nsqclient.publishing.items import FutureItem
+from tests.support.ports import free_port
+from tests.support.proxy import FaultProxy
+from tests.support.scripted import OK, ScriptedServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def producer(server):
+    """A producer for the server under test."""
+    with Producer([server.tcp_address]) as producer:
+        yield producer
+
+
+def test_futures_tell_that_messages_are_stored(producer, server):
+    """Each Future is done when its message is in the topic."""
+    futures = [producer.publish_async("events", b"%d" % n) for n in range(500)]
+    assert [future.result(10) for future in futures] == [None] * 500
+    assert server.stats("events")["depth"] == 500
+    assert producer.flush()
+
+
+def test_the_future_is_an_ordinary_one():
+    """Our Future has every field of a plain one, so that wait() and the like work."""
+    assert set(vars(Future())) - {"_condition"} <= set(vars(FutureItem("t", b"x", None, 0.0)))
+
+
+def test_callbacks_and_waits_see_the_outcome(producer):
+    """Callbacks run, and concurrent.futures.wait() works on our Futures."""
+    called = []
+    futures = [producer.publish_async("events", b"x") for _ in range(10)]
+    for future in futures:
+        future.add_done_callback(called.append)
+    done, pending = wait(futures, timeout=10)
+    assert len(done) == 10 and not pending
+    wait_until(lambda: len(called) == 10)
+
+
+def test_messages_of_one_topic_leave_in_order_as_one_mpub():
+    """What waits together travels together, in the order of the calls."""
+    seen = []
+    ready = threading.Event()
+
+    def script(peer):
+        peer.identify()
+        ready.wait(5)
+        for _ in range(2):
+            seen.append((peer.line(), peer.sized()))
+            peer.send(OK)
+        peer.until_closed()
+
+    with ScriptedServer(script) as server, Producer([server.address], linger=0.2) as producer:
+        futures = [producer.publish_async("a", b"%d" % n) for n in range(3)]
+        futures.append(producer.publish_async("b", b"x"))
+        ready.set()
+        wait(futures, timeout=10)
+    assert seen[0][0] == b"MPUB a"
+    assert seen[0][1] == b"\0\0\0\3\0\0\0\0010\0\0\0\0011\0\0\0\0012"
+    assert seen[1] == (b"PUB b", b"x")
+
+
+def test_a_deferred_message_travels_alone(producer, server):
+    """defer= works asynchronously too."""
+    server.post("/topic/create", topic="events")
+    server.post("/channel/create", topic="events", channel="c")
+    producer.publish_async("events", b"x", defer=60).result(10)
+    wait_until(lambda: server.stats("events", "c")["deferred_count"] == 1)
+
+
+def test_only_the_guilty_message_of_a_batch_fails(server_factory):
+    """An MPUB that is refused for one message is taken apart."""
+    server = server_factory(max_msg_size=100)
+    with Producer([server.tcp_address], linger=0.2) as producer:
+        bodies = [b"x" * 50] * 5 + [b"x" * 101] + [b"x" * 50] * 5
+        futures = [producer.publish_async("events", body) for body in bodies]
+        wait(futures, timeout=20)
+    errors = [future.exception() for future in futures]
+    assert [error is None for error in errors] == [len(body) == 50 for body in bodies]
+    assert isinstance(errors[5], PublishRejected) and errors[5].code == "E_BAD_MESSAGE"
+    assert server.stats("events")["depth"] == 10
+
+
+@pytest.mark.parametrize(
+    "arguments", [("bad topic", b"x"), ("t", b""), ("t", "x"), ("t", b"x", -1), ("t", b"x", 9999)]
+)
+def test_bad_input_is_refused_in_the_call(producer, arguments):
+    """A mistake raises where it was made, not in the Future."""
+    with pytest.raises((InvalidMessageError, ValueError)):
+        producer.publish_async(*arguments)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"on_full": "drop"}, {"max_pending": 0}, {"max_pending_bytes": 1.5}, {"linger": -1}],
+    ids=str,
+)
+def test_bad_options_are_refused(options):
+    """The constructor names the mistake."""
+    with pytest.raises(ConfigError):
+        Producer(["127.0.0.1:4150"], **options)
+
+
+def test_a_full_window_raises_where_it_was_asked_for():
+    """With on_full="raise" a publish over max_pending is refused at once."""
+    address = f"127.0.0.1:{free_port()}"
+    with Producer([address], max_pending=2, on_full="raise") as producer:
+        futures = [producer.publish_async("t", b"x", timeout=0.5) for _ in range(2)]
+        with pytest.raises(PublishNotSent, match="max_pending"):
+            producer.publish_async("t", b"x")
+        assert all(isinstance(f.exception(5), PublishNotSent) for f in futures)
+
+
+def test_a_full_window_blocks(server):
+    """With the default policy a publish waits for room, and all are stored."""
+    with Producer([server.tcp_address], max_pending=5) as producer:
+        futures = [producer.publish_async("events", b"x") for _ in range(200)]
+        assert producer.flush(10)
+        assert all(future.done() for future in futures)
+    assert server.stats("events")["depth"] == 200
+
+
+def test_a_future_can_be_cancelled_before_it_is_sent():
+    """A message that waits for a connection may be taken back."""
+    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
+        first = producer.publish_async("t", b"first", timeout=0.5)
+        second = producer.publish_async("t", b"second", defer=1, timeout=0.5)
+        assert second.cancel()
+        with pytest.raises(CancelledError):
+            second.result(5)
+        assert isinstance(first.exception(5), PublishNotSent)
+
+
+def test_an_answer_that_does_not_come_is_unknown():
+    """The Future ends at its deadline, though the connection lives."""
+    def script(peer):
+        peer.identify()
+        peer.line(), peer.sized()
+        peer.until_closed()
+
+    with ScriptedServer(script) as server, Producer([server.address]) as producer:
+        future = producer.publish_async("t", b"x", timeout=0.5)
+        assert isinstance(future.exception(5), PublishUnknown)
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry):
+    """An unknown outcome is sent again, or reported with retry_unknown=False."""
+    with FaultProxy(server.tcp_address) as proxy:
+        producer = Producer([proxy.address], retry_unknown=retry)
+        with producer:
+            producer.publish("events", b"before")
+            proxy.set_deaf()
+            blocking: list[object] = []
+
+            def publish():
+                try:
+                    producer.publish("events", b"blocking", timeout=8)
+                    blocking.append("stored")
+                except PublishUnknown as exc:
+                    blocking.append(exc)
+
+            thread = threading.Thread(target=publish)
+            thread.start()
+            future = producer.publish_async("events", b"async", timeout=8)
+            wait_until(lambda: producer.stats().pending == 2)
+            proxy.reset()
+            proxy.set_deaf(False)
+            thread.join()
+            error = future.exception(10)
+    if retry:
+        assert (error, blocking) == (None, ["stored"])
+    else:
+        assert isinstance(error, PublishUnknown) and isinstance(blocking[0], PublishUnknown)
+
+
+def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
+    """A producer asks nsqlookupd for all nsqds, and uses them in turn."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    wait_until(lambda: len(lookupd.get("/nodes").json()["producers"]) == 2)
+    with Producer(lookupd_http_addresses=[lookupd.http_address]) as producer:
+        producer.publish("events", b"x")
+        wait_until(lambda: len(producer.stats().connected) == 2 or producer.publish("events", b"x"))
+        for _ in range(10):
+            producer.publish("events", b"x")
+    assert all(server.stats("events").get("depth", 0) >= 5 for server in servers)
+
+
+def test_sticky_uses_one_nsqd(server_factory):
+    """With sticky=True all goes to one nsqd while it is alive."""
+    servers = [server_factory() for _ in range(2)]
+    with Producer([server.tcp_address for server in servers], sticky=True) as producer:
+        for _ in range(10):
+            producer.publish("events", b"x")
+    assert sorted(server.stats("events").get("depth", 0) for server in servers) == [0, 10]
+
+
+def test_statistics_add_up(producer):
+    """Counters and addresses tell what happened."""
+    for _ in range(5):
+        producer.publish("events", b"x")
+    producer.publish_async("events", b"x").result(5)
+    producer.publish_many("events", [b"x"] * 4)
+    stats = producer.stats()
+    assert (stats.published, stats.rejected, stats.unknown, stats.pending) == (10, 0, 0, 0)
+    assert 0 < stats.latency_p50 <= stats.latency_p99
+    assert stats.connected == stats.known
+
+
+def test_close_ends_what_is_pending():
+    """Futures without a verdict have an outcome when close() returns."""
+    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
+        future = producer.publish_async("t", b"x", timeout=30)
+        assert not producer.close(timeout=0.2)
+        assert isinstance(future.exception(0), PublishNotSent)
+        with pytest.raises(ClosedError):
+            producer.publish_async("t", b"x")
+
+
+def in_child(work) -> int:
+    """Run ``work`` in a forked child; return its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_has_its_own_connections(producer, server):
+    """Parent and child publish over connections of their own, before and after the fork."""
+    producer.publish("events", b"parent")
+
+    def child():
+        producer.publish("events", b"child")
+        producer.publish_async("events", b"child").result(5)
+        assert producer.close(5)
+
+    assert in_child(child) == 0
+    producer.publish("events", b"parent again")
+    assert server.stats("events")["depth"] == 4
+    assert producer.stats().published == 2
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_pending_futures_fail_in_the_child():
+    """What was pending at the fork is the parent's; the child is told, and does not hang."""
+    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
+        future = producer.publish_async("t", b"x", timeout=1)
+        assert in_child(lambda: isinstance(future.exception(1), ClosedError) or 1 / 0) == 0
+        assert isinstance(future.exception(5), PublishNotSent)
