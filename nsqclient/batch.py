@@ -70,14 +70,17 @@ class BatchHandler:
         self._consumer: BatchConsumer | None = None
 
     def bind(self, consumer: BatchConsumer) -> None:
-        """Called by the Consumer that uses this handler.
+        """Called by the Consumer that uses this handler; again by the same one after a fork.
 
         Raises:
             ConfigError: another consumer uses it.
         """
-        if self._consumer is not None:
+        if self._consumer is not None and self._consumer is not consumer:
             raise ConfigError("a BatchHandler serves one consumer: make another one")
         self._consumer = consumer
+        self._lock = threading.Lock()
+        self._batch = []
+        self._alarm_is_set = False
 
     def __call__(self, message: Message) -> None:
         """Take one message; hand the batch over when it is due."""

@@ -195,10 +195,6 @@ class Connection:
                 )
                 self._reader.start()
 
-    def is_reader(self) -> bool:
-        """Tell whether the calling thread is this connection's reader."""
-        return threading.current_thread() is self._reader
-
     # -- sending
 
     def send(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from nsqclient.addresses import check_addresses
@@ -29,8 +28,10 @@ from nsqclient.message import Message
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, StopReport
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.forking import notify_after_fork
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+from nsqclient.consuming.signals import first_signal
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.consuming.subscription import Subscription
 
@@ -66,7 +67,8 @@ class Consumer:
         ConfigError, InvalidTopicError, InvalidChannelError: an argument cannot be right.
 
     Life: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it is not
-    started again. Threads: every method, from any thread.
+    started again. In a forked child it is as it was created, and the parent's lives on.
+    Threads: every method, from any thread.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Consumer:
         on_backoff: Callable[[str, float], Any] | None = None,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
     ) -> None:
+        self._arguments = {key: value for key, value in locals().items() if key != "self"}
         self.topic = check_topic(topic)
         self.channel = check_channel(channel)
         nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
@@ -137,8 +140,14 @@ class Consumer:
             handler.bind(self)
             self._stopping.before_workers_end = lambda: self.run_on_worker(handler.flush)
             self._stopping.after_workers_end = handler.give_back
+        notify_after_fork(self)
 
     # -- life
+
+    def after_fork_in_child(self) -> None:
+        """For the library: become a consumer that was never started, in a forked child."""
+        self._membership.abandon()
+        Consumer.__init__(self, **self._arguments)
 
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.
@@ -180,7 +189,7 @@ class Consumer:
         return (
             self._workers.is_worker() or self._chores.is_worker() or self._timer.is_timer()
             or self._handling.is_turn_of_caller()
-            or any(sub.conn.is_reader() for sub in self._membership.subscriptions())
+            or threading.current_thread().name.startswith("nsq-reader-")
         )
 
     def run(self, stop_timeout: Duration = 30.0) -> StopReport:
@@ -190,28 +199,12 @@ class Consumer:
         interrupts the stop.
         """
         seconds = to_seconds(stop_timeout, "stop_timeout")
-        wake = threading.Event()
-        former: dict[int, Any] = {}
-
-        def put_back() -> None:
-            for signum, handler in former.items():
-                signal.signal(signum, handler)
-
-        def on_signal(signum: int, frame: FrameType | None) -> None:
-            put_back()
-            wake.set()
-
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                former[signum] = signal.signal(signum, on_signal)
-        try:
+        with first_signal() as came:
             self.start()
             # A timeout lets Python run signal handlers on every platform.
-            while not wake.wait(0.5) and not self._stopping.has_begun:
+            while not came.wait(0.5) and not self._stopping.has_begun:
                 pass
             return self.stop(seconds)
-        finally:
-            put_back()
 
     def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
         """Yield messages to a loop of yours; for scripts. Only where no handler was given.

@@ -102,6 +102,12 @@ class Membership:
             self._stopped = True
             return [known.sub for known in self._known.values() if known.sub is not None]
 
+    def abandon(self) -> None:
+        """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
+        for known in list(self._known.values()):
+            if known.sub is not None:
+                known.sub.conn.abandon()
+
     def subscriptions(self) -> list[Subscription]:
         """Those that are open or being opened."""
         with self._lock:

@@ -22,6 +22,8 @@ from nsqclient import (
     Requeue,
 )
 from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.integration.test_producer_async import in_child
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -329,3 +331,49 @@ def test_a_discovery_filter_chooses(server_factory, lookupd_factory):
         until = time.monotonic() + 0.6  # some more rounds
         wait_until(lambda: time.monotonic() > until)
         assert [c.address for c in consumer.stats().connections] == [wanted]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_starts_a_consumer_of_its_own(server):
+    """The parent's consumer lives on; in the child the same object can be started."""
+    collector = Collector()
+    consumer = consume(server, collector)
+    with consumer:
+        publish(server, b"before")
+        wait_until(lambda: collector.bodies == [b"before"])
+        client = server.stats("events", "c")["clients"][0]["remote_address"]
+
+        def child():
+            assert not consumer.healthy() and "not started" in consumer.healthy().reason
+            with consumer:
+                wait_until(lambda: server.stats("events", "c")["client_count"] == 2)
+
+        assert in_child(child) == 0
+        wait_until(lambda: server.stats("events", "c")["client_count"] == 1)
+        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
+        publish(server, b"after")
+        wait_until(lambda: collector.bodies == [b"before", b"after"])
+
+
+def test_stop_inside_a_callback_does_not_wait_for_itself(server):
+    """A callback may stop its consumer: the stop begins, and ends elsewhere."""
+    reports = []
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"],
+        on_error=lambda error: reports or reports.append((consumer.stop(20), time.monotonic())),
+    )
+    began = time.monotonic()
+    consumer.start()
+    wait_until(lambda: reports)
+    report, when = reports[0]
+    assert not report and not report.complete and when - began < 5
+    assert consumer.stop(5).complete
+
+
+def test_a_consumer_without_handler_takes_nothing_before_the_loop(server):
+    """Messages do not wait, and expire, in a consumer that nobody loops over yet."""
+    publish(server, b"x")
+    with consume(server, None) as consumer:
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        assert server.stats("events", "c")["clients"][0]["ready_count"] == 0
+        assert next(iter(consumer.messages(timeout=5))).body == b"x"
