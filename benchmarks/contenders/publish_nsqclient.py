@@ -39,7 +39,14 @@ def multi(producer: Producer, task: PublishTask, body: bytes, count: int) -> Non
         producer.publish_many(task.topic, bodies)
 
 
-MODES = {"sync": sync, "sync16": sync_threads, "multi": multi}
+def asynchronous(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
+    """Publish without waiting, then wait for all."""
+    futures = [producer.publish_async(task.topic, body) for _ in range(count)]
+    for future in futures:
+        future.result()
+
+
+MODES = {"sync": sync, "sync16": sync_threads, "multi": multi, "async": asynchronous}
 
 
 def main() -> None:
