@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple, Union
 
+from nsqclient.devserver.auth import AuthRefused
 from nsqclient.devserver.broker import Broker, BrokerError
 from nsqclient.devserver.faults import Faults
+from nsqclient.devserver.http_router import to_json
 from nsqclient.devserver.queues import Channel, Consumer
+from nsqclient.devserver.upgrades import Upgrades
 from nsqclient.protocol.server import ServerProtocol
 from nsqclient.protocol.server_events import (
     Auth,
@@ -32,20 +35,28 @@ from nsqclient.protocol.server_identify import ClientSettings
 from nsqclient.protocol.wire import CLOSE_WAIT, OK, RawMessage
 
 
+#: What the gate says of a command: refused, or the answer to an AUTH, or nothing.
+Verdict = Union[AuthRefused, dict[str, Any], None]
+
+
 class _Answer(NamedTuple):
     """An answer that a fault holds back; ``code`` is None for a response."""
 
     due: float
     code: str | None
     data: bytes
+    settings: ClientSettings | None  # what IDENTIFY granted, on the answer to it
 
 
 class Dialogue:
     """One client's commands. Every method runs under the engine's lock, save ``release``."""
 
-    def __init__(self, core: ServerProtocol, faults: Faults, number: int) -> None:
+    def __init__(
+        self, core: ServerProtocol, faults: Faults, number: int, upgrades: Upgrades
+    ) -> None:
         self.core = core
         self.number = number
+        self._upgrades = upgrades
         self.consumer: Consumer | None = None
         self.channel: Channel | None = None
         self.pub_counts: dict[str, int] = {}
@@ -55,11 +66,17 @@ class Dialogue:
         self._faults = faults
         self._held: deque[_Answer] = deque()
 
-    def handle(self, event: Event, broker: Broker, now: float) -> None:
-        """Carry out one command and answer it."""
+    def handle(self, event: Event, broker: Broker, now: float, verdict: Verdict = None) -> None:
+        """Carry out one command and answer it; ``verdict`` is what the gate says of it."""
         failure = self._faults.receive(self.number, event)
         if failure is not None:
             self._answer(event, now, failure.code, failure.text.encode())
+            return
+        if isinstance(verdict, AuthRefused):
+            self._answer(event, now, verdict.code, verdict.text)
+            return
+        if isinstance(event, Auth):
+            self._answer(event, now, None, to_json(verdict))
             return
         try:
             self._carry_out(event, broker, now)
@@ -104,7 +121,7 @@ class Dialogue:
         """Send the answers that were held back long enough."""
         while self._held and self._faults.may_leave(self._held[0].due, now):
             answer = self._held.popleft()
-            self._send(answer.code, answer.data)
+            self._send(answer.code, answer.data, answer.settings)
 
     # -- commands
 
@@ -126,11 +143,9 @@ class Dialogue:
         elif isinstance(event, Identify):
             if self.pump_settings is None:
                 self.pump_settings = event.settings
-            self._answer(event, now, None, event.response)
+            self._answer(event, now, None, event.response, event.settings)
         elif isinstance(event, Sub):
             self._subscribe(event, broker, now)
-        elif isinstance(event, Auth):
-            self._answer(event, now, "E_AUTH_DISABLED", b"AUTH disabled")
 
     def _subscribe(self, event: Sub, broker: Broker, now: float) -> None:
         settings = self.core.settings if self.pump_settings is None else self.pump_settings
@@ -170,18 +185,27 @@ class Dialogue:
             what += b" " + event.message_id
         self._answer(event, now, f"E_{name}_FAILED", b"%b failed %b" % (what, reason.encode()))
 
-    def _answer(self, event: Event, now: float, code: str | None, data: bytes) -> None:
+    def _answer(
+        self,
+        event: Event,
+        now: float,
+        code: str | None,
+        data: bytes,
+        settings: ClientSettings | None = None,
+    ) -> None:
         """Answer a command, or hold the answer back when a fault asks for it."""
         due = self._faults.answer_due(event, now)
         if due is not None or self._held:
-            self._held.append(_Answer(0.0 if due is None else due, code, data))
+            self._held.append(_Answer(0.0 if due is None else due, code, data, settings))
         else:
-            self._send(code, data)
+            self._send(code, data, settings)
 
-    def _send(self, code: str | None, data: bytes) -> None:
+    def _send(self, code: str | None, data: bytes, settings: ClientSettings | None) -> None:
         if self._faults.heartbeat_before_answers:
             self.core.send_heartbeat()
         if code is None:
             self.core.respond(data)
         else:
             self.core.fail(code, data)
+        if settings is not None:
+            self._upgrades.apply(self.core, settings)

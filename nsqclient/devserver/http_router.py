@@ -110,6 +110,13 @@ def json_answer(value: object) -> Response:
     return Response(200, to_json(value), _JSON, _NSQ_HEADER)
 
 
+def tls_required_answer() -> Response:
+    """A 403 that tells of the HTTPS port, or of 0 where there is none; with nsqd's blanks."""
+    return Response(
+        403, b'{"message": "TLS_REQUIRED", "https_port": 0}', _JSON, _NSQ_HEADER
+    )
+
+
 def text_answer(text: str) -> Response:
     """A 200 with text; an empty one has no content type."""
     return Response(200, text.encode("utf-8", "replace"), _TEXT, _NSQ_HEADER)
@@ -144,6 +151,8 @@ class Router:
 
     def __init__(self) -> None:
         self._routes: dict[str, dict[str, Handler]] = {}  # method -> path -> handler
+        #: When set, the answer to every request.
+        self.refusal: Response | None = None
 
     def add(self, method: str, path: str, handler: Handler) -> None:
         """Add a route."""
@@ -151,6 +160,8 @@ class Router:
 
     def handle(self, request: Request) -> Response:
         """Answer a request."""
+        if self.refusal is not None:
+            return self.refusal
         try:
             return self._dispatch(request)
         except HTTPError as exc:

@@ -21,7 +21,7 @@ from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import NsqdOptions, default_node_id
 from nsqclient.devserver.persistence import DataPath
-from nsqclient.devserver.session import Session
+from nsqclient.devserver.session import Session, SessionRules
 from nsqclient.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.protocol.server_identify import NSQD_VERSION
@@ -80,7 +80,16 @@ class Nsqd(QueueFront):
         min_output_buffer_timeout: float = 0.025,
         output_buffer_timeout: float = 0.25,
         max_channel_consumers: int = 0,
+        deflate: bool = True,
         max_deflate_level: int = 6,
+        snappy: bool = True,
+        tls_cert: str = "",
+        tls_key: str = "",
+        tls_root_ca_file: str = "",
+        tls_client_auth_policy: str = "",
+        tls_required: bool | str = False,
+        tls_min_version: str = "tls1.0",
+        auth_http_addresses: Sequence[str] = (),
         scan_lag: float = 0.0,
     ) -> None:
         if broadcast_address is None:
@@ -103,10 +112,19 @@ class Nsqd(QueueFront):
             min_output_buffer_timeout=min_output_buffer_timeout,
             output_buffer_timeout=output_buffer_timeout,
             max_channel_consumers=max_channel_consumers,
+            deflate=deflate,
             max_deflate_level=max_deflate_level,
+            snappy=snappy,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_root_ca_file=tls_root_ca_file,
+            tls_client_auth_policy=tls_client_auth_policy,
+            tls_required=tls_required,
+            tls_min_version=tls_min_version,
+            auth_http_addresses=tuple(auth_http_addresses),
             scan_lag=scan_lag,
         )
-        self._limits = self._options.server_limits()
+        self._rules: SessionRules | None = None  # set by start()
         self._data: DataPath | None = None
         self._broker = Broker(
             self._options.queue_limits(),
@@ -197,8 +215,13 @@ class Nsqd(QueueFront):
         Raises:
             OSError: a port is taken, or the data path is missing, locked or damaged; nothing
                 is left open.
+            ConfigError, TLSError: TLS cannot be offered as asked for.
         """
+        options = self._options
         try:
+            self._rules = SessionRules(
+                options.server_limits(), options.tls_context(), options.auth_http_addresses
+            )
             if self._options.data_path is not None:
                 self._data = DataPath(self._options.data_path)
                 with self._engine as broker:
@@ -272,11 +295,12 @@ class Nsqd(QueueFront):
 
     def _serve(self, sock: socket.socket, address: str) -> None:
         logger.info("TCP: new client(%s)", address)
+        assert self._rules is not None
         with self._engine:
             self._next_number += 1
             number = self._next_number
             session = self._sessions[number] = Session(
-                self._engine, self.faults, self._limits, sock, address, number, self._prepare
+                self._engine, self.faults, self._rules, sock, address, number, self._prepare
             )
         try:
             session.run()

@@ -13,7 +13,6 @@ LOG_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 _FIXED: dict[str, Any] = {
     "log_prefix": "[nsqd] ",
     "https_address": "",
-    "auth_http_addresses": [],
     "http_client_connect_timeout": 2_000_000_000,
     "http_client_request_timeout": 5_000_000_000,
     "max_bytes_per_file": 104_857_600,
@@ -29,16 +28,17 @@ _FIXED: dict[str, Any] = {
     "statsd_exclude_ephemeral": False,
     "e2e_processing_latency_window_time": 600_000_000_000,
     "e2e_processing_latency_percentiles": [],
-    "tls_cert": "",
-    "tls_key": "",
-    "tls_client_auth_policy": "",
-    "tls_root_ca_file": "",
-    "tls_required": 0,
-    "tls_min_version": 769,
-    "deflate": False,
-    "snappy": False,
 }
 
+_TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
+_AS_THEY_ARE = (
+    "deflate",
+    "snappy",
+    "tls_cert",
+    "tls_key",
+    "tls_client_auth_policy",
+    "tls_root_ca_file",
+)
 _DURATIONS = (
     "msg_timeout",
     "max_msg_timeout",
@@ -63,8 +63,11 @@ def values(options: NsqdOptions) -> dict[str, Any]:
     """Return all options that do not change while nsqd runs, durations in ns."""
     return {
         **_FIXED,
-        **{name: getattr(options, name) for name in _NUMBERS},
+        **{name: getattr(options, name) for name in (*_NUMBERS, *_AS_THEY_ARE)},
         **{name: round(getattr(options, name) * 1e9) for name in _DURATIONS},
+        "auth_http_addresses": list(options.auth_http_addresses),
+        "tls_required": int(options.tls_policy),
+        "tls_min_version": _TLS_VERSIONS[options.tls_min_version],
         "id": options.node_id,
         "data_path": options.data_path or "",
         "broadcast_address": options.broadcast_address,

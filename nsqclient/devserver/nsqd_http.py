@@ -23,9 +23,11 @@ from nsqclient.devserver.http_router import (
     read_params,
     read_query,
     text_answer,
+    tls_required_answer,
 )
 from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.mpub_body import read_binary, read_lines
+from nsqclient.devserver.options import TLSPolicy
 from nsqclient.protocol.names import is_valid_name
 
 if TYPE_CHECKING:  # nsqd owns this server and imports it
@@ -48,6 +50,8 @@ class NsqdHTTPServer(HTTPServer):
         super().__init__("nsqd-http", host, port)
         self._nsqd = nsqd
         self._log_level = "info"
+        if nsqd.options.tls_policy is TLSPolicy.REQUIRED:
+            self.router.refusal = tls_required_answer()
         for method, path, handler in (
             ("GET", "/ping", self._ping),
             ("GET", "/info", self._info),

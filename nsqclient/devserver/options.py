@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import ssl
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from nsqclient.devserver.queues import QueueLimits
+from nsqclient.errors import ConfigError
 from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.runtime.tls import VERSIONS, server_context
+
+
+class TLSPolicy(IntEnum):
+    """nsqd's numbers for --tls-required."""
+
+    NOT_REQUIRED = 0
+    REQUIRED_EXCEPT_HTTP = 1
+    REQUIRED = 2
 
 
 def default_node_id() -> int:
@@ -38,7 +51,16 @@ class NsqdOptions:
     min_output_buffer_timeout: float = 0.025
     output_buffer_timeout: float = 0.25
     max_channel_consumers: int = 0
+    deflate: bool = True
     max_deflate_level: int = 6
+    snappy: bool = True
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_root_ca_file: str = ""
+    tls_client_auth_policy: str = ""
+    tls_required: bool | str = False
+    tls_min_version: str = "tls1.0"
+    auth_http_addresses: Sequence[str] = ()
     #: Not a flag: timers look only at multiples of this many seconds, as nsqd's scan does.
     scan_lag: float = 0.0
 
@@ -58,6 +80,49 @@ class NsqdOptions:
             min_output_buffer_timeout=_ms(self.min_output_buffer_timeout),
             max_output_buffer_timeout=_ms(self.max_output_buffer_timeout),
             max_deflate_level=self.max_deflate_level,
+            tls=self.has_certificate,
+            tls_required=self.tls_policy != TLSPolicy.NOT_REQUIRED,
+            deflate=self.deflate,
+            snappy=self.snappy,
+            auth_required=bool(self.auth_http_addresses),
+        )
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether clients may ask for TLS."""
+        return bool(self.tls_cert or self.tls_key)
+
+    @property
+    def tls_policy(self) -> TLSPolicy:
+        """Who must use TLS. A policy for clients' certificates makes it everybody."""
+        if self.tls_required == "tcp-https":
+            return TLSPolicy.REQUIRED_EXCEPT_HTTP
+        if self.tls_required or self.tls_client_auth_policy:
+            return TLSPolicy.REQUIRED
+        return TLSPolicy.NOT_REQUIRED
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Build the server's TLS context from the files; None without a certificate.
+
+        Raises:
+            ConfigError: TLS is required and there is no certificate; a name is unknown.
+            TLSError: a file cannot be used.
+        """
+        if not self.has_certificate:
+            if self.tls_policy is not TLSPolicy.NOT_REQUIRED:
+                raise ConfigError(
+                    "cannot require TLS client connections without TLS key and cert"
+                )
+            return None
+        if self.tls_min_version not in VERSIONS:
+            raise ConfigError(f"unknown tls_min_version {self.tls_min_version!r}")
+        return server_context(
+            cert=self.tls_cert,
+            key=self.tls_key,
+            ca_file=self.tls_root_ca_file,
+            # Python cannot demand a certificate without verifying it.
+            verify_clients=self.tls_client_auth_policy in ("require", "require-verify"),
+            min_version=self.tls_min_version,
         )
 
     def queue_limits(self) -> QueueLimits:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+from nsqclient.devserver.auth import AuthRefused, Gate
 from nsqclient.devserver.bell import Bell
-from nsqclient.devserver.dialogue import Dialogue
+from nsqclient.devserver.dialogue import Dialogue, Verdict
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
+from nsqclient.devserver.upgrades import Upgrades
 from nsqclient.errors import NSQConnectionError
 from nsqclient.protocol.server import ServerProtocol
-from nsqclient.protocol.server_events import Dpub, OpenTopic, Pub, Sub
+from nsqclient.protocol.server_events import Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.protocol.server_identify import ServerLimits
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import Transport
+from nsqclient.runtime.transport import Transport, format_address
 
 logger = logging.getLogger("nsqclient.devserver")
 
@@ -37,6 +41,14 @@ _LINGER = 0.5
 _RESET = struct.pack("ii", 1, 0)
 
 
+class SessionRules(NamedTuple):
+    """What is the same for all clients: limits, the server's certificate, auth servers."""
+
+    limits: ServerLimits
+    tls: ssl.SSLContext | None
+    auth_http_addresses: Sequence[str]
+
+
 class Session:
     """Serves one client. Life: created, :meth:`run` in its own thread; over when that returns.
 
@@ -49,7 +61,7 @@ class Session:
         self,
         engine: Engine,
         faults: Faults,
-        limits: ServerLimits,
+        rules: SessionRules,
         sock: socket.socket,
         address: str,
         number: int,
@@ -58,8 +70,15 @@ class Session:
         self.address = address
         self.number = number
         self.connected_at = time.time()
-        self.core = ServerProtocol(limits)
-        self.dialogue = Dialogue(self.core, faults, number)  # guarded by the engine
+        self.core = ServerProtocol(rules.limits)
+        self.upgrades = Upgrades(rules.tls)
+        self.gate = Gate(
+            rules.auth_http_addresses,
+            address.rpartition(":")[0].strip("[]"),
+            lambda: (self.upgrades.is_secure, self.upgrades.common_name()),
+        )
+        # guarded by the engine
+        self.dialogue = Dialogue(self.core, faults, number, self.upgrades)
         self._engine = engine
         self._faults = faults
         self._prepare = prepare
@@ -143,18 +162,28 @@ class Session:
     def _handle_commands(self) -> None:
         while events := self.core.take_events():
             self._last_command = time.monotonic()
-            for event in events:
-                if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
-                    self._prepare(event.topic)
+            verdicts = list(self._judge(events))
             with self._engine as broker:
-                for event in events:
-                    self.dialogue.handle(event, broker, self._engine.now)
+                for event, verdict in zip(events, verdicts):
+                    self.dialogue.handle(event, broker, self._engine.now, verdict)
                     if self.core.is_closed:
                         break
             settings = self.dialogue.pump_settings
             if settings is not None and not self._is_identified:
                 self._is_identified = True
                 self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
+
+    def _judge(self, events: list[Event]) -> Iterator[Verdict]:
+        """Ask the gate, and prepare the topics; may block. Ends at a command that is refused."""
+        for event in events:
+            try:
+                verdict = self.gate.check(event)
+            except AuthRefused as refused:
+                yield refused
+                return
+            if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
+                self._prepare(event.topic)
+            yield verdict
 
     def _take_messages(self) -> None:
         consumer = self.dialogue.consumer  # only this thread sets it
@@ -186,7 +215,7 @@ class Session:
     # -- time
 
     def _next_due(self, now: float) -> float:
-        due = self._next_heartbeat
+        due = min(self._next_heartbeat, self.upgrades.handshake_due())
         interval = self._heartbeat_interval
         if interval:
             due = min(due, self._last_command + 2 * interval)
@@ -200,6 +229,10 @@ class Session:
     def _keep_time(self, now: float) -> None:
         """Send what is due: held answers, a heartbeat; end a connection that is silent."""
         self.dialogue.release(now)
+        if now >= self.upgrades.handshake_due():
+            ours = format_address(*self._sock.getsockname()[:2])
+            self.core.fail_handshake(f"read tcp {ours}->{self.address}: i/o timeout")
+            return
         interval = self._heartbeat_interval
         if not interval:
             return

@@ -67,12 +67,9 @@ def client(session: Session, topic: str = "") -> dict[str, Any]:
         "deflate": settings.deflate,
         "snappy": settings.snappy,
         "user_agent": settings.user_agent,
+        **session.gate.stats(),
         **({"pub_counts": counts} if counts else {}),
-        "tls": settings.tls,
-        "tls_cipher_suite": "",
-        "tls_version": "",
-        "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": False,
+        **session.upgrades.stats(),
     }
 
 

@@ -39,6 +39,7 @@ from nsqclient.protocol.server_events import (
 )
 from nsqclient.protocol.server_identify import ClientSettings, InvalidIdentify, ServerLimits
 from nsqclient.protocol.server_reader import CommandReader
+from nsqclient.protocol.server_values import tls_reason
 from nsqclient.protocol.wire import (
     HEARTBEAT,
     MAGIC_V2,
@@ -144,7 +145,7 @@ class ServerProtocol:
             else:
                 self._held = refused
         except TLSError as exc:
-            self.fail_handshake(exc.reason)
+            self.fail_handshake(tls_reason(exc.reason))
         except RemoteProtocolError:
             self.close()  # a broken stream: nsqd drops the connection without a frame
         return events

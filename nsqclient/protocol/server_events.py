@@ -22,6 +22,9 @@ class Auth(NamedTuple):
 
     secret: bytes
 
+    def __repr__(self) -> str:
+        return "Auth(secret=...)"
+
 
 class Sub(NamedTuple):
     """Answer with OK, or E_SUB_FAILED."""

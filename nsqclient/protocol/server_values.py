@@ -56,3 +56,31 @@ def quote(name: bytes) -> bytes:
         else:
             parts.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
     return ('"' + "".join(parts) + '"').encode()
+
+
+#: OpenSSL's words for a failed handshake -> Go's.
+_TLS_REASONS = {
+    "wrong version number": "tls: first record does not look like a TLS handshake",
+    "http request": "tls: first record does not look like a TLS handshake",
+    "packet length too long": "tls: first record does not look like a TLS handshake",
+    "record layer failure": "tls: first record does not look like a TLS handshake",
+    "unsupported protocol": "tls: client offered only unsupported versions",
+    "no shared cipher": "tls: no cipher suite supported by both client and server",
+    "peer did not return a certificate": "tls: client didn't provide a certificate",
+}
+_TLS_ALERTS = {
+    "unknown ca": "unknown certificate authority",
+    "certificate unknown": "unknown certificate",
+}
+
+
+def tls_reason(reason: str) -> str:
+    """Say in Go's words why a TLS handshake failed, where OpenSSL's have an equal."""
+    if reason in _TLS_REASONS:
+        return _TLS_REASONS[reason]
+    if reason.startswith("certificate verify failed"):
+        return "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    _, is_alert, alert = reason.partition(" alert ")
+    if is_alert:
+        return f"remote error: tls: {_TLS_ALERTS.get(alert, alert)}"
+    return f"tls: {reason}"

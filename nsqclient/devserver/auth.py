@@ -1,0 +1,232 @@
+"""AUTH: what a client may do, as an auth server says over HTTP.
+
+The answers of the auth server, the checks and the texts are nsqd's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import requests
+
+from nsqclient.protocol.server_events import Auth, Dpub, Event, OpenTopic, Pub, Sub
+from nsqclient.protocol.server_values import quote
+
+logger = logging.getLogger("nsqclient.devserver")
+
+#: Seconds to connect to the auth server, and to wait for its answer: nsqd's defaults.
+_TIMEOUTS = (2.0, 5.0)
+
+_PERMISSIONS = ("subscribe", "publish")
+
+
+class AuthRefused(Exception):
+    """A command is not permitted: ``code`` and ``text`` of nsqd's error."""
+
+    def __init__(self, code: str, text: bytes) -> None:
+        super().__init__(code)
+        self.code = code
+        self.text = text
+
+
+class Authorization(NamedTuple):
+    """One row of the auth server's answer; patterns match anywhere in a name."""
+
+    topic: re.Pattern[str]
+    channels: list[re.Pattern[str]]
+    permissions: list[str]
+
+    def allows(self, topic: str, channel: str) -> bool:
+        """Tell whether it grants a subscription, or without a channel a publish."""
+        if ("subscribe" if channel else "publish") not in self.permissions:
+            return False
+        return self.topic.search(topic) is not None and any(
+            pattern.search(channel) is not None for pattern in self.channels
+        )
+
+
+class AuthState(NamedTuple):
+    """An answer of the auth server."""
+
+    identity: str
+    identity_url: str
+    authorizations: list[Authorization]
+    ttl: int
+
+
+def read_state(body: bytes) -> AuthState:
+    """Read the auth server's answer.
+
+    Raises:
+        ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
+            not compile, a ttl that is not positive.
+    """
+    answer = json.loads(body)
+    if not isinstance(answer, dict):
+        raise ValueError("not a JSON object")
+    ttl = _field(answer, "ttl", int, 0)
+    authorizations = [_authorization(row) for row in _field(answer, "authorizations", list, [])]
+    if ttl <= 0:
+        raise ValueError(f"invalid TTL {ttl} (must be >0)")
+    identity = _field(answer, "identity", str, "")
+    return AuthState(identity, _field(answer, "identity_url", str, ""), authorizations, ttl)
+
+
+def _field(row: Any, name: str, kind: type, missing: Any) -> Any:
+    value = row.get(name) if isinstance(row, dict) else row
+    if value is None and isinstance(row, dict):
+        return missing
+    if type(value) is not kind:
+        raise ValueError(f"{name} is not of type {kind.__name__}")
+    return value
+
+
+def _authorization(row: Any) -> Authorization:
+    permissions = _field(row, "permissions", list, [])
+    for permission in permissions:
+        if permission not in _PERMISSIONS:
+            raise ValueError(f"unknown permission {permission}")
+    channels = _field(row, "channels", list, [])
+    return Authorization(
+        _compile("topic", _field(row, "topic", str, "")),
+        [_compile("channel", channel) for channel in channels],
+        permissions,
+    )
+
+
+def _compile(what: str, pattern: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as exc:
+        raise ValueError(f"unable to compile {what} {pattern!r} {exc}") from exc
+
+
+class Gate:
+    """Decides on one client's commands. Its own thread asks; /stats may look from any.
+
+    Args:
+        addresses: auth servers, ``host:port`` or URLs; any of them may be asked.
+        remote_ip: the client's address.
+        describe_tls: called for each question: whether the client speaks TLS, and the name in
+            its certificate.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        remote_ip: str,
+        describe_tls: Callable[[], tuple[bool, str]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._addresses = list(addresses)
+        self._remote_ip = remote_ip
+        self._describe_tls = describe_tls
+        self._now = now
+        self._secret = ""
+        self._state: AuthState | None = None
+        self._expires = 0.0
+
+    @property
+    def is_authorized(self) -> bool:
+        """Whether AUTH succeeded."""
+        return self._state is not None and bool(self._state.authorizations)
+
+    def check(self, event: Event) -> dict[str, Any] | None:
+        """Decide on a command; return the answer to an AUTH, None for any other.
+
+        Blocks: while an auth server is asked: for an AUTH, and when an answer has expired.
+
+        Raises:
+            AuthRefused: it is not permitted.
+        """
+        if isinstance(event, Auth):
+            return self._authenticate(event.secret)
+        if isinstance(event, Sub):
+            self._authorize("SUB", event.topic, event.channel)
+        elif isinstance(event, OpenTopic):  # stands before every MPUB
+            self._authorize("MPUB", event.topic, "")
+        elif isinstance(event, (Pub, Dpub)):
+            self._authorize(type(event).__name__.upper(), event.topic, "")
+        return None
+
+    def stats(self) -> dict[str, Any]:
+        """Return the keys of /stats that tell of AUTH; those that are empty are left out."""
+        state = self._state
+        if state is None:
+            return {}
+        values = {
+            "authed": bool(state.authorizations),
+            "auth_identity": state.identity,
+            "auth_identity_url": state.identity_url,
+        }
+        return {key: value for key, value in values.items() if value}
+
+    def _authenticate(self, secret: bytes) -> dict[str, Any]:
+        if self.is_authorized:
+            raise AuthRefused("E_INVALID", b"AUTH already set")
+        if not self._addresses:
+            raise AuthRefused("E_AUTH_DISABLED", b"AUTH disabled")
+        self._secret = secret.decode("utf-8", "surrogateescape")
+        state = self._ask()
+        if not state.authorizations:
+            raise AuthRefused("E_UNAUTHORIZED", b"AUTH no authorizations found")
+        return {
+            "identity": state.identity,
+            "identity_url": state.identity_url,
+            "permission_count": len(state.authorizations),
+        }
+
+    def _authorize(self, command: str, topic: str, channel: str) -> None:
+        if not self._addresses:
+            return
+        state = self._state
+        if state is None or not state.authorizations:
+            raise AuthRefused("E_AUTH_FIRST", f"AUTH required before {command}".encode())
+        if self._expires < self._now():
+            state = self._ask()
+        if not any(row.allows(topic, channel) for row in state.authorizations):
+            names = quote(topic.encode()) + b" " + quote(channel.encode())
+            raise AuthRefused("E_UNAUTHORIZED", f"AUTH failed for {command} on ".encode() + names)
+
+    def _ask(self) -> AuthState:
+        """Ask one auth server after the other until one answers."""
+        start = random.randrange(len(self._addresses))
+        reasons = []
+        for address in self._addresses[start:] + self._addresses[:start]:
+            try:
+                self._state = state = self._ask_one(address)
+            except (requests.RequestException, ValueError) as exc:
+                # Not its text: a URL in it would show the secret.
+                reason = type(exc).__name__ if isinstance(exc, requests.RequestException) else exc
+                reasons.append(f"failed to auth against {address} - {reason}")
+                continue
+            self._expires = self._now() + state.ttl
+            return state
+        logger.warning("client(%s) AUTH failed %s", self._remote_ip, "; ".join(reasons))
+        raise AuthRefused("E_AUTH_FAILED", b"AUTH failed")
+
+    def _ask_one(self, address: str) -> AuthState:
+        is_secure, common_name = self._describe_tls()
+        params: dict[str, str | bytes] = {
+            "common_name": common_name,
+            "remote_ip": self._remote_ip,
+            "secret": self._secret.encode("utf-8", "surrogateescape"),
+            "tls": "true" if is_secure else "false",
+        }
+        url = address if "://" in address else f"http://{address}/auth"
+        with requests.Session() as session:
+            session.trust_env = False  # no proxy and no .netrc: nsqd's own client has neither
+            answer = session.get(
+                url, params=params, timeout=_TIMEOUTS,
+                headers={"Accept": "application/vnd.nsq; version=1.0"},
+            )
+        if answer.status_code != 200:
+            raise ValueError(f"got response {answer.status_code} {answer.reason}")
+        return read_state(answer.content)
