@@ -37,7 +37,7 @@ from nsqclient.protocol.events import (
 )
 from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import Transport
+from nsqclient.runtime.transport import RECV_SIZE, Transport
 
 logger = logging.getLogger("nsqclient.connection")
 
@@ -315,9 +315,11 @@ class Connection:
             patience = min(self._config.read_timeout, 2 * self._config.heartbeat_interval)
         heard = time.monotonic()
         bytes_left = False
+        more = True  # there may be more to receive at once
         while True:
-            data = transport.recv()
+            data = transport.recv() if more else None
             if data is None:
+                more = True
                 if bytes_left:
                     bytes_left = not self._flush(wait=False)
                 left = heard + patience - time.monotonic()
@@ -330,6 +332,7 @@ class Connection:
                 with lock:
                     core.receive_eof()
                 raise ConnectionLostError(self.address, "closed by the peer")
+            more = len(data) == RECV_SIZE  # less means that the socket is empty now
             heard = time.monotonic()
             broken: RemoteProtocolError | None = None
             with lock:
