@@ -1,0 +1,140 @@
+"""``nsqclient nsqd`` and ``nsqclient nsqlookupd`` as processes, as a user starts them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from nsqclient.cli import main
+from tests.support.waiting import wait_until
+
+ANY = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+
+
+class Daemon:
+    """A running command and the addresses that it logged."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+        wait_until(lambda: process.poll() is not None or self._address("HTTP"), timeout=20)
+        self.tcp, self.http = self._address("TCP"), self._address("HTTP")
+        assert self.http, log.read_text()
+
+    def _address(self, name: str) -> str:
+        found = re.search(rf"{name}: listening on (\S+)", self._log.read_text())
+        return found[1] if found else ""
+
+    def end(self, signum: int = signal.SIGTERM) -> int:
+        """Send a signal; return the exit status."""
+        self.process.send_signal(signum)
+        return self.process.wait(20)
+
+
+@contextmanager
+def running(folder: Path, name: str, *words: str) -> Iterator[Daemon]:
+    """Run a command until the block ends."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nsqclient", name, *ANY, *words], stderr=stderr
+        )
+    try:
+        yield Daemon(process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(tmp_path, name, signum):
+    """It answers, and SIGINT or SIGTERM ends it with status 0."""
+    with running(tmp_path, name) as daemon:
+        assert requests.get(f"http://{daemon.http}/ping", timeout=5).text == "OK"
+        assert daemon.end(signum) == 0
+
+
+def test_messages_survive_a_restart_with_a_data_path(tmp_path):
+    """What was published is there again after a stop in order."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with running(tmp_path, "nsqd", f"--data-path={data}") as daemon:
+        requests.post(f"http://{daemon.http}/pub?topic=t", data=b"x", timeout=5)
+        assert daemon.end() == 0
+    with running(tmp_path, "nsqd", f"--data-path={data}") as daemon:
+        stats = requests.get(f"http://{daemon.http}/stats?format=json", timeout=5).json()
+        assert stats["topics"][0]["depth"] == 1
+
+
+def test_nsqd_registers_and_its_flags_reach_it(tmp_path):
+    """--lookupd-tcp-address and other flags have their effect."""
+    with running(tmp_path, "nsqlookupd") as lookupd, running(
+        tmp_path, "nsqd", f"--lookupd-tcp-address={lookupd.tcp}", "--msg-timeout=2s"
+    ) as nsqd:
+        config = requests.get(f"http://{nsqd.http}/config/msg_timeout", timeout=5)
+        assert config.json() == 2_000_000_000
+        nodes = f"http://{lookupd.http}/nodes"
+        wait_until(lambda: requests.get(nodes, timeout=5).json()["producers"])
+
+
+@pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
+def test_a_port_in_use_is_one_clear_line(name, capsys):
+    """The status is 1, and the line names the address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        status = main([name, f"--tcp-address={address}", "--http-address=127.0.0.1:0"])
+    err = capsys.readouterr().err
+    assert status == 1 and address in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--bogus"], 2),
+        (["--msg-timeout=5"], 2),
+        (["--msg-timeout=-5s"], 1),
+        (["--node-id=1024"], 1),
+        (["--tcp-address=4150"], 1),
+        (["--tcp-address=127.0.0.1:65536"], 1),
+        (["--data-path=/no/such/folder", *ANY], 1),
+        (["--tls-required", *ANY], 1),
+        (["--config=/no/such/file"], 1),
+        (["word"], 1),
+        (["--version"], 0),
+        (["--help"], 0),
+    ],
+)
+def test_bad_words_for_nsqd(words, status, capsys):
+    """Bad input gives the Go tools' exit status and says what is wrong."""
+    assert main(["nsqd", *words]) == status
+    assert status == 0 or capsys.readouterr().err
+
+
+def test_a_config_file_is_read(tmp_path):
+    """Options of a TOML file hold where the command line says nothing."""
+    pytest.importorskip("tomllib")
+    config = tmp_path / "nsqd.cfg"
+    config.write_text('msg_timeout = "3s"\nmax_msg_size = 500\nid = 7\n')
+    with running(tmp_path, "nsqd", f"--config={config}", "--max-msg-size=600") as daemon:
+        ask = f"http://{daemon.http}/config/"
+        assert requests.get(f"{ask}msg_timeout", timeout=5).json() == 3_000_000_000
+        assert requests.get(f"{ask}max_msg_size", timeout=5).json() == 600
+
+
+def test_commands_are_listed(capsys):
+    """Without a command the usage is shown; an unknown one is named."""
+    assert main(["--help"]) == 0
+    assert "nsqlookupd" in capsys.readouterr().out
+    assert main([]) == 2
+    assert main(["nsqtail"]) == 2
+    assert "nsqtail" in capsys.readouterr().err
