@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future
 from typing import Any, Union
@@ -14,6 +15,15 @@ _PENDING, _RUNNING, _FINISHED = "PENDING", "RUNNING", "FINISHED"
 #: Guards the making of a condition in a FutureItem, and its quick ways out. One for all: it is
 #: held for a few instructions.
 _quick = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that does not exist in the child may hold the lock."""
+    global _quick
+    _quick = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]

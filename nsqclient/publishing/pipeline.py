@@ -24,7 +24,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol import commands
 from nsqclient.publishing.items import Item
-from nsqclient.publishing.links import JustEnded, Links
+from nsqclient.publishing.links import JustEnded, Link, Links
 from nsqclient.publishing.verdicts import Verdict, is_about_one_message, rejection
 from nsqclient.runtime.deadline import Deadline
 
@@ -34,6 +34,8 @@ logger = logging.getLogger("nsqclient.producer")
 _UNANSWERED = 3
 #: Messages whose deadlines are further apart than this, in seconds, do not share an MPUB.
 _DEADLINE_SPREAD = 0.5
+#: Seconds between two looks for queued messages whose deadline has passed.
+_SWEEP = 0.25
 #: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
 _BATCH_MESSAGES = 2000
 _BATCH_BYTES = 1024 * 1024
@@ -90,6 +92,10 @@ class Pipeline:
         self._changed = threading.Condition(self._lock)
         self._queue: deque[Item] = deque()  # guarded by _lock, as all below
         self._unanswered: set[Batch] = set()
+        # Neither queued nor unanswered for a moment; a fork may come just then.
+        self._in_hand: list[Item] = []  # with the publisher
+        self._settling: set[Batch] = set()  # with a reader
+        self._next_sweep = 0.0  # on time.monotonic()
         self.pending = 0
         self._pending_bytes = 0
         self._publisher_sleeps = False
@@ -155,7 +161,7 @@ class Pipeline:
             self._changed.notify_all()
             thread = self._thread
         for item in left:
-            self._fail(item, PublishNotSent("the producer was closed before it was sent"))
+            self._fail(item, _closed(item))
         for batch in batches:
             for item in batch.items:
                 self._fail(item, PublishUnknown("the producer was closed before the verdict"))
@@ -166,7 +172,8 @@ class Pipeline:
 
     def abandon(self) -> None:
         """In a forked child: fail the futures that the child inherited, and nothing else."""
-        items = list(self._queue) + [item for batch in self._unanswered for item in batch.items]
+        sent = [*self._unanswered, *self._settling]
+        items = [*self._queue, *self._in_hand, *(item for batch in sent for item in batch.items)]
         for item in items:
             item.abandon()
 
@@ -202,6 +209,7 @@ class Pipeline:
                 return None
             late = self._take_late()
             if late:
+                self._in_hand = late
                 return late
             if self._queue and len(self._unanswered) < _UNANSWERED:
                 if self._linger and len(self._queue) < _BATCH_MESSAGES and not self._putters:
@@ -216,8 +224,10 @@ class Pipeline:
         queue = self._queue
         if not queue:
             return []
-        first = queue.popleft()
+        first = queue[0]
         items, size = [first], 8 + len(first.body)
+        self._in_hand = items  # before it leaves the queue, as with those behind it
+        queue.popleft()
         while queue and not first.alone and len(items) < _BATCH_MESSAGES:
             item = queue[0]
             size += 4 + len(item.body)
@@ -225,22 +235,46 @@ class Pipeline:
                 break
             if abs(item.until - first.until) > _DEADLINE_SPREAD:
                 break
-            items.append(queue.popleft())
+            items.append(item)
+            queue.popleft()
         return items
 
     def _until_next_deadline(self) -> float | None:
         first = min((batch.until for batch in self._unanswered), default=None)
+        if self._queue:
+            first = self._next_sweep if first is None else min(first, self._next_sweep)
         return None if first is None else max(0.0, first - time.monotonic())
 
     def _take_late(self) -> list[Item]:
-        """Remove and return the items whose verdict did not come in time. Needs _lock."""
+        """Remove and return the items whose deadline has passed. Needs _lock."""
         now = time.monotonic()
         late = [batch for batch in self._unanswered if batch.until <= now]
         for batch in late:
             self._unanswered.discard(batch)
             for item in batch.items:
                 item.maybe_stored = True
-        return [item for batch in late for item in batch.items]
+        items = [item for batch in late for item in batch.items]
+        if now >= self._next_sweep:  # what is queued may have less time than what is before it
+            self._next_sweep = now + _SWEEP
+            expired = [item for item in self._queue if item.until <= now]
+            if expired:
+                self._queue = deque(item for item in self._queue if item.until > now)
+                items += expired
+        return items
+
+    def _take_link(self, deadline: Deadline) -> Link:
+        """As ``Links.take``; what is queued meanwhile ends at its own deadline."""
+        while True:
+            step = Deadline(deadline.at_most(_SWEEP))
+            try:
+                return self._links.take(step)
+            except NSQError:
+                if deadline.expired() or not step.expired():
+                    raise
+            with self._lock:
+                late = self._take_late()
+            for item in late:
+                self._fail(item, _too_late(item))
 
     def _send(self, batch: Batch) -> None:
         items = batch.items
@@ -254,7 +288,7 @@ class Pipeline:
         deadline = Deadline(max(0.0, first.until - time.monotonic()))
         while True:
             try:
-                link = self._links.take(deadline)
+                link = self._take_link(deadline)
                 with self._lock:
                     if self._closed:
                         raise ClosedError("the producer is closed")
@@ -278,10 +312,17 @@ class Pipeline:
         with self._lock:
             if batch not in self._unanswered:
                 return  # too late: its futures were told already
+            self._settling.add(batch)
             self._unanswered.discard(batch)
             if self._publisher_sleeps and self._queue:
                 self._publisher_sleeps = False
                 self._changed.notify_all()
+        try:
+            self._settle(batch, verdict, error)
+        finally:
+            self._settling.discard(batch)
+
+    def _settle(self, batch: Batch, verdict: Verdict, error: NSQError | None) -> None:
         items = batch.items
         if verdict is Verdict.STORED:
             # Before anybody hears of it, so that flush() and stats() agree with the outcomes.
@@ -321,7 +362,7 @@ class Pipeline:
                 self._changed.notify_all()
                 return
         for item in items:
-            self._fail(item, PublishUnknown("the producer was closed before the verdict"))
+            self._fail(item, _closed(item))
 
     def _fail(self, item: Item, error: PublishError) -> None:
         if item.fail(error):
@@ -341,3 +382,9 @@ def _too_late(item: Item) -> PublishRejected | PublishUnknown:
     if item.maybe_stored:
         return PublishUnknown("no verdict before the deadline")
     return PublishNotSent("the deadline came before it could be sent")
+
+
+def _closed(item: Item) -> PublishRejected | PublishUnknown:
+    if item.maybe_stored:
+        return PublishUnknown("the producer was closed before the verdict")
+    return PublishNotSent("the producer was closed before it was sent")

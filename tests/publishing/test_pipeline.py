@@ -1,0 +1,318 @@
+"""The pipeline of asynchronous publishes: what shares an MPUB, and what each verdict leads to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from nsqclient.errors import (
+    ClosedError,
+    ConfigError,
+    NegotiationError,
+    PublishNotSent,
+    PublishRejected,
+    PublishUnknown,
+    server_error,
+)
+from nsqclient.publishing.items import FutureItem, WaitItem
+from nsqclient.publishing.pipeline import Pipeline
+from nsqclient.publishing.verdicts import Verdict
+from nsqclient.runtime.deadline import Deadline
+from tests.support.fake_links import FakeLinks
+from tests.support.waiting import wait_until
+
+WAIT = 10.0
+
+
+class World:
+    """A pipeline, the nsqd it sends to, and what it counts."""
+
+    def __init__(self):
+        self.links = FakeLinks()
+        self.counts = Counter()
+        self.pipelines = []
+
+    def pipeline(self, **options):
+        """Make a pipeline; it is closed after the test."""
+        defaults = {
+            "max_pending": 100, "max_pending_bytes": 10_000, "block": True, "linger": 0.0,
+            "retry_unknown": True, "max_body_size": 5_000,
+        }
+
+        def count(name, number):
+            self.counts[name] += number
+
+        self.pipelines.append(Pipeline(self.links, count=count, **(defaults | options)))
+        return self.pipelines[-1]
+
+
+@pytest.fixture
+def world():
+    """Nothing yet but an nsqd that takes all and answers nothing by itself."""
+    world = World()
+    yield world
+    world.links.close()
+    for pipeline in world.pipelines:
+        assert pipeline.close(Deadline(WAIT))
+
+
+def future(topic="t", body=b"x", delay_ms=None, timeout=WAIT):
+    """A message for the pipeline."""
+    return FutureItem(topic, body, delay_ms, time.monotonic() + timeout)
+
+
+def put(pipeline, *items):
+    """Queue messages."""
+    for item in items:
+        pipeline.put(item)
+    return items
+
+
+def test_a_stored_message_has_its_outcome(world):
+    """One message goes as PUB; with nsqd's OK its Future is done and counted."""
+    pipeline = world.pipeline()
+    (item,) = put(pipeline, future())
+    assert world.links.sent_line(0) == b"PUB t"
+    world.links.token(0).settle(Verdict.STORED, None)
+    assert item.result(WAIT) is None and pipeline.pending == 0
+    assert world.counts == {"published": 1}
+
+
+def test_messages_of_one_topic_share_an_mpub(world):
+    """What waits together for one topic leaves together; another topic and a delay part it."""
+    world.links.go_down()
+    pipeline = world.pipeline(linger=0.1)
+    put(pipeline, future("a"), future("a"), future("b"), future("b", delay_ms=5), future("b"))
+    world.links.come_up()
+    assert [world.links.sent_line(n) for n in range(3)] == [b"MPUB a", b"PUB b", b"DPUB b 5"]
+    world.links.token(0).settle(Verdict.STORED, None)
+    assert world.links.sent_line(3) == b"PUB b"
+
+
+def test_an_mpub_stays_under_the_body_limit(world):
+    """Messages that are too much for one MPUB leave in several."""
+    world.links.go_down()
+    pipeline = world.pipeline(linger=0.1, max_body_size=300)
+    put(pipeline, *[future(body=b"x" * 100) for _ in range(4)])
+    world.links.come_up()
+    assert [world.links.sent_line(n) for n in range(2)] == [b"MPUB t", b"MPUB t"]
+
+
+def test_few_commands_are_unanswered_at_once(world):
+    """The rest waits in the queue, where batches grow."""
+    pipeline = world.pipeline()
+    put(pipeline, *[future(f"t{n}") for n in range(3)])
+    world.links.token(2)
+    put(pipeline, *[future("late") for _ in range(3)])
+    world.links.token(1).settle(Verdict.STORED, None)
+    assert world.links.sent_line(3) == b"MPUB late"
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_READ, Verdict.UNKNOWN])
+def test_what_may_be_sent_again_is_sent_again(world, verdict):
+    """A lost connection costs a retry, and the Future has a good outcome."""
+    (item,) = put(world.pipeline(), future())
+    world.links.token(0).settle(verdict, None)
+    world.links.token(1).settle(Verdict.STORED, None)
+    assert item.result(WAIT) is None
+    assert world.counts == {"published": 1, "retried": 1}
+
+
+def test_an_unknown_outcome_is_told_where_no_retry_is_allowed(world):
+    """With retry_unknown=False the Future ends with PublishUnknown."""
+    (item,) = put(world.pipeline(retry_unknown=False), future())
+    world.links.token(0).settle(Verdict.UNKNOWN, None)
+    assert isinstance(item.exception(WAIT), PublishUnknown)
+    assert world.counts == {"unknown": 1}
+
+
+def test_what_nsqd_cannot_store_now_is_sent_again(world):
+    """E_PUB_FAILED may pass: the message is tried again."""
+    (item,) = put(world.pipeline(), future())
+    world.links.token(0).settle(Verdict.REJECTED, server_error(b"E_PUB_FAILED disk"))
+    world.links.token(1).settle(Verdict.STORED, None)
+    assert item.result(WAIT) is None
+
+
+def test_what_nsqd_refuses_is_rejected(world):
+    """The Future has nsqd's code."""
+    (item,) = put(world.pipeline(), future())
+    world.links.token(0).settle(Verdict.REJECTED, server_error(b"E_BAD_TOPIC t"))
+    error = item.exception(WAIT)
+    assert isinstance(error, PublishRejected) and error.code == "E_BAD_TOPIC"
+    assert world.counts == {"rejected": 1}
+
+
+def test_a_refusal_after_an_unknown_try_is_unknown(world):
+    """What an earlier try may have stored is not called rejected."""
+    (item,) = put(world.pipeline(), future())
+    world.links.token(0).settle(Verdict.UNKNOWN, None)
+    world.links.token(1).settle(Verdict.REJECTED, server_error(b"E_BAD_TOPIC t"))
+    assert isinstance(item.exception(WAIT), PublishUnknown)
+
+
+def test_a_refused_mpub_is_taken_apart(world):
+    """Each message is tried alone, so that only the guilty one fails."""
+    world.links.go_down()
+    pipeline = world.pipeline(linger=0.1)
+    good, bad = put(pipeline, future(body=b"good"), future(body=b"bad"))
+    world.links.come_up()
+    refusal = server_error(b"E_BAD_MESSAGE too big")
+    world.links.token(0).settle(Verdict.REJECTED, refusal)
+    world.links.token(1).settle(Verdict.STORED, None)
+    world.links.token(2).settle(Verdict.REJECTED, refusal)
+    assert good.result(WAIT) is None
+    assert isinstance(bad.exception(WAIT), PublishRejected)
+
+
+def test_an_answer_that_comes_too_late_changes_nothing(world):
+    """At its deadline a message without an answer is unknown, and stays so."""
+    (item,) = put(world.pipeline(), future(timeout=0.1))
+    assert isinstance(item.exception(WAIT), PublishUnknown)
+    world.links.token(0).settle(Verdict.STORED, None)
+    assert isinstance(item.exception(0), PublishUnknown)
+    assert world.counts == {"unknown": 1}
+
+
+@pytest.mark.parametrize("state", ["no nsqd is connected", "nsqd does not answer"])
+def test_a_short_deadline_does_not_wait_for_the_long_ones_before_it(world, state):
+    """Each queued message ends at its own deadline, whatever is before it."""
+    if state == "no nsqd is connected":
+        world.links.go_down()
+    pipeline = world.pipeline()
+    put(pipeline, *[future(f"t{n}", timeout=60) for n in range(5)])
+    began = time.monotonic()
+    (item,) = put(pipeline, future(timeout=0.1))
+    assert isinstance(item.exception(WAIT), PublishNotSent)
+    assert time.monotonic() - began < 3
+
+
+def test_a_connection_that_just_ended_costs_nothing(world):
+    """The message goes to the next connection at once."""
+    world.links.just_ended = 2
+    put(world.pipeline(), future())
+    assert world.links.sent_line(0) == b"PUB t"
+
+
+def test_a_reason_that_waiting_cannot_help_is_told_at_once(world):
+    """Refused TLS, say: PublishNotSent with the reason, not at the deadline."""
+    world.links.error = NegotiationError("no TLS there")
+    (item,) = put(world.pipeline(), future())
+    error = item.exception(WAIT)
+    assert isinstance(error, PublishNotSent) and "no TLS" in str(error)
+
+
+def test_a_bug_costs_one_batch_and_not_the_thread(world, caplog):
+    """Whatever goes wrong with one command, the next one is sent."""
+    world.links.broken = RuntimeError("a bug")
+    pipeline = world.pipeline()
+    (item,) = put(pipeline, future())
+    assert isinstance(item.exception(WAIT), PublishUnknown)
+    put(pipeline, future("next"))
+    assert world.links.sent_line(0) == b"PUB next"
+    assert "publisher failed" in caplog.text
+
+
+def test_a_cancelled_message_is_not_sent(world):
+    """Until it is sent a message can be taken back."""
+    world.links.go_down()
+    pipeline = world.pipeline()
+    put(pipeline, future("a", timeout=0.2))
+    (item,) = put(pipeline, future("b"))
+    assert item.cancel()
+    world.links.come_up()
+    world.links.token(0).settle(Verdict.STORED, None)
+    wait_until(lambda: pipeline.pending == 0)
+    assert len(world.links.sent) == 1
+
+
+def test_the_window_makes_room_for_one_after_the_other(world):
+    """A put over the limit waits for a verdict."""
+    pipeline = world.pipeline(max_pending=1)
+    put(pipeline, future("a"))
+    second = threading.Thread(target=put, args=(pipeline, future("b")))
+    second.start()
+    world.links.token(0).settle(Verdict.STORED, None)
+    second.join(WAIT)
+    assert world.links.sent_line(1) == b"PUB b"
+
+
+def test_the_window_that_stays_full_is_told_at_the_deadline(world):
+    """A put that waits for room ends with its message's deadline; bytes count too."""
+    pipeline = world.pipeline(max_pending_bytes=100)
+    put(pipeline, future(body=b"x" * 80))
+    with pytest.raises(PublishNotSent, match="max_pending"):
+        pipeline.put(future(body=b"x" * 80, timeout=0.1))
+    with pytest.raises(ConfigError, match="max_pending_bytes"):
+        pipeline.put(future(body=b"x" * 101))
+
+
+def test_flush_waits_for_the_last_verdict(world):
+    """flush is true once nothing is pending, and false when time is over."""
+    pipeline = world.pipeline()
+    put(pipeline, future())
+    assert not pipeline.flush(Deadline(0.05))
+    world.links.token(0).settle(Verdict.STORED, None)
+    assert pipeline.flush(Deadline(WAIT))
+
+
+def test_close_tells_what_is_left(world):
+    """What was sent is unknown, what was not is not; whoever waits for room is told."""
+    pipeline = world.pipeline()
+    sent = put(pipeline, *[future(f"t{n}") for n in range(3)])
+    world.links.token(2)
+    (queued,) = put(pipeline, future())
+    waiting = WaitItem("t", b"x", time.monotonic() + WAIT)
+    pipeline.put(waiting)
+    assert pipeline.close(Deadline(WAIT))
+    assert all(isinstance(item.exception(0), PublishUnknown) for item in sent)
+    assert isinstance(queued.exception(0), PublishNotSent)
+    with pytest.raises(PublishNotSent):
+        waiting.wait()
+    with pytest.raises(ClosedError):
+        pipeline.put(future())
+
+
+@pytest.mark.parametrize(("verdict", "error"), [
+    (Verdict.UNKNOWN, PublishUnknown), (Verdict.NOT_READ, PublishNotSent),
+])
+def test_a_retry_that_close_prevents_has_an_outcome(world, verdict, error):
+    """A connection lost during close(): the message is not put back; nobody waits for ever."""
+    pipeline = world.pipeline()
+    (item,) = put(pipeline, future())
+    token = world.links.token(0)
+    wait_until(lambda: pipeline.pending == 1)
+    with pipeline._lock:
+        pipeline._closed = True
+    token.settle(verdict, None)
+    assert type(item.exception(WAIT)) is error
+
+
+@pytest.mark.parametrize("place", ["with the publisher", "queued", "unanswered"])
+def test_a_forked_child_is_told_of_all_that_was_pending(world, place):
+    """Wherever a message is at the fork, its Future in the child does not wait for ever."""
+    if place == "with the publisher":
+        world.links.go_down()
+    pipeline = world.pipeline()
+    items = put(pipeline, *[future(f"t{n}") for n in range(1 if "publisher" in place else 4)])
+    if place == "with the publisher":
+        wait_until(lambda: not pipeline._queue)
+    else:
+        world.links.token(2)
+    pipeline.abandon()
+    assert all(isinstance(item.exception(0), ClosedError) for item in items)
+
+
+def test_a_retry_that_is_queued_at_close_may_be_stored(world):
+    """After an unknown try a message that still waits is not said to be unsent."""
+    pipeline = world.pipeline()
+    (item,) = put(pipeline, future())
+    token = world.links.token(0)
+    world.links.go_down()
+    token.settle(Verdict.UNKNOWN, None)
+    world.links.close()
+    assert pipeline.close(Deadline(WAIT))
+    assert isinstance(item.exception(0), PublishUnknown)

@@ -1,0 +1,78 @@
+"""Nsqds of a producer without a socket: a test sees what is sent, and says what nsqd answers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from nsqclient.errors import ClosedError, ConnectError
+from nsqclient.publishing.links import JustEnded
+from nsqclient.runtime.deadline import Deadline
+from tests.support.waiting import wait_until
+
+
+class FakeLinks:
+    """Stands in for Links, and for the one Link that it has."""
+
+    address = "nsqd:4150"
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_up = True
+        self._closed = False
+        #: Commands that were sent, with their tokens.
+        self.sent: list[tuple[bytes, Any]] = []
+        #: So many sends find the connection ended.
+        self.just_ended = 0
+        #: Raised by the next send.
+        self.broken: Exception | None = None
+        #: Raised by take().
+        self.error: Exception | None = None
+
+    def go_down(self) -> None:
+        """From now on no nsqd is connected."""
+        self._is_up = False
+
+    def come_up(self) -> None:
+        """From now on one is connected."""
+        with self._changed:
+            self._is_up = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Refuse whoever waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self, deadline: Deadline) -> FakeLinks:
+        """As Links.take."""
+        if self.error is not None:
+            raise self.error
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            if not self._is_up:
+                raise ConnectError(self.address, "nobody is there")
+        return self
+
+    def send(self, command: bytes, token: Any, deadline: Deadline) -> None:
+        """As Link.send."""
+        if self.just_ended:
+            self.just_ended -= 1
+            raise JustEnded(self.address, "ended")
+        if self.broken is not None:
+            error, self.broken = self.broken, None
+            raise error
+        self.sent.append((command, token))
+
+    def sent_line(self, number: int) -> bytes:
+        """Wait for a send, by its number from 0, and return the line of the command."""
+        wait_until(lambda: len(self.sent) > number)
+        return self.sent[number][0].partition(b"\n")[0]
+
+    def token(self, number: int) -> Any:
+        """Wait for a send, by its number from 0, and return its token."""
+        self.sent_line(number)
+        return self.sent[number][1]

@@ -1,0 +1,66 @@
+"""Forked children and Python programs of a test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+#: How long a child or a program may take, in seconds.
+LIMIT = 30.0
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Run ``work`` in a forked child; return its process id. Whatever it raises is printed."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        # It ends by itself should ``work`` hang; the parent then sees the signal.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def exit_status(pid: int) -> int:
+    """Wait for a child; return its exit status, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run ``work`` in a forked child and wait for it; return its exit status."""
+    return exit_status(fork(work))
+
+
+def run_program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``tests/support/programs/NAME.py`` and wait for it."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def start_threads(count: int, work: Callable[[], object]) -> list[threading.Thread]:
+    """Run ``work`` in so many threads."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
