@@ -1,0 +1,101 @@
+"""``Consumers``: the consumers of one tool, from the start to the stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nsqclient import Config, Consumer, DiscoveryError, Message, NSQError
+from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.signals import Signals
+
+#: Seconds that running handlers have to end, as in the originals.
+STOP_TIMEOUT = 30.0
+
+
+class Consumers:
+    """The consumers of one tool: started together, stopped together.
+
+    Args:
+        values: of the flags of ``add_sources``.
+        config: for all of them.
+        signals: what ends them; a failed start asks it for a stop.
+
+    Threads: ``run`` in the thread of ``signals``, the rest in any.
+    """
+
+    def __init__(self, values: Mapping[str, Any], config: Config, signals: Signals) -> None:
+        self._nsqds: list[str] = list(dict.fromkeys(values["nsqd-tcp-address"]))
+        self._lookupds: list[str] = values["lookupd-http-address"]
+        self._config = config
+        self._signals = signals
+        self._lock = threading.Lock()
+        self._all: list[Consumer] = []  # guarded by _lock, as the rest
+        self._connected = False
+        self._failures: dict[str, NSQError] = {}
+        self._started = False
+
+    def add(
+        self, topic: str, channel: str, handler: Callable[[Message], Any], **options: Any
+    ) -> Consumer:
+        """Make a consumer, and start it if the others run; ``options`` are the Consumer's."""
+        consumer = Consumer(
+            topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
+            lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
+            on_error=self._on_error, **options,
+        )
+        with self._lock:
+            self._all.append(consumer)
+            started = self._started
+        if started:
+            consumer.start()
+        return consumer
+
+    def run(self) -> None:
+        """Start all, wait until ``signals`` asks for the end, and stop all.
+
+        Raises:
+            CommandLineError: no nsqd that was named could be reached at the start.
+        """
+        with self._lock:
+            self._started = True
+            consumers = list(self._all)
+        for consumer in consumers:
+            consumer.start()
+        while not self._signals.wait():
+            pass
+        self.stop()
+        with self._lock:
+            failures = [] if self._connected else list(self._failures.values())
+        if failures and len(failures) >= len(self._nsqds):
+            raise CommandLineError("; ".join(map(str, failures)))
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """Stop all at once. Idempotent. Blocks: until running handlers end, or ``timeout``."""
+        with self._lock:
+            consumers = list(self._all)
+        threads = [
+            threading.Thread(
+                target=consumer.stop, args=(timeout,), name="nsq-tool-stop", daemon=True)
+            for consumer in consumers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _on_connect(self, address: str) -> None:
+        with self._lock:
+            self._connected = True
+
+    def _on_error(self, error: NSQError) -> None:
+        """An nsqd that is down later is waited for; one that never was there ends the tool."""
+        with self._lock:
+            if self._connected or not self._nsqds or isinstance(error, DiscoveryError):
+                return
+            # Errors of a negotiation name no address; each address fails once before any twice.
+            self._failures[getattr(error, "address", str(len(self._failures)))] = error
+            nobody = len(self._failures) >= len(self._nsqds)
+        if nobody:
+            self._signals.stop()

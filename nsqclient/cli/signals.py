@@ -1,0 +1,94 @@
+"""``Signals``: SIGINT, SIGTERM and SIGHUP as something that a tool's main thread waits for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+_STOP, _HANGUP = b"s", b"h"
+
+
+class Signals:
+    """Notes signals between ``with`` and its end; the tool looks when it likes.
+
+    The first SIGINT or SIGTERM asks for a stop in order, the second ends the process at once with
+    status 128 plus the signal's number. A handler only writes one byte to a pipe: setting a
+    ``threading.Event`` there can hang, since the interrupted thread may hold the event's lock.
+
+    Args:
+        on_hangup: called by :meth:`wait`, in its thread, after a SIGHUP; None: SIGHUP ends the
+            process as it always does.
+
+    Threads: ``with`` in the main thread (in another one no signal is caught) and ``wait`` in one;
+    ``stop`` and ``is_stopping`` in any.
+    """
+
+    def __init__(self, on_hangup: Callable[[], None] | None = None) -> None:
+        self.on_hangup = on_hangup
+        self._stopping = False
+        self._former: dict[int, Any] = {}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether a signal or ``stop()`` has asked for the end."""
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ask for the end, as the first signal does. Idempotent."""
+        self._stopping = True
+        self._note(_STOP)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when ``wait`` would return or has work: for ``select``."""
+        return self._read
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end to be asked for; return whether it was. Runs ``on_hangup``.
+
+        Blocks: at most ``timeout`` seconds. It returns early after a SIGHUP was served.
+        """
+        if not self._stopping and select.select([self._read], [], [], timeout)[0]:
+            if _HANGUP in os.read(self._read, 512) and self.on_hangup is not None:
+                self.on_hangup()
+        return self._stopping
+
+    def _note(self, what: bytes) -> None:
+        try:
+            os.write(self._write, what)
+        except BlockingIOError:
+            pass  # full of notes already
+
+    def _on_stop(self, signum: int, _frame: FrameType | None) -> None:
+        if self._stopping:
+            os.write(2, b"second signal: ending at once\n")
+            os._exit(128 + signum)
+        self.stop()
+
+    def _on_hangup(self, _signum: int, _frame: FrameType | None) -> None:
+        self._note(_HANGUP)
+
+    def __enter__(self) -> Signals:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._former[signum] = signal.signal(signum, self._on_stop)
+            if self.on_hangup is not None:
+                self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for signum, former in self._former.items():
+            signal.signal(signum, former)
+        os.close(self._read)
+        os.close(self._write)

@@ -1,0 +1,178 @@
+"""What the utilities share: flags, options of the library, names, logging, exit statuses.
+
+A tool builds a :class:`ToolFlags` and calls :func:`run`; it writes data to stdout and says
+everything else with ``logging``, which goes to stderr. Exit statuses: 0 done, or stopped by
+SIGINT or SIGTERM; 1 for what cannot be (a missing flag, an nsqd that cannot be reached at the
+start, a broken output); 2 for a flag or option that does not parse.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from nsqclient import Config, ConfigError, NSQError
+from nsqclient.cli import goflags
+from nsqclient.cli.daemon import LOG_LEVEL
+from nsqclient.cli.goflags import BOOL, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed
+from nsqclient.protocol.names import is_valid_name
+from nsqclient.version import __version__
+
+#: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
+OPTIONS = Kind("key,value", str, is_list=True)
+
+
+class ToolFlags(FlagSet):
+    """The flags of one tool, and a help text that shows them in groups.
+
+    Args:
+        program: name of the tool.
+        summary: what it does, in a sentence or two.
+        examples: command lines with what they do: (comment, command).
+    """
+
+    def __init__(
+        self, program: str, summary: str, examples: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        super().__init__(program)
+        self._summary = summary
+        self._examples = list(examples)
+        self._groups: list[tuple[str, list[str]]] = []
+
+    def group(self, title: str) -> None:
+        """Begin a group: flags that are added from now on are shown under this title."""
+        self._groups.append((title, []))
+
+    def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
+        """Add a flag to the current group."""
+        super().add(name, kind, default, help_text)
+        self._groups[-1][1].append(name)
+
+    def add_sources(self) -> None:
+        """Add the group that says where messages come from, and ``--consumer-opt``."""
+        self.group("Where messages come from (one kind of address is required)")
+        self.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
+        self.add("lookupd-http-address", STRINGS, (),
+                 "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
+        self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
+                 " max_attempts,5 or tls_v1 (see the page of options); may be repeated")
+
+    def add_producer_options(self) -> None:
+        """Add ``--producer-opt`` to the current group."""
+        self.add("producer-opt", OPTIONS, (), "option of the producer, such as"
+                 " publish_timeout,30s or tls_v1; may be repeated")
+
+    def add_common(self) -> None:
+        """Add the last group: what every tool has."""
+        self.group("Other")
+        self.add("log-level", LOG_LEVEL, "info", "what to log: debug, info, warn, error, fatal")
+        self.add("version", BOOL, False, "print version string")
+
+    def usage(self) -> str:
+        """The help text."""
+        lines = [f"Usage of {self.program}:", "", self._summary]
+        for title, names in self._groups:
+            lines += ["", f"{title}:"]
+            for name in names:
+                flag = self._flags[name]
+                # As Go does: what is off, empty or 0 by default needs no words.
+                default = f" (default {flag.kind.show(flag.default)})" if flag.default else ""
+                lines += [f"  --{name} {flag.kind.name}".rstrip(), f"      {flag.help}{default}"]
+        if self._examples:
+            lines += ["", "Examples:"]
+            for comment, command in self._examples:
+                lines += [f"  # {comment}", f"  {command}"]
+        return "\n".join(lines) + "\n"
+
+
+def run(
+    flags: ToolFlags, argv: Sequence[str] | None, body: Callable[[Parsed], int]
+) -> int:
+    """Parse ``argv`` and run ``body`` with logs on stderr; return the exit status.
+
+    A CommandLineError, NSQError or OSError of ``body`` becomes one line on stderr.
+    """
+
+    def with_logs(parsed: Parsed) -> int:
+        if parsed.values["version"]:
+            print(f"{flags.program} v{__version__} (nsqclient)")
+            return 0
+        if parsed.rest:
+            raise CommandLineError(f"unexpected argument {parsed.rest[0]!r}: flags begin with --")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
+        root = logging.getLogger("nsqclient")
+        former = root.level
+        root.addHandler(handler)
+        root.setLevel(str(parsed.values["log-level"]).upper())
+        try:
+            return body(parsed)
+        except (NSQError, OSError) as exc:
+            raise CommandLineError(str(exc)) from exc
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(former)
+
+    return goflags.run(flags, argv, with_logs)
+
+
+def check_sources(values: Mapping[str, Any]) -> None:
+    """Check that there are addresses of one kind.
+
+    Raises:
+        CommandLineError: of none or both; in the words of the originals.
+    """
+    nsqds, lookupds = values["nsqd-tcp-address"], values["lookupd-http-address"]
+    if not nsqds and not lookupds:
+        raise CommandLineError("--nsqd-tcp-address or --lookupd-http-address required")
+    if nsqds and lookupds:
+        raise CommandLineError("use --nsqd-tcp-address or --lookupd-http-address not both")
+
+
+def check_name(name: str, flag: str) -> str:
+    """Return a topic or channel name that was given with ``flag``.
+
+    Raises:
+        CommandLineError: it is missing, or no such name.
+    """
+    if not name:
+        raise CommandLineError(f"--{flag} required")
+    if not is_valid_name(name):
+        raise CommandLineError(f"--{flag} is invalid: {name!r} (1 to 64 of a-z A-Z 0-9 . _ -)")
+    return name
+
+
+def check_topics(topics: Sequence[str]) -> list[str]:
+    """Return the topics of a repeatable ``--topic``, each once.
+
+    Raises:
+        CommandLineError: there is none, or one is no topic name.
+    """
+    return [check_name(topic, "topic") for topic in dict.fromkeys(topics or [""])]
+
+
+def read_config(values: Mapping[str, Any], tool: str, flag: str, **defaults: str) -> Config:
+    """Build the Config that ``--consumer-opt`` or ``--producer-opt`` describes.
+
+    The tool is named in the user agent, and ``max_attempts`` is 0, never give up, unless the
+    options say otherwise.
+
+    Args:
+        flag: "consumer-opt" or "producer-opt".
+        defaults: further options, as text, that the flag may override.
+
+    Raises:
+        FlagError: an unknown option, a value that is none, or options that exclude each other.
+    """
+    options = {"user_agent": f"{tool}/{__version__} nsqclient/{__version__}", "max_attempts": "0"}
+    options |= defaults
+    for text in values[flag]:
+        key, comma, value = text.partition(",")
+        options[key.strip().lower().replace("-", "_")] = value if comma else "true"
+    try:
+        return Config.from_strings(options)
+    except ConfigError as exc:
+        raise FlagError(f"invalid value for flag -{flag}: {exc}") from None
