@@ -16,16 +16,20 @@ from typing import Protocol
 
 from nsqclient.config import Config
 from nsqclient.discovery import lookup
-from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.errors import ConnectError, DiscoveryError, NSQError
 from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer, TimerTask
+from nsqclient.runtime.transport import parse_address
 from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
+#: A connection that lived shorter than this many seconds counts as a failed dial: an nsqd that
+#: accepts us and drops us at once must not be dialed in a loop.
+_SHORT_LIFE = 1.0
 
 
 class MembershipOwner(Protocol):
@@ -50,6 +54,7 @@ class _Known:
 
     direct: bool
     sub: Subscription | None = None  # open, or being opened
+    opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
     failures: int = 0  # dials in a row that failed
     redial: TimerTask | None = None
     listed_at: float = 0.0  # when a nsqlookupd named it last, on time.monotonic()
@@ -122,13 +127,18 @@ class Membership:
             known.sub = None
             if self._stopped:
                 return
+            had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
+            known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
                 self._schedule_dial(sub.address, known)
-            elif self._lookupds:
-                self._lost.add(sub.address)
-                self._hurry = 0
-        if not known.direct:
-            self._round()
+                return
+            self._lost.add(sub.address)
+            if not had_worked:
+                self._hurry = max(1, self._hurry)
+                self._schedule_round()
+                return
+            self._hurry = 0
+        self._round()
 
     # -- dialing
 
@@ -151,10 +161,18 @@ class Membership:
         except NSQError as exc:
             self._on_dial_failed(address, known, exc)
             return
+        except Exception as exc:  # else the address would count as connected for ever
+            logger.exception("%s: the dial failed in an unforeseen way", address)
+            self._on_dial_failed(address, known, ConnectError(address, repr(exc)))
+            return
         with self._lock:
-            known.failures = 0
+            known.opened_at = time.monotonic()
             self._lost.discard(address)
-        self._owner.on_connected(sub)
+        try:
+            self._owner.on_connected(sub)
+        except Exception:  # the system has no more threads, for example
+            logger.exception("%s: connected, but cannot be used", address)
+            sub.conn.close()
 
     def _on_dial_failed(self, address: str, known: _Known, error: NSQError) -> None:
         with self._lock:
@@ -193,10 +211,13 @@ class Membership:
         One whose connection lives is never dropped: it may still have messages for us.
         """
         limit = now - self._config.lookupd_forget_after
-        for address in [a for a in self._lost if self._known[a].listed_at < limit]:
-            logger.info("%s left every nsqlookupd long ago: forgotten", address)
-            self._lost.discard(address)
-            del self._known[address]
+        for address in list(self._lost):
+            known = self._known[address]
+            # One that is being dialed has a connection that stop() must find.
+            if known.listed_at < limit and known.sub is None:
+                logger.info("%s left every nsqlookupd long ago: forgotten", address)
+                self._lost.discard(address)
+                del self._known[address]
 
     def _schedule_round(self) -> None:
         """Needs _lock."""
@@ -215,8 +236,6 @@ class Membership:
     def _ask(self, lookupd: str) -> None:
         try:
             addresses = lookup(lookupd, self._topic, self._config)
-            if self._filter is not None:
-                addresses = list(self._filter(addresses))
         except DiscoveryError as exc:
             logger.warning("%s", exc)
             self._owner.on_error(exc)
@@ -224,6 +243,14 @@ class Membership:
         finally:
             with self._lock:
                 self._asking.discard(lookupd)
+        if self._filter is not None:
+            try:
+                addresses = list(self._filter(addresses))
+                for address in addresses:
+                    parse_address(address, "an address that discovery_filter returned")
+            except BaseException:  # the user's code; the next round asks again
+                logger.exception("discovery_filter failed: this answer is not used")
+                return
         self._on_answer(lookupd, addresses)
 
     def _on_answer(self, lookupd: str, addresses: list[str]) -> None:

@@ -1,0 +1,247 @@
+"""Membership by value: whom it dials, when again, and what it forgets. No socket, no thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.consuming import membership as module
+from nsqclient.consuming.membership import Membership
+from nsqclient.errors import ConnectError, DiscoveryError
+from tests.support.virtual_time import VirtualTimer
+
+
+class FakeSubscription:
+    """A connection that opens as its World says."""
+
+    def __init__(self, address, world):
+        self.address = address
+        self.conn = self
+        self._world = world
+        self.is_closed = False
+
+    def open(self, deadline):
+        self._world.dialed.append((round(self._world.timer.now, 2), self.address))
+        failure = self._world.failures.get(self.address)
+        if failure is not None:
+            raise failure
+
+    def close(self):
+        self.is_closed = True
+
+
+class World:
+    """A Membership, its owner, and the answers of nsqlookupds; chores run at once."""
+
+    def __init__(self, monkeypatch, nsqds=(), lookupds=(), **options):
+        self.timer = VirtualTimer()
+        self.failures = {}
+        self.answers = {}
+        self.dialed, self.errors, self.connected = [], [], []
+        self.start_fails = None
+        monkeypatch.setattr(module, "lookup", self._lookup)
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.timer.now)
+        self.filter = options.pop("discovery_filter", None)
+        self.membership = Membership(
+            "t", nsqds, lookupds, Config(**options), self.timer, lambda chore: chore(), self,
+            self.filter,
+        )
+
+    def _lookup(self, lookupd, topic, config):
+        answer = self.answers.get(lookupd, [])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def make_subscription(self, address):
+        return FakeSubscription(address, self)
+
+    def on_connected(self, sub):
+        if self.start_fails is not None:
+            raise self.start_fails
+        self.connected.append(sub)
+
+    def on_error(self, error):
+        self.errors.append(error)
+
+    def lose(self, sub):
+        """nsqd ends a connection."""
+        self.connected.remove(sub)
+        self.membership.lost(sub)
+
+    def addresses(self):
+        return sorted(sub.address for sub in self.connected)
+
+
+REFUSED = ConnectError("a:1", "connection refused")
+
+
+def test_direct_addresses_are_dialed_at_once(monkeypatch):
+    """Each address that was given has one connection."""
+    world = World(monkeypatch, ["a:1", "b:1"])
+    world.membership.start()
+    assert world.addresses() == ["a:1", "b:1"]
+
+
+def test_pauses_between_failed_dials_grow(monkeypatch):
+    """A direct address is dialed again after about 0.5, 1, 2, 4 s, up to the maximum."""
+    world = World(monkeypatch, ["a:1"], max_reconnect_delay=4.0)
+    world.failures["a:1"] = REFUSED
+    world.membership.start()
+    world.timer.advance(20)
+    for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4, 4, 4]):
+        assert 0.75 * base <= delay <= base
+    assert set(world.errors) == {REFUSED}
+
+
+def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
+    """The first dial after the loss of a connection that has worked does not wait."""
+    world = World(monkeypatch, ["a:1"])
+    world.membership.start()
+    world.timer.advance(30)
+    world.lose(world.connected[0])
+    world.timer.advance(0)
+    assert world.dialed == [(0, "a:1"), (30, "a:1")]
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
+    """One that accepts a connection and ends it is dialed less and less often."""
+    if direct:
+        world = World(monkeypatch, ["a:1"])
+    else:
+        world = World(monkeypatch, lookupds=["l:1"])
+        world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    for _ in range(6000):
+        for sub in list(world.connected):
+            world.lose(sub)
+        world.timer.advance(0.01)
+    assert 5 <= len(world.dialed) <= 12
+
+
+@pytest.mark.parametrize("failure", [ValueError("odd"), RuntimeError("no more threads")])
+def test_a_dial_that_fails_oddly_is_repeated(monkeypatch, failure, caplog):
+    """Whatever a dial raises, the address is not forgotten."""
+    world = World(monkeypatch, ["a:1"])
+    world.failures["a:1"] = failure
+    world.membership.start()
+    del world.failures["a:1"]
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]
+
+
+def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypatch, caplog):
+    """Where the system has no thread left for a reader, the connection is not kept half alive."""
+    world = World(monkeypatch, ["a:1"])
+    subs = []
+    make = world.make_subscription
+    world.make_subscription = lambda address: subs.append(make(address)) or subs[-1]
+    world.start_fails = RuntimeError("can't start new thread")
+    world.membership.start()
+    world.start_fails = None
+    assert subs[0].is_closed
+
+
+def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
+    """One that fails is told through on_error and takes nothing from the others."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2", "l:3"])
+    world.answers = {"l:1": ["a:1", "a:1"], "l:2": DiscoveryError("l:2", "no"), "l:3": ["b:1"]}
+    world.membership.start()
+    assert world.addresses() == ["a:1", "b:1"]
+    assert [str(error) for error in world.errors] == [str(world.answers["l:2"])]
+
+
+def test_rounds_come_with_jitter(monkeypatch):
+    """Every interval is longer than lookupd_poll_interval by up to the jitter, each anew."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_interval=10)
+    world.membership.start()
+    world.timer.advance(200)
+    assert all(10 <= delay <= 13 for delay in world.timer.delays)
+    assert len(set(world.timer.delays)) > 5
+
+
+def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
+    """At once, then after about 0.5, 1, 2 ... s; when it is back, at the poll interval again."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    world.timer.advance(30)
+    world.answers["l:1"] = []
+    del world.timer.delays[:]
+    world.lose(world.connected[0])
+    world.timer.advance(5)
+    for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4]):
+        assert 0.75 * base <= delay <= base
+    world.answers["l:1"] = ["a:1"]
+    world.timer.advance(20)
+    assert world.addresses() == ["a:1"]
+    assert world.timer.delays[-1] == 60
+
+
+@pytest.mark.parametrize("forget_after", [0.0, 600.0])
+def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, forget_after):
+    """A live connection is kept however long nobody lists it; a dead one is then forgotten."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=forget_after)
+    world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    world.answers["l:1"] = []
+    world.timer.advance(3600)
+    assert world.addresses() == ["a:1"]
+    world.lose(world.connected[0])
+    world.timer.advance(120)
+    assert world.membership.subscriptions() == []
+    world.answers["l:1"] = ["a:1"]
+    world.timer.advance(120)
+    assert world.addresses() == ["a:1"]
+
+
+def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
+    """A round in the middle of a dial leaves one connection, that stop() knows."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=0)
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+    world.membership.start()
+    del world.failures["a:1"]
+
+    def open_slowly(sub, deadline):
+        if len(world.dialed) < 5:
+            world.dialed.append((0, sub.address))
+            world.timer.now += 1
+            world.membership._round()
+
+    monkeypatch.setattr(FakeSubscription, "open", open_slowly)
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]
+    assert world.membership.stop() == world.connected
+
+
+@pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: None, lambda found: [[]]])
+def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
+    """What a discovery filter raises or returns wrongly is logged, and the next round asks again.
+    """
+    filters = [bad, lambda found: found]
+    world = World(
+        monkeypatch, lookupds=["l:1"], lookupd_poll_interval=1,
+        discovery_filter=lambda found: filters.pop(0)(found) if filters else found,
+    )
+    world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    assert "discovery_filter" in caplog.text
+    world.timer.advance(2)
+    assert world.addresses() == ["a:1"]
+
+
+def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
+    """stop() returns what is open; a loss after it starts nothing."""
+    world = World(monkeypatch, ["a:1"], ["l:1"])
+    world.answers["l:1"] = ["b:1"]
+    world.membership.start()
+    subs = world.membership.stop()
+    assert sorted(sub.address for sub in subs) == ["a:1", "b:1"]
+    before = len(world.dialed)
+    for sub in subs:
+        world.lose(sub)
+    world.timer.advance(1000)
+    assert len(world.dialed) == before
+    assert world.membership.subscriptions() == []

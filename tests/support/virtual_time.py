@@ -1,0 +1,44 @@
+"""A timer whose clock moves only when a test says so."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+
+class VirtualTask:
+    """What ``schedule`` returns."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """Make sure that it does not run."""
+        self.action = None
+
+
+class VirtualTimer:
+    """Stands for ``runtime.timer.Timer``; ``delays`` are those that were asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.delays: list[float] = []
+        self._heap: list[tuple[float, int, VirtualTask]] = []
+        self._order = itertools.count()
+
+    def schedule(self, delay: float, action: Callable[[], None]) -> VirtualTask:
+        """Run ``action`` when the clock has moved so far."""
+        task = VirtualTask(action)
+        self.delays.append(delay)
+        heapq.heappush(self._heap, (self.now + delay, next(self._order), task))
+        return task
+
+    def advance(self, seconds: float) -> None:
+        """Run what becomes due, in order, each at its time."""
+        until = self.now + seconds
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, task = heapq.heappop(self._heap)
+            if task.action is not None:
+                task.action()
+        self.now = until
