@@ -1,8 +1,8 @@
 """``Connection``: one socket to one nsqd, its reader thread, and the dialogue on it.
 
-Two locks, taken in this order: ``_write_lock`` orders what goes to the socket, ``_lock`` guards
-the protocol core and is held for microseconds only. Nothing is sent, and no listener called,
-while ``_lock`` is held. ``docs/topics/threads.rst`` has the whole picture.
+``_lock`` guards the protocol core and is held for microseconds only. Nothing is sent, and no
+listener called, while it is held; :mod:`nsqclient.outbox` brings the core's bytes to the socket.
+``docs/topics/threads.rst`` has the whole picture.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nsqclient.errors import (
     RemoteProtocolError,
     ServerError,
     TLSError,
-    WriteTimeoutError,
 )
 from nsqclient.negotiation import negotiate
+from nsqclient.outbox import Outbox
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import (
     AnswerFailed,
@@ -85,9 +85,8 @@ class Connection:
         self._config = config
         self._listener = listener
         self._lock = threading.Lock()
-        self._write_lock = threading.Lock()
         self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
-        self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
+        self._outbox = Outbox(self._core, self._lock, config.write_timeout)
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
         self._early: list[Event] = []  # came behind the last handshake answer
         self._transport: Transport | None = None
@@ -126,13 +125,14 @@ class Connection:
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(self.address, dial, config.local_addr or None)
+        self._outbox.attach(transport)
         with self._lock:
             self._transport = transport
         try:
+            self._need_not_closed()
             self._handshake(deadline, subscribe)
             with self._lock:
-                if self._closing:
-                    raise ConnectError(self.address, "closed while it was being opened")
+                self._need_not_closed()
                 self._is_open = True
         except BaseException as exc:
             if isinstance(exc, TLSError):
@@ -146,6 +146,10 @@ class Connection:
             raise
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version)
 
+    def _need_not_closed(self) -> None:
+        if self._closing:
+            raise ConnectError(self.address, "closed while it was being opened")
+
     def _handshake(self, deadline: Deadline, subscribe: tuple[str, str] | None) -> None:
         def wait_for(wanted: type[E]) -> E:
             return self._await_event(wanted, deadline)
@@ -155,13 +159,13 @@ class Connection:
     def _say_farewell(self) -> None:
         """Let nsqd know, if it reads, why the TLS handshake failed."""
         with contextlib.suppress(NSQError):
-            self._drain(wait=False)
+            self._outbox.send_all(wait=False)
 
     def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
         """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""
         assert self._transport is not None
         while True:
-            self._drain(wait=True)
+            self._outbox.send_all(wait=True)
             events = self._core.take_events()
             for index, event in enumerate(events):
                 if isinstance(event, Refused):
@@ -232,64 +236,18 @@ class Connection:
 
         For the end: ``close()`` comes next. Others may be writing at the same time.
         """
-        if not self._write_lock.acquire(timeout=timeout):
-            return False
         try:
-            return not self.is_closed and self._drain(wait=True)
+            return not self.is_closed and self._outbox.drain(timeout)
         except NSQError as exc:
             logger.debug("%s: not all was written: %s", self.address, exc)
             return False
-        finally:
-            self._write_lock.release()
 
     def _flush(self, wait: bool, deadline: Deadline | None = None) -> bool:
-        """Write what is queued, unless somebody else is at it; False when bytes were left.
-
-        Nobody ever waits for the write lock: whoever holds it looks at the queue once more after
-        releasing it, so what was queued meanwhile goes out too, in one system call.
-        """
-        while self._write_lock.acquire(blocking=False):
-            try:
-                done = self._drain(wait, deadline)
-            except NSQError as exc:
-                self._fail(exc)
-                raise
-            finally:
-                self._write_lock.release()
-            if not done:
-                return False
-            with self._lock:
-                if not self._core.has_data_to_send():
-                    break
-        return True
-
-    def _drain(self, wait: bool, deadline: Deadline | None = None) -> bool:
-        """Send until nothing is queued. Needs _write_lock (or no other thread yet)."""
-        transport = self._transport
-        assert transport is not None
-        while True:
-            if not self._unsent:
-                with self._lock:
-                    data = self._core.data_to_send()
-                if not data:
-                    return True
-                self._unsent = memoryview(data)
-            sent = transport.send_some(self._unsent)
-            self._unsent = self._unsent[sent:]
-            if self._unsent and not sent:
-                if not wait or (deadline is not None and deadline.expired()):
-                    return False
-                self._wait_writable(transport, deadline)
-
-    def _wait_writable(self, transport: Transport, deadline: Deadline | None) -> None:
-        """Wait for room to send; raise when there is none for ``write_timeout``."""
-        limit = self._config.write_timeout
-        left = None if deadline is None else deadline.remaining()
-        if left is None or left >= limit:
-            transport.wait_writable(limit)
-            return
-        with contextlib.suppress(WriteTimeoutError):  # our time is over, not the peer's
-            transport.wait_writable(left)
+        try:
+            return self._outbox.flush(wait, deadline)
+        except NSQError as exc:
+            self._fail(exc)
+            raise
 
     # -- reading
 
@@ -419,6 +377,5 @@ class Connection:
             transport = self._transport
         assert transport is not None
         transport.shutdown()
-        with self._write_lock:  # nobody waits on the descriptor while it is given back
-            transport.close()
+        self._outbox.close()
         self._listener.on_closed(self, error, unanswered)

@@ -1,0 +1,108 @@
+"""``Outbox``: brings what the protocol core has to say to the socket; the rule for writing.
+
+The reader must answer heartbeats and may never wait to write, else it, a sender and a peer that
+writes before it reads wait for each other for good. So nobody ever waits for the write lock:
+whoever holds it looks at the core once more after releasing it, and what was queued meanwhile
+goes out too, in one system call. Only a caller that may wait waits, for room in the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from nsqclient.errors import WriteTimeoutError
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import Transport
+
+
+class Outbox:
+    """The way out of one connection.
+
+    Args:
+        core: what has bytes to send.
+        core_lock: guards the core; taken inside the write lock, never around it.
+        write_timeout: seconds in which the peer must take some bytes.
+
+    Threads: any, once ``attach`` was called.
+    """
+
+    def __init__(
+        self, core: ClientProtocol, core_lock: threading.Lock, write_timeout: float
+    ) -> None:
+        self._core = core
+        self._core_lock = core_lock
+        self._write_timeout = write_timeout
+        self._write_lock = threading.Lock()
+        self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
+        self._transport: Transport | None = None
+
+    def attach(self, transport: Transport) -> None:
+        """Set the socket; before anything else."""
+        self._transport = transport
+
+    def flush(self, wait: bool, deadline: Deadline | None = None) -> bool:
+        """Write what is queued, unless somebody else is at it; False when bytes were left.
+
+        Blocks: only with ``wait``, and at most ``write_timeout`` without progress.
+
+        Raises:
+            ConnectionLostError, WriteTimeoutError: the connection is of no use any more.
+        """
+        while self._write_lock.acquire(blocking=False):
+            try:
+                done = self.send_all(wait, deadline)
+            finally:
+                self._write_lock.release()
+            if not done:
+                return False
+            with self._core_lock:
+                if not self._core.has_data_to_send():
+                    break
+        return True
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until all that is queued was written, also by others; False when it was not.
+
+        Raises: as ``flush``.
+        """
+        if not self._write_lock.acquire(timeout=timeout):
+            return False
+        try:
+            return self.send_all(wait=True)
+        finally:
+            self._write_lock.release()
+
+    def send_all(self, wait: bool, deadline: Deadline | None = None) -> bool:
+        """Send until nothing is queued. Needs the write lock, or no other thread yet."""
+        transport = self._transport
+        assert transport is not None
+        while True:
+            if not self._unsent:
+                with self._core_lock:
+                    data = self._core.data_to_send()
+                if not data:
+                    return True
+                self._unsent = memoryview(data)
+            sent = transport.send_some(self._unsent)
+            self._unsent = self._unsent[sent:]
+            if self._unsent and not sent:
+                if not wait or (deadline is not None and deadline.expired()):
+                    return False
+                self._wait_writable(transport, deadline)
+
+    def _wait_writable(self, transport: Transport, deadline: Deadline | None) -> None:
+        """Wait for room to send; raise when there is none for ``write_timeout``."""
+        left = None if deadline is None else deadline.remaining()
+        if left is None or left >= self._write_timeout:
+            transport.wait_writable(self._write_timeout)
+            return
+        with contextlib.suppress(WriteTimeoutError):  # our time is over, not the peer's
+            transport.wait_writable(left)
+
+    def close(self) -> None:
+        """Give the socket back, when nobody waits on it any more. Shut it down first."""
+        with self._write_lock:
+            if self._transport is not None:
+                self._transport.close()
