@@ -190,14 +190,19 @@ class Connection:
     def start(self) -> None:
         """Start the reader thread; from now on the listener is called.
 
-        Does nothing when ``close()`` came before.
+        When the connection ended before, because of ``close()`` or a write that failed, no
+        thread is started, and the listener hears ``on_closed`` from here.
         """
         with self._lock:
+            error = self._error
             if not self._closing:
-                self._reader = threading.Thread(
+                reader = threading.Thread(
                     target=self._read_loop, name=f"nsq-reader-{self.address}", daemon=True
                 )
-                self._reader.start()
+                reader.start()
+                self._reader = reader
+        if error is not None and self._is_open and self._reader is None:
+            self._finish(error)
 
     # -- sending
 

@@ -67,10 +67,11 @@ class Outbox:
 
         Raises: as ``flush``.
         """
+        deadline = Deadline(timeout)
         if not self._write_lock.acquire(timeout=timeout):
             return False
         try:
-            return self.send_all(wait=True)
+            return self.send_all(wait=True, deadline=deadline)
         finally:
             self._write_lock.release()
 
