@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import requests
 
 from nsqclient.cli import COMMANDS
 from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -65,10 +68,11 @@ def producer_of_readme(nsqd: Nsqd) -> str:
 
 
 def test_the_producer_of_the_readme_stores_its_messages() -> None:
-    """README's producer publishes three messages and prints no complaint."""
+    """README's producer publishes four messages and prints no complaint."""
     with Nsqd() as nsqd:
         assert run(producer_of_readme(nsqd)) == ""
-        assert [m.body for m in nsqd.messages("events")] == [b"hello", b"one", b"two"]
+        bodies = [m.body for m in nsqd.messages("events")]
+        assert bodies == [b"hello", b"one", b"two", b"later"]
 
 
 def test_the_producer_of_the_readme_names_both_bad_outcomes() -> None:
@@ -93,7 +97,7 @@ def test_the_consumer_of_the_readme_prints_and_ends_by_signal(discovers: bool) -
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         run(producer_of_readme(nsqd))
         code = with_addresses(code, nsqd.tcp_address, lookupd.http_address)
-        assert sorted(run_consumer(code, 3)) == ["hello", "one", "two"]
+        assert sorted(run_consumer(code, 4)) == ["hello", "later", "one", "two"]
         nsqd.wait_until_empty("events", "printer")
 
 
@@ -102,6 +106,7 @@ QUICKSTART = [
     ["got hello"],
     ["messages came from 2 nsqds"],
     ["stored", "refused here, nothing was sent: .+", "unknown", "surely not stored"],
+    ["stored 10000"],
     ["attempt 1", "attempt 2", "attempt 3"],
     [r"kept \[b'poison'\]"],
     ["written 1000"],
@@ -117,6 +122,40 @@ def test_a_program_of_the_quickstart_prints_what_it_should(number: int) -> None:
     assert len(lines) == len(QUICKSTART[number])
     for line, pattern in zip(lines, QUICKSTART[number]):
         assert re.fullmatch(pattern, line)
+
+
+def tour_of_quickstart() -> list[list[str]]:
+    """Return the words of each command that the quickstart shows."""
+    lines = code_blocks("docs/quickstart.rst", "console")[0].splitlines()
+    return [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
+
+
+def test_the_tour_starts_servers_with_flags_that_exist() -> None:
+    """The flags of the servers in the tour are known, and the ports are the defaults."""
+    commands = [words for words in tour_of_quickstart() if words[0] == "nsqclient"]
+    assert [words[1] for words in commands] == ["nsqlookupd", "nsqd"]
+    for words in commands:
+        module = importlib.import_module(COMMANDS[words[1]][0])
+        values = module.build_flags().parse(words[2:-1]).values
+        assert values["http-address"] in " ".join(sum(tour_of_quickstart(), []))
+
+
+def test_the_requests_of_the_tour_are_answered() -> None:
+    """Each curl of the tour gets a good answer that looks as shown."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.create_topic("events")
+        lookup = f"http://{lookupd.http_address}/lookup?topic=events"
+        wait_until(lambda: requests.get(lookup).ok, 10, "nsqd did not register the topic")
+        answers = []
+        for words in tour_of_quickstart():
+            if words[0] == "curl":
+                url = words[-1].replace("127.0.0.1:4151", nsqd.http_address)
+                url = url.replace("127.0.0.1:4161", lookupd.http_address)
+                data = words[words.index("-d") + 1] if "-d" in words else None
+                answers.append(requests.request("POST" if data else "GET", url, data=data).text)
+    assert answers[0] == "OK"
+    assert answers[1].startswith('{"channels":[],"producers":[{"remote_address":')
+    assert "[events         ] depth: 1     be-depth: 0     msgs: 1 " in answers[2]
 
 
 def test_no_program_is_left_out() -> None:
