@@ -20,6 +20,10 @@ Each class carries its data as attributes and makes its own message::
     ├── NegotiationError                   asked for in IDENTIFY, not granted by nsqd
     │   └── TLSError                       the TLS handshake failed: .reason
     ├── DiscoveryError                     no nsqlookupd gave an answer
+    ├── HTTPError                          an HTTP API: .url, .reason
+    │   ├── HTTPNoAnswerError              no answer came: refused, no time, no TLS, not HTTP
+    │   ├── HTTPStatusError                the server refused: .status, .message
+    │   └── HTTPAnswerError                it answered something else than it should
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
     │   └── one class per code, see SERVER_ERRORS
     └── PublishError
@@ -32,6 +36,8 @@ What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class NSQError(Exception):
@@ -137,6 +143,41 @@ class DiscoveryError(NSQError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.address, self.reason)
+
+
+# -- HTTP APIs
+
+
+class HTTPError(NSQError):
+    """A request to an HTTP API of nsqd or nsqlookupd failed. ``url`` and ``reason`` say which."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url}: {reason}")
+        self.url = url
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.url, self.reason)
+
+
+class HTTPNoAnswerError(HTTPError):
+    """No answer came. What was asked for may have been done, unless nobody was reached."""
+
+
+class HTTPStatusError(HTTPError):
+    """The server refused. ``status`` is HTTP's, ``message`` the server's own word for it."""
+
+    def __init__(self, url: str, status: int, message: str) -> None:
+        super().__init__(url, f"HTTP {status}: {message}")
+        self.status = status
+        self.message = message
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.url, self.status, self.message)
+
+
+class HTTPAnswerError(HTTPError):
+    """The server answered something else than it should: no JSON, or a field of a wrong type."""
 
 
 # -- nsqd's error frames

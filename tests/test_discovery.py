@@ -286,7 +286,7 @@ def test_dial_timeout(monkeypatch):
     def time_out(*args, **kwargs):
         raise requests.exceptions.ConnectTimeout("on purpose")
 
-    monkeypatch.setattr(requests.Session, "get", time_out)
+    monkeypatch.setattr(requests.Session, "request", time_out)
     assert "no connection within 0.5 s" in _fails("lookupd:4161", dial_timeout=0.5)
 
 

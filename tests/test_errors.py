@@ -20,6 +20,8 @@ EXAMPLES = [
     errors.WriteTimeoutError("h:1", "deaf"),
     errors.NotNSQError("x"),
     errors.DiscoveryError("h:1", "refused"),
+    errors.HTTPNoAnswerError("http://h:1", "refused"),
+    errors.HTTPStatusError("http://h:1", 400, "INVALID_TOPIC"),
     errors.PubFailedError("E_PUB_FAILED", "PUB failed"),
     errors.PublishRejected("r", "E_BAD_TOPIC", True),
     errors.PublishNotSent("r", None, False),

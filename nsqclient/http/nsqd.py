@@ -1,0 +1,254 @@
+"""``NsqdHTTP``: the HTTP API of one nsqd. Source: nsqd 1.3.0."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.errors import HTTPError, HTTPStatusError, InvalidMessageError
+from nsqclient.http.answers import NsqdInfo, Stats
+from nsqclient.http.session import BrokenUpload, HTTPClient, Server
+from nsqclient.http.urls import nsqd_url
+from nsqclient.protocol.commands import check_body, check_delay, mpub_size
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.deadline import Duration, to_seconds
+
+_SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
+_size = struct.Struct(">i")
+
+
+class NsqdHTTP(HTTPClient):
+    """The HTTP API of one nsqd.
+
+    For publishing at any rate a :class:`~nsqclient.Producer` is the better tool: it pipelines,
+    fails over, and says what an unclear end means.
+
+    Args:
+        address: ``host:port`` or a URL; a path in it is a prefix.
+        config, connect_timeout, timeout, headers: see :class:`~nsqclient.http.session.HTTPClient`;
+            of the config also ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and
+            ``nsqd_max_req_timeout``, which nsqd does not tell.
+        bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd: nsqd's own HTTP
+            API asks for no authentication, so the config's ``auth_secret`` is not sent to it.
+
+    Raises:
+        ConfigError: no address, or a bad timeout.
+
+    Threads: any, also several at once. Every method raises an HTTPError; see the class.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: Config | None = None,
+        *,
+        connect_timeout: Duration = 2.0,
+        timeout: Duration = 5.0,
+        headers: Mapping[str, str] | None = None,
+        bearer_token: str = "",
+    ) -> None:
+        nsqd_url(address, "")
+        super().__init__(
+            _SERVER, address, nsqd_url, Config() if config is None else config,
+            connect_timeout=connect_timeout, timeout=timeout, headers=headers or {},
+            bearer_token=bearer_token,
+        )
+
+    # -- questions
+
+    def ping(self) -> None:
+        """Return when nsqd is well.
+
+        Raises:
+            HTTPStatusError: 500, with the disk error that nsqd had.
+        """
+        self._send("GET", "ping")
+
+    def info(self) -> NsqdInfo:
+        """Ask for version, addresses and limits."""
+        return self._ask("info", NsqdInfo.read)
+
+    def stats(
+        self,
+        topic: str | None = None,
+        channel: str | None = None,
+        *,
+        include_clients: bool = True,
+        include_mem: bool = False,
+    ) -> Stats:
+        """Ask for the counters of all topics, or of one, or of one channel.
+
+        Args:
+            include_clients: list connections; costs nsqd time when there are many.
+            include_mem: make nsqd count its memory too, which stops it for a moment; the result
+                is in :meth:`stats_text` alone.
+        """
+        return self._ask("stats", Stats.read, {
+            "format": "json", **_selection(topic, channel, include_clients, include_mem),
+        })
+
+    def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
+        """Ask for the counters as nsqd formats them for people."""
+        return self._send("GET", "stats", _selection(topic, channel, True, True)).text
+
+    # -- publishing
+
+    def pub(self, topic: str, body: bytes, *, defer: Duration | None = None) -> None:
+        """Publish one message.
+
+        Args:
+            defer: deliver it so much later.
+
+        Raises:
+            InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was sent.
+            HTTPStatusError: surely not stored.
+            HTTPNoAnswerError: stored or not, nobody can say.
+        """
+        body = check_body(body, self._config.nsqd_max_msg_size)
+        params = {"topic": check_topic(topic)}
+        if defer is not None:
+            delay_ms = round(to_seconds(defer, "defer") * 1000)
+            check_delay(delay_ms, round(self._config.nsqd_max_req_timeout * 1000))
+            params["defer"] = str(delay_ms)
+        self._upload("pub", body, "max_msg_size", "MSG_TOO_BIG", params)
+
+    def mpub(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish several messages, all or none; they may hold any bytes (binary mode).
+
+        Raises:
+            As ``pub``; InvalidMessageError also for none, or too much at once.
+        """
+        checked = [check_body(body, self._config.nsqd_max_msg_size) for body in bodies]
+        size = mpub_size(checked)
+        if not checked or size > self._config.nsqd_max_body_size:
+            raise InvalidMessageError(
+                f"{len(checked)} messages in {size} bytes: give at least one, and at most"
+                f" {self._config.nsqd_max_body_size} bytes (nsqd --max-body-size, our option"
+                " nsqd_max_body_size)"
+            )
+        parts = [_size.pack(len(checked))]
+        for body in checked:
+            parts += (_size.pack(len(body)), body)
+        self._upload("mpub", b"".join(parts), "max_body_size", "BODY_TOO_BIG",
+                     {"topic": check_topic(topic), "binary": "true"})
+
+    # -- topics and channels
+
+    def create_topic(self, topic: str) -> None:
+        """Make a topic; it may be there already."""
+        self._change("topic/create", topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its channels and messages; its consumers are disconnected.
+
+        Raises:
+            HTTPStatusError: 404 TOPIC_NOT_FOUND, as with the other methods on topics.
+        """
+        self._change("topic/delete", topic)
+
+    def empty_topic(self, topic: str) -> None:
+        """Drop the messages that no channel has taken yet."""
+        self._change("topic/empty", topic)
+
+    def pause_topic(self, topic: str) -> None:
+        """Let channels take no more of a topic's messages."""
+        self._change("topic/pause", topic)
+
+    def unpause_topic(self, topic: str) -> None:
+        """Undo ``pause_topic``."""
+        self._change("topic/unpause", topic)
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Make a channel of a topic that exists; it may be there already.
+
+        Raises:
+            HTTPStatusError: 404 TOPIC_NOT_FOUND, and with the other methods on channels also
+                CHANNEL_NOT_FOUND.
+        """
+        self._change("channel/create", topic, channel)
+
+    def delete_channel(self, topic: str, channel: str) -> None:
+        """Delete a channel with its messages; its consumers are disconnected."""
+        self._change("channel/delete", topic, channel)
+
+    def empty_channel(self, topic: str, channel: str) -> None:
+        """Drop a channel's messages, those in flight too."""
+        self._change("channel/empty", topic, channel)
+
+    def pause_channel(self, topic: str, channel: str) -> None:
+        """Deliver no more messages of a channel."""
+        self._change("channel/pause", topic, channel)
+
+    def unpause_channel(self, topic: str, channel: str) -> None:
+        """Undo ``pause_channel``."""
+        self._change("channel/unpause", topic, channel)
+
+    # -- nsqd's own options
+
+    def get_option(self, name: str) -> Any:
+        """Ask for one of nsqd's options: flag names with underscores, durations in nanoseconds.
+
+        Raises:
+            HTTPStatusError: 400 INVALID_OPTION.
+        """
+        text = self._send("GET", f"config/{name}").text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text  # strings come without quotes
+
+    def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
+        """Tell nsqd where to register from now on; a restart forgets it."""
+        body = json.dumps(list(addresses)).encode()
+        self._send("PUT", "config/nsqlookupd_tcp_addresses", None, body)
+
+    def set_log_level(self, level: str) -> None:
+        """Change what nsqd logs: debug, info, warn, error or fatal.
+
+        Raises:
+            HTTPStatusError: 400 INVALID_VALUE.
+        """
+        self._send("PUT", "config/log_level", None, level.encode())
+
+    # -- inside
+
+    def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
+        params = {"topic": check_topic(topic)}
+        if channel is not None:
+            params["channel"] = check_channel(channel)
+        self._send("POST", endpoint, params)
+
+    def _upload(
+        self, endpoint: str, body: bytes, limit: str, code: str, params: Mapping[str, str]
+    ) -> None:
+        """POST a body; find out whether a connection that broke meant "too large".
+
+        nsqd answers 413 before it has read the body, and closes; the reset that follows may
+        overtake its answer.
+        """
+        try:
+            self._send("POST", endpoint, params, body)
+        except BrokenUpload as broken:
+            try:
+                allowed = self.get_option(limit)
+            except HTTPError:
+                allowed = None
+            if isinstance(allowed, int) and len(body) > allowed:
+                raise HTTPStatusError(broken.url, 413, code) from broken
+            raise
+
+
+def _selection(
+    topic: str | None, channel: str | None, include_clients: bool, include_mem: bool
+) -> dict[str, str]:
+    params = {
+        "include_clients": str(include_clients).lower(), "include_mem": str(include_mem).lower(),
+    }
+    if topic is not None:
+        params["topic"] = check_topic(topic)
+    if channel is not None:
+        params["channel"] = check_channel(channel)
+    return params

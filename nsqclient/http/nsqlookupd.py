@@ -1,0 +1,146 @@
+"""``NsqlookupdHTTP``: the HTTP API of one nsqlookupd. Source: nsqlookupd 1.3.0."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from nsqclient.config import Config
+from nsqclient.http.answers import Lookup, LookupdInfo, Node, Producer
+from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.session import HTTPClient, Server
+from nsqclient.http.urls import lookup_url
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.deadline import Duration
+
+logger = logging.getLogger("nsqclient.http")
+
+T = TypeVar("T")
+
+_SERVER = Server("nsqlookupd", tcp_port=4160, http_port=4161)
+
+
+class NsqlookupdHTTP(HTTPClient):
+    """The HTTP API of one nsqlookupd.
+
+    Args:
+        address: ``host:port`` or a URL. A path in the URL stands for ``/lookup``, as with
+            go-nsq: the other endpoints are beside it.
+        config, connect_timeout, timeout, headers: see :class:`~nsqclient.http.session.HTTPClient`.
+        bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, where
+            ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
+
+    Raises:
+        ConfigError: no address, or a bad timeout.
+
+    Threads: any, also several at once. Every method raises an HTTPError; see the class.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: Config | None = None,
+        *,
+        connect_timeout: Duration = 2.0,
+        timeout: Duration = 5.0,
+        headers: Mapping[str, str] | None = None,
+        bearer_token: str | None = None,
+    ) -> None:
+        lookup_url(address)
+        config = Config() if config is None else config
+        if bearer_token is None and config.skip_lookupd_authorization:
+            bearer_token = config.auth_secret
+        super().__init__(
+            _SERVER, address, lookup_url, config, connect_timeout=connect_timeout,
+            timeout=timeout, headers=headers or {}, bearer_token=bearer_token or "",
+        )
+
+    def ping(self) -> None:
+        """Return when nsqlookupd is there."""
+        self._send("GET", "ping")
+
+    def info(self) -> LookupdInfo:
+        """Ask for its version."""
+        return self._ask("info", LookupdInfo.read)
+
+    def lookup(self, topic: str) -> Lookup:
+        """Ask which nsqds have a topic, and for its channels.
+
+        Raises:
+            HTTPStatusError: 404 TOPIC_NOT_FOUND: nobody has registered it.
+        """
+        return self._read("lookup", self._ask_json("lookup", {"topic": check_topic(topic)}),
+                          _read_lookup)
+
+    def topics(self) -> tuple[str, ...]:
+        """Ask for all topics."""
+        return self._ask("topics", lambda fields: fields.texts("topics"))
+
+    def channels(self, topic: str) -> tuple[str, ...]:
+        """Ask for the channels of a topic; none for an unknown one."""
+        return self._ask(
+            "channels", lambda fields: fields.texts("channels"), {"topic": check_topic(topic)}
+        )
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Ask for every nsqd that is registered."""
+        return self._read("nodes", self._ask_json("nodes"), _read_nodes)
+
+    def create_topic(self, topic: str) -> None:
+        """Register a topic that no nsqd has yet."""
+        self._send("POST", "topic/create", {"topic": check_topic(topic)})
+
+    def delete_topic(self, topic: str) -> None:
+        """Drop the registrations of a topic and its channels; the nsqds keep theirs."""
+        self._send("POST", "topic/delete", {"topic": check_topic(topic)})
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Register a channel; each nsqd that makes the topic makes the channel with it."""
+        params = {"topic": check_topic(topic), "channel": check_channel(channel)}
+        self._send("POST", "channel/create", params)
+
+    def delete_channel(self, topic: str, channel: str) -> None:
+        """Drop the registration of a channel.
+
+        Raises:
+            HTTPStatusError: 404 CHANNEL_NOT_FOUND.
+        """
+        params = {"topic": check_topic(topic), "channel": check_channel(channel)}
+        self._send("POST", "channel/delete", params)
+
+    def tombstone_topic(self, topic: str, node: str) -> None:
+        """Hide one nsqd from lookups of a topic for a while (``--tombstone-lifetime``).
+
+        Args:
+            node: its ``broadcast_address:http_port`` (:attr:`Producer.http_address`).
+        """
+        self._send("POST", "topic/tombstone", {"topic": check_topic(topic), "node": node})
+
+
+def _read_lookup(data: Any) -> Lookup:
+    fields = _with_producers(data)
+    # Before 1.0 there were no channels in it.
+    return Lookup(fields.texts("channels"), _readable(fields, Producer.read))
+
+
+def _read_nodes(data: Any) -> tuple[Node, ...]:
+    return _readable(_with_producers(data), Node.read)
+
+
+def _with_producers(data: Any) -> Fields:
+    # Without this check the JSON of something else would read as "no nsqd at all".
+    if not (isinstance(data, dict) and isinstance(data.get("producers"), list)):
+        raise Malformed(f"its answer has no list of producers: {data!r:.200}")
+    return Fields(data, "its answer")
+
+
+def _readable(fields: Fields, read: Callable[[Fields], T]) -> tuple[T, ...]:
+    """Read the producers; one that cannot be read must not hide the others."""
+    found = []
+    for producer in fields.items("producers"):
+        try:
+            found.append(read(Fields(producer, "producer")))
+        except Malformed as exc:
+            logger.warning("a nsqlookupd lists an unusable producer: %s", exc)
+    return tuple(found)

@@ -1,0 +1,245 @@
+"""``HTTPClient``: one server's HTTP API over one ``requests`` session, and what can go wrong.
+
+Knows no endpoint. Answers of servers before 1.0 come wrapped in ``status_code``, ``status_txt``
+and ``data``; they are unwrapped here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from http.cookiejar import DefaultCookiePolicy
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import requests
+
+from nsqclient.config import Config
+from nsqclient.errors import HTTPAnswerError, HTTPNoAnswerError, HTTPStatusError
+from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.tls import mount_tls
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.forking import notify_after_fork
+
+logger = logging.getLogger("nsqclient.http")
+
+T = TypeVar("T")
+
+_ACCEPT = "application/vnd.nsq; version=1.0"
+
+
+class Server(NamedTuple):
+    """What hints in errors say about a kind of server."""
+
+    name: str
+    tcp_port: int
+    http_port: int
+
+
+class BrokenUpload(HTTPNoAnswerError):
+    """The connection ended while a body was sent: most often the server found it too large."""
+
+
+class HTTPClient:
+    """Requests to the HTTP API of one server; the base of NsqdHTTP and NsqlookupdHTTP.
+
+    Args:
+        server: what it is.
+        address: ``host:port`` or URL.
+        url: (address, endpoint) -> URL.
+        config: ``user_agent``; with ``tls_v1`` the ``tls_*`` options hold for an ``https``
+            address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
+            ``tls_v1`` the server is verified against the authorities that ``requests`` brings.
+        connect_timeout: for the TCP connection.
+        timeout: for the answer: seconds without a byte.
+        headers: sent with each request.
+        bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
+
+    Raises:
+        ConfigError: a timeout is none. TLSError: a file of the ``tls_*`` options is not usable.
+
+    Every method raises an HTTPError: HTTPNoAnswerError when none came, HTTPStatusError when the
+    server refused, HTTPAnswerError when it said something else than it should.
+
+    Proxies and ``~/.netrc`` of the environment have no say. Redirects are followed for GET alone:
+    a POST would become a GET on its way.
+
+    Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. In a forked
+    child it opens connections of its own.
+    Threads: any, also several at once: each call takes a connection of the session's pool, and
+    nothing in the session changes after it was made.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        address: str,
+        url: Callable[[str, str], str],
+        config: Config,
+        *,
+        connect_timeout: Duration,
+        timeout: Duration,
+        headers: Mapping[str, str],
+        bearer_token: str,
+    ) -> None:
+        self.address = address
+        self._server = server
+        self._url = url
+        self._config = config
+        self._timeouts = (
+            to_seconds(connect_timeout, "connect_timeout", minimum=0.001),
+            to_seconds(timeout, "timeout", minimum=0.001),
+        )
+        # As bytes, because a str would have to be Latin-1.
+        sent = {"Accept": _ACCEPT, "User-Agent": config.user_agent, **headers}
+        if bearer_token:
+            sent["Authorization"] = f"Bearer {bearer_token}"
+        self._headers = {name: value.encode() for name, value in sent.items()}
+        self._session = self._make_session()
+        notify_after_fork(self)
+
+    def close(self) -> None:
+        """Close idle connections. Idempotent; a later call opens new ones."""
+        self._session.close()
+
+    def after_fork_in_child(self) -> None:
+        """For the library: leave the parent's connections alone, in a forked child."""
+        self._session = self._make_session()
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}>"
+
+    # -- for the two clients
+
+    def _ask(
+        self, endpoint: str, read: Callable[[Fields], T], params: Mapping[str, str] | None = None
+    ) -> T:
+        """GET a JSON object and read it."""
+        return self._read(endpoint, self._ask_json(endpoint, params),
+                          lambda data: read(Fields(data, "its answer")))
+
+    def _read(self, endpoint: str, data: Any, read: Callable[[Any], T]) -> T:
+        """Read JSON that came; what it is not is an HTTPAnswerError."""
+        try:
+            return read(data)
+        except Malformed as exc:
+            raise HTTPAnswerError(self._url(self.address, endpoint), str(exc)) from exc
+
+    def _ask_json(self, endpoint: str, params: Mapping[str, str] | None = None) -> Any:
+        """GET JSON, without the wrapping of servers before 1.0."""
+        text = self._send("GET", endpoint, params).text
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            raise HTTPAnswerError(
+                self._url(self.address, endpoint),
+                "its answer is no JSON: is this its HTTP port?",
+            ) from exc
+        is_wrapped = isinstance(data, dict) and isinstance(data.get("data"), dict)
+        return data["data"] if is_wrapped else data
+
+    def _send(
+        self,
+        method: str,
+        endpoint: str,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> requests.Response:
+        """Send one request; return the answer of one that succeeded."""
+        url = self._url(self.address, endpoint)
+        try:
+            response = self._session.request(
+                method, url, params=params, data=body, headers=self._headers,
+                timeout=self._timeouts, allow_redirects=method == "GET",
+            )
+        except requests.exceptions.InvalidHeader:
+            # "from None": the text of that exception shows the secret.
+            raise HTTPNoAnswerError(
+                url, "auth_secret, user_agent or another value has characters that no HTTP header"
+                " can carry"
+            ) from None
+        except requests.exceptions.ConnectTimeout as exc:
+            raise HTTPNoAnswerError(url, f"no connection within {self._timeouts[0]:g} s") from exc
+        except requests.exceptions.Timeout as exc:
+            raise HTTPNoAnswerError(url, f"no answer within {self._timeouts[1]:g} s") from exc
+        except requests.exceptions.SSLError as exc:
+            raise HTTPNoAnswerError(url, f"TLS: {_innermost(exc)}") from exc
+        except requests.exceptions.RequestException as exc:
+            if body and _is_reset(exc):
+                raise BrokenUpload(
+                    url, f"the connection broke while {len(body)} bytes were sent"
+                ) from exc
+            raise HTTPNoAnswerError(url, self._reason(exc)) from exc
+        if response.status_code != 200:
+            raise HTTPStatusError(url, response.status_code, _message(response))
+        return response
+
+    def _reason(self, exc: requests.exceptions.RequestException) -> str:
+        text = str(exc)
+        server = self._server
+        if "BadStatusLine" in text or "Connection aborted" in text:
+            return (
+                f"the answer is not HTTP: this looks like its TCP port ({server.tcp_port} by"
+                f" default), not the HTTP port ({server.http_port})"
+            )
+        if "NameResolutionError" in text or "Name or service not known" in text:
+            return "host unknown"
+        if "refused" in text:
+            return f"connection refused: is {server.name} running there?"
+        return text
+
+    def _make_session(self) -> requests.Session:
+        session = requests.Session()
+        # A proxy meant for the internet must not see requests to nsqd, and ~/.netrc must not
+        # replace the Authorization header.
+        session.trust_env = False
+        # No cookies: they are the one thing that a call would change for the next one.
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        if self.address.startswith("https:") and self._config.tls_v1:
+            mount_tls(session, self._config)
+        return session
+
+
+def _message(response: requests.Response) -> str:
+    """What the server says is wrong: its code, in either format, or the start of the text."""
+    try:
+        data = response.json()
+    except (ValueError, RecursionError):
+        data = None
+    if isinstance(data, dict):
+        for key in ("message", "status_txt"):
+            if isinstance(data.get(key), str):
+                code: str = data[key]
+                port = data.get("https_port")
+                return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
+    return response.text[:200].strip()
+
+
+def _innermost(exc: BaseException) -> str:
+    """The text of the first cause: what lies around it repeats host and path."""
+    while True:
+        inner = exc.__cause__ or exc.__context__
+        if inner is None:
+            return str(exc)
+        exc = inner
+
+
+def _is_reset(exc: BaseException | None) -> bool:
+    """Tell whether the peer reset or closed a connection that was in use."""
+    while exc is not None:
+        if isinstance(exc, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)):
+            return True
+        exc = exc.__cause__ or exc.__context__
+    return False

@@ -1,0 +1,366 @@
+"""NsqdHTTP and NsqlookupdHTTP against a server that answers what the test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+from contextlib import closing
+
+import pytest
+import requests
+
+from nsqclient.config import Config
+from nsqclient.errors import (
+    ConfigError,
+    HTTPAnswerError,
+    HTTPError,
+    HTTPNoAnswerError,
+    HTTPStatusError,
+    InvalidChannelError,
+    InvalidMessageError,
+    InvalidTopicError,
+    TLSError,
+)
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.http.urls import nsqd_url
+from nsqclient.runtime.tls import server_context
+from tests.support.certificates import Certificates
+from tests.support.http_recorder import recording
+
+
+@pytest.fixture
+def server(leak_guard):
+    """A running recorder."""
+    with recording() as recorder:
+        yield recorder
+
+
+@pytest.fixture
+def nsqd(server):
+    """A client of it."""
+    with NsqdHTTP(server.address) as client:
+        yield client
+
+
+@pytest.fixture
+def lookupd(server):
+    """A client of it that takes it for a nsqlookupd."""
+    with NsqlookupdHTTP(server.address) as client:
+        yield client
+
+
+# -- requests
+
+
+@pytest.mark.parametrize("address, url", [
+    ("h:1", "http://h:1/pub"), ("http://h:1/", "http://h:1/pub"), ("https://h", "https://h/pub"),
+    ("http://h/nsq/", "http://h/nsq/pub"), ("[::1]:1", "http://[::1]:1/pub"),
+])
+def test_url_of_an_nsqd(address, url):
+    """host:port or a URL, whose path is a prefix."""
+    assert nsqd_url(address, "pub") == url
+
+
+@pytest.mark.parametrize("make", [NsqdHTTP, NsqlookupdHTTP])
+@pytest.mark.parametrize("address", ["h", "", "ftp://h:1", None, "h:x"])
+def test_bad_address(make, address):
+    """What is no address is refused at once."""
+    with pytest.raises(ConfigError, match="http_address"):
+        make(address)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"connect_timeout": -1}, {"timeout": "x"}])
+def test_bad_timeout(options):
+    """A timeout is a positive duration."""
+    with pytest.raises(ConfigError, match="timeout"):
+        NsqdHTTP("h:1", **options)
+
+
+@pytest.mark.parametrize("call, path", [
+    (lambda c: c.pause_topic("t"), "/topic/pause?topic=t"),
+    (lambda c: c.unpause_topic("t"), "/topic/unpause?topic=t"),
+    (lambda c: c.empty_topic("t"), "/topic/empty?topic=t"),
+    (lambda c: c.delete_channel("t", "c#ephemeral"),
+     "/channel/delete?topic=t&channel=c%23ephemeral"),
+    (lambda c: c.empty_channel("t", "c"), "/channel/empty?topic=t&channel=c"),
+    (lambda c: c.pub("t", b"x", defer=1.5), "/pub?topic=t&defer=1500"),
+])
+def test_request_of_nsqd(server, nsqd, call, path):
+    """Changes are POSTs, with all arguments in the query."""
+    call(nsqd)
+    assert [(r.method, r.path) for r in server.requests] == [("POST", path)]
+
+
+def test_headers(server):
+    """The name of the program, own headers and a token go along; the secret only to nsqlookupd."""
+    config = Config(user_agent="mine/1", auth_secret="s3cret")
+    server.body = b'{"topics":[]}'
+    with NsqdHTTP(server.address, config, headers={"X-A": "\u00fc"}) as nsqd:
+        nsqd.ping()
+    with NsqdHTTP(server.address, config, bearer_token="t0ken") as nsqd:
+        nsqd.ping()
+    with NsqlookupdHTTP(server.address, config) as lookupd:
+        lookupd.topics()
+    with NsqlookupdHTTP(server.address, config, bearer_token="") as lookupd:
+        lookupd.topics()
+    sent = [request.headers for request in server.requests]
+    assert sent[0]["User-Agent"] == "mine/1"
+    assert sent[0]["X-A"].encode("latin-1") == "\u00fc".encode()
+    assert [headers.get("Authorization") for headers in sent] == [
+        None, "Bearer t0ken", "Bearer s3cret", None,
+    ]
+
+
+@pytest.mark.parametrize("call, error", [
+    (lambda c: c.pub("t", b""), InvalidMessageError),
+    (lambda c: c.pub("t", "text"), InvalidMessageError),
+    (lambda c: c.pub("t", b"x" * 101), InvalidMessageError),
+    (lambda c: c.pub("t!", b"x"), InvalidTopicError),
+    (lambda c: c.pub("t", b"x", defer=3601), InvalidMessageError),
+    (lambda c: c.pub("t", b"x", defer=-1), ConfigError),
+    (lambda c: c.mpub("t", []), InvalidMessageError),
+    (lambda c: c.mpub("t", [b"x" * 100] * 10), InvalidMessageError),
+    (lambda c: c.mpub("t", [b"x", b""]), InvalidMessageError),
+    (lambda c: c.create_topic("t\n"), InvalidTopicError),
+    (lambda c: c.create_channel("t", ""), InvalidChannelError),
+    (lambda c: c.stats("a b"), InvalidTopicError),
+])
+def test_what_nsqd_would_refuse_is_not_sent(server, call, error):
+    """Sizes, names and delays are checked first."""
+    config = Config(nsqd_max_msg_size=100, nsqd_max_body_size=1000)
+    with NsqdHTTP(server.address, config) as nsqd, pytest.raises(error):
+        call(nsqd)
+    assert server.requests == []
+
+
+# -- answers
+
+
+def test_wrapped_json_of_old_servers(server, lookupd):
+    """Before 1.0 the answer stood in "data", and the error in "status_txt"."""
+    server.body = json.dumps(
+        {"status_code": 200, "status_txt": "OK", "data": {"topics": ["a"]}}
+    ).encode()
+    assert lookupd.topics() == ("a",)
+    server.status, server.body = 500, b'{"status_code":500,"status_txt":"NOPE","data":null}'
+    with pytest.raises(HTTPStatusError) as caught:
+        lookupd.topics()
+    assert (caught.value.status, caught.value.message) == (500, "NOPE")
+
+
+@pytest.mark.parametrize("body, message", [
+    (b'{"message":"INVALID_TOPIC"}', "INVALID_TOPIC"),
+    (b"NOK - disk full", "NOK - disk full"),
+    (b'{"message": "TLS_REQUIRED", "https_port": 4152}', "TLS_REQUIRED (HTTPS is on port 4152)"),
+    (b"[1]", "[1]"),
+    (b"", ""),
+])
+def test_the_servers_own_words(server, nsqd, body, message):
+    """A refusal carries the status and what the server said."""
+    server.status, server.body = 403, body
+    with pytest.raises(HTTPStatusError) as caught:
+        nsqd.ping()
+    assert (caught.value.status, caught.value.message) == (403, message)
+    assert str(caught.value) == f"http://{server.address}/ping: HTTP 403: {message}"
+
+
+@pytest.mark.parametrize("body", [b"", b"OK", b"[]", b'{"topics": {}}', b"[" * 100_000])
+def test_an_answer_that_is_none(server, nsqd, body):
+    """No JSON, or a field of a wrong type."""
+    server.body = body
+    with pytest.raises(HTTPAnswerError):
+        nsqd.stats()
+
+
+def test_one_unusable_producer_does_not_hide_the_others(server, lookupd, caplog):
+    """It is left out with a warning."""
+    server.body = b'{"producers": [7, {"tcp_port": "x"}, {"broadcast_address": "h"}]}'
+    assert [p.broadcast_address for p in lookupd.lookup("t").producers] == ["h"]
+    assert caplog.text.count("unusable producer") == 2
+
+
+def test_a_redirected_publish_is_refused(server, nsqd):
+    """It would become a GET, and the message would be lost."""
+    server.status, server.headers = 301, {"Location": f"http://{server.address}/ping"}
+    with pytest.raises(HTTPStatusError, match="301"):
+        nsqd.pub("t", b"x")
+    assert len(server.requests) == 1
+
+
+def test_cookies_are_not_kept(server, nsqd):
+    """A call changes nothing for the next one."""
+    server.headers = {"Set-Cookie": "a=b"}
+    nsqd.ping()
+    nsqd.ping()
+    assert "Cookie" not in server.requests[1].headers
+
+
+# -- no answer
+
+
+def test_no_answer_in_time(server):
+    """A server that says nothing is given up after the timeout."""
+    server.release.clear()
+    with NsqdHTTP(server.address, timeout=0.05) as nsqd:
+        with pytest.raises(HTTPNoAnswerError, match="no answer within 0.05 s"):
+            nsqd.ping()
+
+
+def test_nobody_there():
+    """A port where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with NsqdHTTP("127.0.0.1:%d" % bound.getsockname()[1]) as nsqd:
+            with pytest.raises(HTTPNoAnswerError, match="refused: is nsqd running there"):
+                nsqd.ping()
+
+
+def test_a_header_that_cannot_be(server):
+    """The error does not show the secret."""
+    with NsqdHTTP(server.address, bearer_token="s3cret\n") as nsqd:
+        with pytest.raises(HTTPNoAnswerError) as caught:
+            nsqd.ping()
+    assert "s3cret" not in str(caught.value) and server.requests == []
+
+
+def _broken_upload(monkeypatch, server, limit):
+    """Publish 1000 bytes through a connection that is reset; nsqd's limit is as given."""
+    real = requests.Session.request
+
+    def request(self, method, url, **options):
+        if method == "POST":
+            try:
+                raise ConnectionResetError("reset")
+            except OSError as exc:
+                raise requests.exceptions.ConnectionError("Connection aborted") from exc
+        return real(self, method, url, **options)
+
+    monkeypatch.setattr(requests.Session, "request", request)
+    server.body = limit
+    with NsqdHTTP(server.address) as nsqd:
+        nsqd.pub("t", b"x" * 1000)
+
+
+def test_a_broken_upload_that_was_too_large_is_413(monkeypatch, server):
+    """When nsqd's answer was lost on the way, its limit tells what it was."""
+    with pytest.raises(HTTPStatusError) as caught:
+        _broken_upload(monkeypatch, server, b"999")
+    assert (caught.value.status, caught.value.message) == (413, "MSG_TOO_BIG")
+    assert server.requests[0].path == "/config/max_msg_size"
+
+
+@pytest.mark.parametrize("limit", [b"1000", b"what", b"{}"])
+def test_a_broken_upload_that_was_not_too_large(monkeypatch, server, limit):
+    """Then nobody can say."""
+    with pytest.raises(HTTPNoAnswerError, match="while 1000 bytes were sent"):
+        _broken_upload(monkeypatch, server, limit)
+
+
+# -- threads and forks
+
+
+def test_calls_of_many_threads(server, nsqd):
+    """One client serves several threads at once."""
+    threads = [threading.Thread(target=lambda: [nsqd.ping() for _ in range(5)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(server.requests) == 40
+
+
+def test_a_forked_child_opens_its_own_connections(server, nsqd):
+    """The child's session is another one, and it works."""
+    nsqd.ping()
+    before = nsqd._session
+    pid = os.fork()
+    if pid == 0:
+        ok = nsqd._session is not before
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+# -- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, a server and a client of it."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def secure(leak_guard, certificates):
+    """Factory of recorders that speak TLS."""
+    open_now = []
+
+    def start(pair, **options):
+        context = server_context(cert=pair[0], key=pair[1], **options)
+        manager = recording(context)
+        server = manager.__enter__()
+        open_now.append(manager)
+        return server
+
+    yield start
+    for manager in open_now:
+        manager.__exit__(None, None, None)
+
+
+def _ping(server, **options):
+    with NsqdHTTP(server.url, Config(**options)) as nsqd:
+        nsqd.ping()
+
+
+def test_tls(secure, certificates):
+    """The server is checked against the authority of the options."""
+    _ping(secure((certificates.server, certificates.server_key)),
+          tls_v1=True, tls_root_ca_file=certificates.ca)
+
+
+@pytest.mark.parametrize("which, authority", [
+    ("server", "other_ca"), ("misnamed", "ca"), ("expired", "ca"), ("server", None),
+])
+def test_a_server_that_cannot_be_trusted(secure, certificates, which, authority):
+    """A strange authority, a wrong name and an old certificate are refused."""
+    server = secure((getattr(certificates, which), getattr(certificates, f"{which}_key")))
+    options = {} if authority is None else {
+        "tls_v1": True, "tls_root_ca_file": getattr(certificates, authority),
+    }
+    with pytest.raises(HTTPNoAnswerError, match="TLS: .*certificate verify failed"):
+        _ping(server, **options)
+    assert server.requests == []
+
+
+def test_verification_can_be_turned_off(secure, certificates):
+    """tls_insecure_skip_verify takes any certificate."""
+    server = secure((certificates.misnamed, certificates.misnamed_key))
+    with pytest.warns(match="Unverified HTTPS request"):
+        _ping(server, tls_v1=True, tls_insecure_skip_verify=True)
+
+
+def test_client_certificate(secure, certificates):
+    """A server that asks for a certificate gets the one of the options."""
+    server = secure((certificates.server, certificates.server_key),
+                    ca_file=certificates.ca, verify_clients=True)
+    options = {"tls_v1": True, "tls_root_ca_file": certificates.ca}
+    with pytest.raises(HTTPError):
+        _ping(server, **options)
+    _ping(server, tls_cert=certificates.client, tls_key=certificates.client_key, **options)
+    assert len(server.requests) == 1
+
+
+def test_a_ready_context(secure, certificates):
+    """tls_config is used as it is."""
+    context = ssl.create_default_context(cafile=certificates.ca)
+    _ping(secure((certificates.server, certificates.server_key)),
+          tls_v1=True, tls_config=context)
+
+
+def test_a_file_that_cannot_be_read():
+    """It is told when the client is made."""
+    with pytest.raises(TLSError, match="no-such-file"):
+        with closing(NsqdHTTP("https://h", Config(tls_v1=True, tls_root_ca_file="no-such-file"))):
+            pass

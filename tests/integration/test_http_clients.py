@@ -1,0 +1,121 @@
+"""Every endpoint of both HTTP APIs, on the embedded and on the real servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.errors import HTTPNoAnswerError, HTTPStatusError
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def nsqd(server):
+    """A client of an nsqd."""
+    with NsqdHTTP(server.http_address) as client:
+        yield client
+
+
+def _refused(call, *arguments):
+    with pytest.raises(HTTPStatusError) as caught:
+        call(*arguments)
+    return caught.value.status, caught.value.message
+
+
+def test_questions_to_nsqd(server, nsqd):
+    """ping, info, stats and options."""
+    nsqd.ping()
+    info = nsqd.info()
+    assert server.tcp_address.endswith(f":{info.tcp_port}") and info.version
+    assert nsqd.stats().health == "OK"
+    assert "Health: OK" in nsqd.stats_text()
+    assert nsqd.get_option("max_msg_size") == 1024 * 1024
+    assert _refused(nsqd.get_option, "nope") == (400, "INVALID_OPTION")
+
+
+def test_publishing(nsqd):
+    """pub, deferred pub and mpub store what they are given, newlines and all."""
+    nsqd.create_topic("t")
+    nsqd.create_channel("t", "c")
+    nsqd.pub("t", b"one")
+    nsqd.pub("t", b"two", defer=60)
+    nsqd.mpub("t", [b"a\nb", b"\x00"])
+    topic = wait_until(lambda: _settled(nsqd))
+    channel = topic.channel("c")
+    assert (topic.message_count, topic.message_bytes) == (4, 10)
+    assert (channel.depth, channel.deferred_count, channel.client_count) == (3, 1, 0)
+
+
+def _settled(nsqd):
+    topic = nsqd.stats("t", include_clients=False).topic("t")
+    return topic if topic.channel("c").message_count == 4 else None
+
+
+def test_topics_and_channels_of_nsqd(nsqd):
+    """pause, unpause, empty and delete."""
+    nsqd.create_topic("t")
+    nsqd.pause_topic("t")
+    nsqd.pub("t", b"x")
+    assert nsqd.stats("t").topic("t").paused
+    nsqd.empty_topic("t")
+    nsqd.unpause_topic("t")
+    nsqd.create_channel("t", "c")
+    nsqd.pause_channel("t", "c")
+    assert nsqd.stats("t", "c").topic("t").channel("c").paused
+    nsqd.empty_channel("t", "c")
+    nsqd.unpause_channel("t", "c")
+    nsqd.delete_channel("t", "c")
+    assert _refused(nsqd.delete_channel, "t", "c") == (404, "CHANNEL_NOT_FOUND")
+    nsqd.delete_topic("t")
+    assert _refused(nsqd.delete_topic, "t") == (404, "TOPIC_NOT_FOUND")
+
+
+def test_options_of_nsqd_can_be_set(nsqd):
+    """The nsqlookupds and the log level."""
+    nsqd.set_lookupd_tcp_addresses([])
+    nsqd.set_log_level("error")
+    assert _refused(nsqd.set_log_level, "nope") == (400, "INVALID_VALUE")
+
+
+@pytest.mark.parametrize("size", [2000, 900_000])
+def test_too_large_for_this_nsqd(server_factory, size):
+    """nsqd's own limit counts where ours is higher: 413, also when the upload breaks."""
+    server = server_factory(max_msg_size=1000)
+    with NsqdHTTP(server.http_address, Config(nsqd_max_msg_size=10**6)) as nsqd:
+        assert _refused(nsqd.pub, "t", b"x" * size) == (413, "MSG_TOO_BIG")
+        nsqd.pub("t", b"x" * 1000)
+
+
+def test_an_nsqd_that_restarts(server, nsqd):
+    """While it is gone nobody answers; then the same client goes on."""
+    nsqd.ping()
+    server.stop()
+    with pytest.raises(HTTPNoAnswerError):
+        nsqd.ping()
+    server.start()
+    nsqd.ping()
+
+
+def test_nsqlookupd(lookupd_factory, server_factory):
+    """Every endpoint of nsqlookupd, with an nsqd behind it."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    with NsqlookupdHTTP(lookupd.http_address) as client, NsqdHTTP(server.http_address) as nsqd:
+        client.ping()
+        assert client.info().version
+        assert _refused(client.lookup, "t") == (404, "TOPIC_NOT_FOUND")
+        client.create_topic("t")
+        client.create_channel("t", "c")
+        assert client.lookup("t").producers == ()
+        wait_until(client.nodes)
+        nsqd.create_topic("t")
+        found = wait_until(lambda: client.lookup("t").producers)[0]
+        assert found.tcp_address.split(":")[1] == server.tcp_address.split(":")[1]
+        assert client.topics() == ("t",) and client.channels("t") == ("c",)
+        client.tombstone_topic("t", found.http_address)
+        assert client.lookup("t").producers == ()
+        assert client.nodes()[0].tombstoned == ("t",)
+        assert _refused(client.delete_channel, "t", "nope") == (404, "CHANNEL_NOT_FOUND")
+        client.delete_topic("t")
+        assert client.topics() == ()
