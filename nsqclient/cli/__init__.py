@@ -14,6 +14,7 @@ from nsqclient.version import __version__
 
 #: sub-command -> (module with ``main(argv) -> int``, what it does)
 COMMANDS = {
+    "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
 }

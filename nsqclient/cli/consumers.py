@@ -71,6 +71,14 @@ class Consumers:
         if failures and len(failures) >= len(self._nsqds):
             raise CommandLineError("; ".join(map(str, failures)))
 
+    def limit_in_flight(self, count: int) -> None:
+        """Let each consumer have no more than ``count`` messages at once from now on."""
+        with self._lock:
+            consumers = list(self._all)
+        for consumer in consumers:
+            if count < consumer.max_in_flight:
+                consumer.set_max_in_flight(count)
+
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Stop all at once. Idempotent. Blocks: until running handlers end, or ``timeout``."""
         with self._lock:

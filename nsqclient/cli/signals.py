@@ -31,6 +31,7 @@ class Signals:
     def __init__(self, on_hangup: Callable[[], None] | None = None) -> None:
         self.on_hangup = on_hangup
         self._stopping = False
+        self._signalled = False
         self._former: dict[int, Any] = {}
 
     @property
@@ -64,9 +65,10 @@ class Signals:
             pass  # full of notes already
 
     def _on_stop(self, signum: int, _frame: FrameType | None) -> None:
-        if self._stopping:
+        if self._signalled:
             os.write(2, b"second signal: ending at once\n")
             os._exit(128 + signum)
+        self._signalled = True
         self.stop()
 
     def _on_hangup(self, _signum: int, _frame: FrameType | None) -> None:

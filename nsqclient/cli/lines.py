@@ -1,0 +1,144 @@
+"""How nsq_tail shows a message: ``Renderer``, a function of the message's parts. Pure."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import string
+import zlib
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from nsqclient import Message
+
+#: What ``--format`` may name, and what it stands for.
+FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
+    "body": ("the body, byte for byte", lambda topic, message, body: body),
+    "base64": ("the body in base64", lambda topic, message, body: base64.b64encode(body)),
+    "size": ("bytes of the body", lambda topic, message, body: b"%d" % len(body)),
+    "topic": ("the topic", lambda topic, message, body: topic.encode()),
+    "id": ("the message's id", lambda topic, message, body: message.id),
+    "timestamp": ("nanoseconds since 1970",
+                  lambda topic, message, body: b"%d" % message.timestamp),
+    "time": ("the same as a UTC date and time",
+             lambda topic, message, body: show_time(message.timestamp).encode()),
+    "attempts": ("how often it was delivered",
+                 lambda topic, message, body: b"%d" % message.attempts),
+    "nsqd": ("address of the nsqd", lambda topic, message, body: message.nsqd_address.encode()),
+}
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+def show_time(nanoseconds: int) -> str:
+    """Write nanoseconds since 1970 as ``2026-01-31T12:00:00.000000Z``."""
+    at = datetime.fromtimestamp(nanoseconds // 1000 / 1e6, timezone.utc)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def unescape(text: str) -> bytes:
+    """Replace ``\\n``, ``\\t``, ``\\r``, ``\\0``, ``\\\\`` and ``\\xHH``; a lone ``\\`` stays.
+
+    Raises:
+        ValueError: another letter stands behind a backslash.
+    """
+    out, rest = b"", text
+    while rest:
+        plain, backslash, rest = rest.partition("\\")
+        out += plain.encode("utf-8", "surrogateescape")
+        if not backslash:
+            continue
+        if rest[:1] == "x" and len(rest) >= 3:
+            out, rest = out + bytes([int(rest[1:3], 16)]), rest[3:]
+        elif not rest:
+            out += b"\\"
+        elif rest[0] in _ESCAPES:
+            out, rest = out + _ESCAPES[rest[0]].encode(), rest[1:]
+        else:
+            raise ValueError(f"unknown escape \\{rest[0]}: use \\n \\t \\r \\0 \\xHH or \\\\")
+    return out
+
+
+class Template(NamedTuple):
+    """A format with its fields found: pairs of plain bytes and a field ("" for none)."""
+
+    text: str
+    parts: list[tuple[bytes, str]]
+
+
+def parse_format(text: str) -> Template:
+    """Read a format such as ``{time} {id} {body}``; ``{{`` is a brace.
+
+    Raises:
+        ValueError: an unknown field, or braces that do not match.
+    """
+    parts = []
+    for plain, field, spec, conversion in string.Formatter().parse(text):
+        if field is not None and (field not in FIELDS or spec or conversion):
+            raise ValueError(f"unknown field {{{field}}}: use {', '.join(FIELDS)}")
+        parts.append((unescape(plain), field or ""))
+    return Template(text, parts)
+
+
+class Renderer:
+    """Makes the bytes that are written for a message.
+
+    Args:
+        template: of ``--format``; None: the body alone.
+        as_json: one JSON object instead.
+        gunzip: show bodies that are gzip as what they hold.
+        print_topic: put ``TOPIC | `` in front.
+        end: what follows each message.
+    """
+
+    def __init__(
+        self, template: Template | None = None, *, as_json: bool = False, gunzip: bool = False,
+        print_topic: bool = False, end: bytes = b"\n",
+    ) -> None:
+        self._template = template
+        self._as_json = as_json
+        self._gunzip = gunzip
+        self._print_topic = print_topic
+        self._end = end
+
+    def __call__(self, topic: str, message: Message) -> bytes:
+        """Render one message of a topic."""
+        body = gunzipped(message.body) if self._gunzip else message.body
+        if self._as_json:
+            shown = _json_line(topic, message, body)
+        elif self._template is not None:
+            shown = b"".join(
+                plain + (FIELDS[field][1](topic, message, body) if field else b"")
+                for plain, field in self._template.parts
+            )
+        else:
+            shown = body
+        prefix = f"{topic} | ".encode() if self._print_topic else b""
+        return prefix + shown + self._end
+
+
+def gunzipped(body: bytes) -> bytes:
+    """The content of a gzip body; another body, or a broken one, as it is."""
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    try:
+        return gzip.decompress(body)
+    except (OSError, EOFError, zlib.error):
+        return body
+
+
+def _json_line(topic: str, message: Message, body: bytes) -> bytes:
+    shown: dict[str, object] = {
+        "topic": topic,
+        "id": message.id.decode("ascii", "replace"),
+        "timestamp": message.timestamp,
+        "attempts": message.attempts,
+        "nsqd": message.nsqd_address,
+    }
+    try:
+        shown["body"] = body.decode("utf-8")
+    except UnicodeDecodeError:
+        shown["body_base64"] = base64.b64encode(body).decode("ascii")
+    return json.dumps(shown, ensure_ascii=False).encode()

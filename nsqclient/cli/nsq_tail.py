@@ -1,0 +1,155 @@
+"""``nsqclient nsq_tail``: print the messages of topics, with the flags of the original.
+
+A message is finished after it was written. ``-n`` counts over all topics, and the last message is
+finished before the end. A reader that goes away (``nsq_tail ... | head``) ends it quietly.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+from nsqclient import Message, Requeue
+from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.goflags import BOOL, INT, STRING, STRINGS, CommandLineError, Kind, Parsed
+from nsqclient.cli.lines import FIELDS, Renderer, parse_format
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.tools import (
+    ToolFlags, check_name, check_sources, check_topics, read_config, run,
+)
+
+PROGRAM = "nsq_tail"
+
+_STDOUT = 1
+
+FORMAT = Kind("format", parse_format)
+
+_SUMMARY = """\
+Prints the messages of one or more topics to stdout, one line for each; logs go to stderr.
+Without --channel it listens on a channel of its own that vanishes with it, so nobody else
+misses a message; messages from before its start are not shown then."""
+
+_EXAMPLES = [
+    ("watch a topic", "nsqclient nsq_tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders"),
+    ("ten messages of two topics, wherever they are",
+     "nsqclient nsq_tail --lookupd-http-address=lookup:4161 --topic=a --topic=b -n 10"),
+    ("when, how often and what",
+     "nsqclient nsq_tail ... --topic=orders --format='{time} {attempts} {body}'"),
+    ("for jq", "nsqclient nsq_tail ... --topic=orders --json | jq .body"),
+]
+
+
+def build_flags() -> ToolFlags:
+    """The flags of nsq_tail."""
+    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+    flags.group("What to show")
+    flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
+    flags.add("channel", STRING, "", "NSQ channel (default: one of its own, ephemeral)")
+    flags.add("n", INT, 0, "stop after so many messages over all topics; 0: never")
+    flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
+    flags.group("How to show it")
+    flags.add("print-topic", BOOL, False, "print \"TOPIC | \" in front of each message")
+    flags.add("format", FORMAT, None, "what to print: text with fields in braces, \\n and \\t\n"
+              + "\n".join(f"        {{{name}}}: {text}" for name, (text, _) in FIELDS.items()))
+    flags.add("json", BOOL, False, "print JSON objects: topic, id, timestamp, attempts, nsqd,"
+              " and body, or body_base64 where it is no UTF-8")
+    flags.add("gunzip", BOOL, False, "unpack bodies that are gzip")
+    flags.add("no-newline", BOOL, False, "print nothing between messages")
+    flags.add_sources()
+    flags.add_common()
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print messages until a signal, ``-n`` or a closed stdout; return the exit status."""
+    return run(build_flags(), argv, _run)
+
+
+def _run(parsed: Parsed) -> int:
+    values = parsed.values
+    topics = check_topics(values["topic"])
+    check_sources(values)
+    channel = values["channel"] or f"tail{random.randrange(999_999):06d}#ephemeral"
+    check_name(channel, "channel")
+    limit, max_in_flight = values["n"], values["max-in-flight"]
+    if limit < 0 or max_in_flight < 1:
+        raise CommandLineError("-n must not be negative, --max-in-flight must be at least 1")
+    if values["json"] and values["format"] is not None:
+        raise CommandLineError("use --json or --format not both")
+    config = read_config(values, PROGRAM, "consumer-opt").replace(
+        max_in_flight=min(limit, max_in_flight) if limit else max_in_flight)
+    render = Renderer(
+        values["format"], as_json=values["json"], gunzip=values["gunzip"],
+        print_topic=values["print-topic"], end=b"" if values["no-newline"] else b"\n",
+    )
+    with Signals() as signals:
+        consumers = Consumers(values, config, signals)
+        tail = Tail(_STDOUT, limit, signals.stop, consumers.limit_in_flight)
+        for topic in topics:
+            consumers.add(topic, channel, _handler(tail, render, topic))
+        consumers.run()
+    if tail.error is not None and not isinstance(tail.error, BrokenPipeError):
+        raise CommandLineError(f"cannot write to stdout: {tail.error}")
+    return 0
+
+
+def _handler(tail: Tail, render: Renderer, topic: str) -> Callable[[Message], None]:
+    return lambda message: tail.show(render(topic, message))
+
+
+class Tail:
+    """Writes messages to a descriptor until there were enough, or it takes no more.
+
+    Args:
+        limit: how many; 0: no limit.
+        stop: called once when the end has come, before the last ``show`` returns.
+        lower: called with how many are still wanted, before ``show`` returns.
+
+    Threads: any; messages are written one after the other.
+    """
+
+    def __init__(
+        self, fd: int, limit: int, stop: Callable[[], None],
+        lower: Callable[[int], None] = lambda left: None,
+    ) -> None:
+        self._fd = fd
+        self._limit = limit
+        self._stop = stop
+        self._lower = lower
+        self._lock = threading.Lock()  # held to write: lines of several topics do not mix
+        self._shown = 0
+        #: Why a write failed.
+        self.error: OSError | None = None
+
+    def show(self, data: bytes) -> None:
+        """Write one message.
+
+        Raises:
+            Requeue: it was not written and belongs to the next reader.
+        """
+        with self._lock:
+            if self.error is not None or (self._limit and self._shown >= self._limit):
+                raise Requeue(delay=0, backoff=False)
+            try:
+                write_all(self._fd, data)
+            except OSError as exc:
+                self.error = exc
+            else:
+                self._shown += 1
+                if self._limit:
+                    # Before the FIN, which would make room for one that nobody wants.
+                    self._lower(self._limit - self._shown)
+                if self._shown != self._limit:
+                    return
+        self._stop()
+        if self.error is not None:
+            raise Requeue(delay=0, backoff=False)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all bytes to a descriptor, past Python's buffers. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]

@@ -1,0 +1,135 @@
+"""nsq_tail by value: what it prints, when it ends, what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+
+from nsqclient import Message, Requeue
+from nsqclient.cli import main
+from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
+from nsqclient.cli.nsq_tail import Tail
+
+
+class Nobody:
+    """A responder that is only an address."""
+
+    address = "127.0.0.1:4150"
+
+
+def a_message(body=b"hi"):
+    """A message of 2026 that was delivered twice."""
+    return Message(body, b"0123456789abcdef", 2, 1_780_000_000_123_456_789, 0, 60, Nobody())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({}, b"hi\n"),
+        ({"print_topic": True}, b"t | hi\n"),
+        ({"end": b""}, b"hi"),
+        ({"template": parse_format("{id}\\t{attempts} {topic}{{}} {nsqd} {size} {base64}")},
+         b"0123456789abcdef\t2 t{} 127.0.0.1:4150 2 aGk=\n"),
+        ({"template": parse_format("{timestamp} {time}")},
+         b"1780000000123456789 2026-05-28T20:26:40.123456Z\n"),
+        ({"template": parse_format("{body}"), "print_topic": True}, b"t | hi\n"),
+    ],
+)
+def test_what_is_printed(options, line):
+    """The body, with what the flags add."""
+    assert Renderer(**options)("t", a_message()) == line
+
+
+def test_json_tells_everything_and_marks_what_is_no_text():
+    """A body is text where it can be, else base64 under another name."""
+    render = Renderer(as_json=True)
+    assert json.loads(render("t", a_message("h\u00e9".encode()))) == {
+        "topic": "t", "id": "0123456789abcdef", "timestamp": 1_780_000_000_123_456_789,
+        "attempts": 2, "nsqd": "127.0.0.1:4150", "body": "h\u00e9",
+    }
+    assert json.loads(render("t", a_message(b"\xff")))["body_base64"] == "/w=="
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (gzip.compress(b"one"), b"one"),
+        (gzip.compress(b"one") + gzip.compress(b"two"), b"onetwo"),
+        (b"plain", b"plain"),
+        (b"\x1f\x8b broken", b"\x1f\x8b broken"),
+        (gzip.compress(b"cut off")[:-4], gzip.compress(b"cut off")[:-4]),
+    ],
+)
+def test_gunzip_unpacks_what_is_gzip(body, shown):
+    """Anything else is shown as it is."""
+    body_of = a_message(body)
+    assert Renderer(gunzip=True, end=b"")("t", body_of) == shown
+
+
+def test_escapes():
+    """The usual ones are replaced, raw bytes of the command line kept, others refused."""
+    assert unescape("a\\n\\t\\r\\0\\\\\\x41\\") == b"a\n\t\r\0\\A\\"
+    assert unescape("\udcff") == b"\xff"
+    for bad in ("\\q", "\\xzz"):
+        with pytest.raises(ValueError):
+            unescape(bad)
+
+
+def test_times_do_not_lose_microseconds():
+    """Whole microseconds are shown as they are."""
+    assert show_time(999_999_999_999_999_000).endswith(".999999Z")
+
+
+def test_the_limit_counts_and_the_rest_is_given_back():
+    """After n messages the end is asked for once; further ones go to the next reader."""
+    read, write = os.pipe()
+    stops = []
+    tail = Tail(write, 2, lambda: stops.append(1))
+    tail.show(b"a")
+    assert not stops
+    tail.show(b"b")
+    with pytest.raises(Requeue):
+        tail.show(b"c")
+    os.close(write)
+    assert os.read(read, 10) == b"ab" and stops == [1]
+    os.close(read)
+
+
+def test_a_reader_that_goes_away_gets_the_message_back():
+    """What could not be written is not finished, and the end is asked for."""
+    read, write = os.pipe()
+    os.close(read)
+    stops = []
+    tail = Tail(write, 0, lambda: stops.append(1))
+    for _ in range(2):
+        with pytest.raises(Requeue):
+            tail.show(b"a")
+    os.close(write)
+    assert stops == [1] and isinstance(tail.error, BrokenPipeError)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        ([], 1, "--topic required"),
+        (["--topic=t"], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "not both"),
+        (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--channel=c c"], 1, "--channel is invalid"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "-n=-1"], 1, "-n must not"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 1, "not both"),
+        (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
+        (["--format={nope}"], 2, "unknown field {nope}"),
+        (["--format={id"], 2, "-format"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--consumer-opt=nope"], 2, "nope"),
+        (["--n=x"], 2, "-n"),
+    ],
+)
+def test_bad_command_lines(words, status, text, capsys):
+    """The exit statuses are the original's, and stderr says what is wrong."""
+    assert main(["nsq_tail", *words]) == status
+    out, err = capsys.readouterr()
+    assert text in err and not out

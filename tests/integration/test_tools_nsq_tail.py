@@ -1,0 +1,183 @@
+"""nsq_tail beside the original, on a real nsqd.
+
+Deliberate differences:
+
+- ``-n`` counts over all topics, finishes the last message and hands back what it had fetched.
+- A closed stdout ends it with status 0; the original dies of SIGPIPE.
+- Stray words on the command line are refused; the original ignores them.
+- It never gives a message up unless ``--consumer-opt=max_attempts,N`` says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+
+import pytest
+
+from nsqclient import Producer
+from tests.support.ports import free_port
+from tests.support.tool_runs import command, run_tool, tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+KINDS = ["ours", "original"]
+BODIES = [b"one", b"two\nlines", b"\x00\xff\r", "h\u00e9".encode(), b"five"]
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd whose messages time out late."""
+    return real_nsqd(msg_timeout=60.0)
+
+
+def publish(nsqd, topic, *bodies):
+    """Publish bodies after a channel ``c`` was made for them."""
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="c")
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish_many(topic, bodies)
+
+
+def words(nsqd, *more, topic="t"):
+    """Words that read channel ``c`` of a topic."""
+    return [f"--topic={topic}", "--channel=c", f"--nsqd-tcp-address={nsqd.tcp_address}", *more]
+
+
+def read(process, size):
+    """Read exactly so many bytes of its stdout."""
+    data = b""
+    while len(data) < size:
+        more = process.stdout.read(size - len(data))
+        assert more, "it ended"
+        data += more
+    return data
+
+
+@pytest.mark.parametrize("more", [[], ["--print-topic"], ["-n", "5"]])
+def test_the_bytes_are_the_originals(nsqd, more):
+    """The same messages give the same bytes on stdout, whatever they contain."""
+    outputs = []
+    for topic in KINDS:
+        publish(nsqd, topic, *BODIES)
+        prefix = len(f"{topic} | ") if "--print-topic" in more else 0
+        size = sum(len(body) + 1 + prefix for body in BODIES)
+        with tool(topic, "nsq_tail", *words(nsqd, *more, topic=topic)) as process:
+            outputs.append(read(process, size).replace(f"{topic} |".encode(), b"t |"))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_nsqd_that_is_not_there_is_status_1(kind):
+    """As in the original, an nsqd that was named must be there at the start."""
+    address = f"--nsqd-tcp-address=127.0.0.1:{free_port()}"
+    done = run_tool(kind, "nsq_tail", "--topic=t", address)
+    assert done.returncode == 1 and done.stdout == b""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(nsqd, signum):
+    """Status 0, and nothing stays in flight."""
+    publish(nsqd, "t", *BODIES)
+    with tool("ours", "nsq_tail", *words(nsqd)) as process:
+        read(process, 3)
+        process.send_signal(signum)
+        assert process.wait(20) == 0
+    assert nsqd.stats("t", "c")["in_flight_count"] == 0
+
+
+def test_bug_4_nsq_tail_n_exits_after_the_fin(nsqd):
+    """With -n 3 of 5, three are finished, none is in flight, two are there for the next reader."""
+    publish(nsqd, "t", *BODIES)
+    done = run_tool("ours", "nsq_tail", *words(nsqd, "-n", "3"))
+    assert done.returncode == 0 and done.stdout == b"one\ntwo\nlines\n\x00\xff\r\n"
+    stats = wait_until(lambda: nsqd.stats("t", "c"))
+    assert (stats["in_flight_count"], stats["depth"], stats["requeue_count"]) == (0, 2, 0)
+
+
+def test_bug_4_nsq_tail_n_counts_in_total(nsqd):
+    """With two topics, -n 3 prints three messages, and the others are there for the next reader."""
+    publish(nsqd, "a", b"1", b"2", b"3")
+    publish(nsqd, "b", b"4", b"5", b"6")
+    done = run_tool("ours", "nsq_tail", *words(nsqd, "--topic=b", "-n", "3", topic="a"))
+    assert done.returncode == 0 and len(done.stdout.split()) == 3
+    left = [nsqd.stats(topic, "c") for topic in "ab"]
+    assert sum(stats["depth"] + stats["deferred_count"] for stats in left) == 3
+    assert sum(stats["in_flight_count"] for stats in left) == 0
+
+
+def test_head_ends_it_quietly(nsqd):
+    """When its reader goes away it ends with 0, without a traceback, and keeps what it could not
+    write in the channel."""
+    publish(nsqd, "t", *[b"line"] * 1000)
+    first = command("ours", "nsq_tail", *words(nsqd, "--max-in-flight=1", "--log-level=warn"))
+    with tool("ours", "nsq_tail", *first[4:], stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"line\n"
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+    stats = nsqd.stats("t", "c")
+    assert stats["in_flight_count"] == 0 and stats["depth"] > 0
+
+
+def test_a_full_disk_is_status_1(nsqd):
+    """Another error of stdout is said, and the message stays."""
+    publish(nsqd, "t", b"x")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("ours", "nsq_tail", *words(nsqd)), stdout=full, stderr=subprocess.PIPE,
+            timeout=60)
+    assert done.returncode == 1 and b"No space left" in done.stderr
+    assert nsqd.stats("t", "c")["depth"] == 1
+
+
+def test_formats_and_gzip(nsqd):
+    """--json, --format, --gunzip and --no-newline on real messages."""
+    publish(nsqd, "t", gzip.compress(b"packed"), b"plain")
+    done = run_tool("ours", "nsq_tail", *words(nsqd, "-n=1", "--json", "--gunzip"))
+    shown = json.loads(done.stdout)
+    assert shown["body"] == "packed" and shown["nsqd"] == nsqd.tcp_address
+    done = run_tool("ours", "nsq_tail", *words(nsqd, "-n=1", "--no-newline",
+                                               "--format={attempts}:{topic}:{body}"))
+    assert done.stdout == b"1:t:plain"
+
+
+def test_an_ephemeral_channel_of_its_own(nsqd):
+    """Without --channel it makes tailNNNNNN#ephemeral, as the original."""
+    nsqd.post("/topic/create", topic="t")
+    with tool("ours", "nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"):
+        names = wait_until(lambda: [c["channel_name"] for c in nsqd.stats("t")["channels"]])
+        client = wait_until(lambda: nsqd.stats("t", names[0])["clients"])[0]
+    assert names[0].startswith("tail") and names[0].endswith("#ephemeral") and len(names[0]) == 20
+    assert client["user_agent"].startswith("nsq_tail/") and " nsqclient/" in client["user_agent"]
+
+
+def test_a_topic_that_comes_later_is_found(real_nsqlookupd, real_nsqd):
+    """Through nsqlookupd; a topic that does not exist yet is waited for."""
+    lookupd = real_nsqlookupd()
+    nsqd = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
+    with tool("ours", "nsq_tail", "--topic=t", "--channel=c", "-n=1",
+              f"--lookupd-http-address={lookupd.http_address}",
+              "--consumer-opt=lookupd_poll_interval,100ms") as process:
+        publish(nsqd, "t", b"late")
+        assert process.stdout.readline() == b"late\n"
+        assert process.wait(20) == 0
+
+
+def test_a_second_signal_ends_a_tail_that_cannot_write(nsqd):
+    """Where stdout is not read, the first signal waits for the write and the second does not."""
+    publish(nsqd, "t", b"x" * 500_000)
+    with tool("ours", "nsq_tail", *words(nsqd)) as process:
+        wait_until(lambda: nsqd.stats("t", "c").get("in_flight_count"))
+        assert process.stdout.read(1) == b"x"
+        process.send_signal(signal.SIGTERM)
+        # It answers CLS first, so nsqd shows when the first signal has come.
+        wait_until(lambda: not nsqd.stats("t", "c")["clients"]
+                   or nsqd.stats("t", "c")["clients"][0]["state"] == 4)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
