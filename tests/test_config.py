@@ -145,14 +145,14 @@ def test_limits_of_nsqd():
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "tls_config"])
-@pytest.mark.parametrize("value", [None, b"x", [], {}, object(), 1j], ids=repr)
+@pytest.mark.parametrize("value", [None, b"x", [], {}, ..., 1j], ids=repr)
 def test_wrong_types(name, value):
     """A value of a type that no option has is refused with the option's name."""
     with pytest.raises(ConfigError, match=f"^{name} "):
         Config(**{name: value})
 
 
-@pytest.mark.parametrize("value", [b"x", "ca.pem", True, object()])
+@pytest.mark.parametrize("value", [b"x", "ca.pem", True, ...], ids=repr)
 def test_tls_config_is_a_context(value):
     """A ready SSLContext is one, not the name of a file."""
     with pytest.raises(ConfigError, match="tls_config must be an ssl.SSLContext"):

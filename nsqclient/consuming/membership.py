@@ -127,7 +127,10 @@ class Membership:
             known.sub = None
             if self._stopped:
                 return
-            had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
+            # One that brought messages was no empty promise, however short.
+            had_worked = (
+                sub.counts.received > 0 or time.monotonic() - known.opened_at >= _SHORT_LIFE
+            )
             known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
                 self._schedule_dial(sub.address, known)
