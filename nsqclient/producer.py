@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -30,15 +30,15 @@ from nsqclient.publishing.blocking import BlockingPublish
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.publishing.items import FutureItem, WaitItem
 from nsqclient.publishing.links import Links
+from nsqclient.publishing.parts import split
 from nsqclient.publishing.pipeline import Pipeline
 from nsqclient.publishing.statistics import ProducerStats, Statistics
+from nsqclient.runtime.apart import run_apart
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 
 logger = logging.getLogger("nsqclient.producer")
 
-#: Most messages in one MPUB; nsqd's own limit follows from its body size.
-_MAX_PER_MPUB = 10_000
 #: Publishes of other threads under way from which on they are sent together: a round trip of its
 #: own is the quickest for one thread, and the slowest for many.
 _A_CROWD = 2
@@ -102,7 +102,7 @@ class Producer:
 
     def _begin(self) -> None:
         """Make everything that a forked child must have of its own."""
-        self._links = Links(self._nsqds, self.config, self._sticky, bool(self._lookupds))
+        self._links = Links(self._nsqds, self.config, self._sticky)
         self._statistics = Statistics()
         max_pending, max_pending_bytes, block = self._window
         self._pipeline = Pipeline(
@@ -157,7 +157,7 @@ class Producer:
                 check_topic(topic), commands.check_body(body, limit),
                 time.monotonic() + (threading.TIMEOUT_MAX if left is None else left),
             )
-            self._publish(lambda: self._publish_in_company(item), 1, len(item.body))
+            self._publish_in_company(item, deadline)
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
@@ -180,7 +180,7 @@ class Producer:
         checked = [commands.check_body(body, config.nsqd_max_msg_size) for body in bodies]
         deadline = self._deadline(timeout)
         stored = 0
-        for part in _split(checked, config.nsqd_max_body_size):
+        for part in split(checked, config.nsqd_max_body_size):
             try:
                 self._publish_part(commands.mpub_unchecked(topic, part), deadline, len(part))
             except PublishError as exc:
@@ -213,6 +213,8 @@ class Producer:
         seconds = config.publish_timeout
         if timeout is not None:
             seconds = to_seconds(timeout, "timeout")
+        if self._closed:  # also while close() waits for what is pending
+            raise ClosedError("the producer is closed")
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)
@@ -241,9 +243,9 @@ class Producer:
             ClosedError: the producer was closed.
         """
         self._discoverer.start()
-        conn = self._links.take(self._deadline(timeout)).conn
-        if conn is not None:
-            conn.send(lambda core: core.send_nop())
+        deadline = self._deadline(timeout)
+        while not self._links.take(deadline).is_alive():
+            pass  # it ended just now
 
     # -- the end
 
@@ -251,18 +253,21 @@ class Producer:
         """Let what is under way and pending end, then close the connections.
 
         What has no verdict after ``timeout`` seconds ends with PublishUnknown, or PublishNotSent
-        where it was not sent. Idempotent.
+        where it was not sent. Idempotent; from any thread, also from a signal handler.
 
         Returns: whether everything had its verdict and all threads have ended.
         """
         deadline = Deadline(to_seconds(timeout, "timeout"))
+        return run_apart(lambda: self._close(deadline), deadline, "nsq-closer") or False
+
+    def _close(self, deadline: Deadline) -> bool:
         with self._idle:
             self._closed = True
             clean = self._idle.wait_for(lambda: not self._running, deadline.remaining())
         clean = self._pipeline.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
-        self._discoverer.stop()
-        stuck = self._links.close(rest)
+        stuck = self._discoverer.stop(rest)
+        stuck += self._links.close(rest)
         if not self._pipeline.close(rest):
             stuck.append("nsq-publisher")
         if stuck:
@@ -292,7 +297,7 @@ class Producer:
     def stats(self) -> ProducerStats:
         """Take a snapshot of the counters."""
         return self._statistics.snapshot(
-            pending=self._pipeline.pending + len(self._running),
+            pending=self._pending,
             connected=[link.address for link in self._links.ready],
             known=self._links.addresses,
         )
@@ -323,13 +328,30 @@ class Producer:
             lambda: self._blocking.publish(command, deadline), messages, len(command)
         )
 
-    def _publish_in_company(self, item: WaitItem) -> None:
-        self._pipeline.put(item, block=True)
-        item.wait()
+    def _publish_in_company(self, item: WaitItem, deadline: Deadline) -> None:
+        size = len(item.body)
+        if size > self._window[1]:  # a limit of publish_async alone
+            command = commands.pub_unchecked(item.topic, item.body)
+            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
+            return
 
-    def _publish(self, publish: Callable[[], None], messages: int, size: int) -> None:
+        def publish() -> None:
+            self._pipeline.put(item, block=True)
+            item.wait()
+
+        self._publish(publish, 0, size, item)  # the pipeline counts it
+
+    @property
+    def _pending(self) -> int:
+        # Those in company are in the pipeline too.
+        direct = [1 for ticket in self._running.copy() if not isinstance(ticket, WaitItem)]
+        return self._pipeline.pending + len(direct)
+
+    def _publish(
+        self, publish: Callable[[], None], messages: int, size: int, ticket: object = None
+    ) -> None:
         """Run one blocking publish and keep account of it."""
-        ticket = object()
+        ticket = object() if ticket is None else ticket
         self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
         began = time.monotonic()
         try:
@@ -349,20 +371,6 @@ class Producer:
                     self._idle.notify_all()
 
 
-def _split(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes]]:
-    """Cut a list of bodies into parts that each fit into one MPUB."""
-    part: list[bytes] = []
-    size = 4
-    for body in bodies:
-        if part and (size + 4 + len(body) > max_body_size or len(part) >= _MAX_PER_MPUB):
-            yield part
-            part, size = [], 4
-        part.append(body)
-        size += 4 + len(body)
-    if part:
-        yield part
-
-
 _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
@@ -370,5 +378,5 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 def _flush_at_exit() -> None:
     deadline = Deadline(_EXIT_TIMEOUT)
     for producer in list(_live):
-        if producer.stats().pending and not producer.flush(deadline.remaining()):
-            logger.warning("%d publishes had no verdict at exit", producer.stats().pending)
+        if producer._pending and not producer.flush(deadline.remaining()):
+            logger.warning("%d publishes had no verdict at exit", producer._pending)

@@ -208,11 +208,13 @@ class ClientProtocol:
             return
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
-        awaited, token = self._awaited.popleft()
+        awaited, token = self._awaited[0]
         if awaited is _Awaited.PUBLISH:
-            _expect(data, OK)
+            _expect(data, OK)  # first, so that unanswered() still knows the token
+            self._awaited.popleft()
             self._events.append(Published(token))
             return
+        self._awaited.popleft()
         if awaited is _Awaited.IDENTIFY:
             self.settings = settings = read_settings(data)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from nsqclient.errors import (
     ClosedError,
+    ConnectionLostError,
+    DiscoveryError,
     NSQConnectionError,
     NSQError,
     PublishError,
@@ -57,10 +59,13 @@ class BlockingPublish:
                 if maybe_stored:
                     raise PublishUnknown(str(exc)) from exc
                 code = exc.code if isinstance(exc, ServerError) else None
-                raise PublishNotSent(str(exc), code, retryable=False) from exc
+                # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
+                raise PublishNotSent(str(exc), code, isinstance(exc, DiscoveryError)) from exc
             verdict, reason = self._await(link, attempt, deadline, len(command), maybe_stored)
             if verdict is Verdict.STORED:
                 return
+            if verdict is Verdict.NOT_READ:  # nsqd's error is about somebody else's message
+                reason = ConnectionLostError(link.address, f"ended by another publish: {reason}")
             if verdict is Verdict.UNKNOWN:
                 maybe_stored = True
                 if not self._retry_unknown:

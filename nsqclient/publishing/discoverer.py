@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
 
 from nsqclient.config import Config
 from nsqclient.discovery import nodes
 from nsqclient.errors import DiscoveryError
 from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.publishing.links import Links
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
 
 logger = logging.getLogger("nsqclient.producer")
+
+#: Seconds that stop() waits for a nsqlookupd that does not answer.
+_GRACE = 0.5
 
 
 class Discoverer:
@@ -33,8 +37,11 @@ class Discoverer:
         self._rng = random.Random()
         self._lock = threading.Lock()
         self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
+        self._asked: set[str] = set()  # lookupds that have not answered yet
         self._failed_rounds = 0
         self._timer: Timer | None = None
+        # One thread for each, so that one that hangs delays none of the others.
+        self._chores = WorkerPool("nsq-chores", len(lookupds), self._ask)
         self._has_started = not lookupds  # read without the lock
 
     def start(self) -> None:
@@ -48,16 +55,20 @@ class Discoverer:
                 return
             self._timer = Timer()
             self._timer.start()
+            self._chores.start()
             self._has_started = True
         self._round()
 
-    def stop(self) -> None:
-        """Ask no more."""
+    def stop(self, deadline: Deadline) -> list[str]:
+        """Ask no more; return the names of threads that stay (a lookup may take long)."""
         with self._lock:
             self._has_started = True
             timer = self._timer
-        if timer is not None:
-            timer.stop()
+        if timer is None:
+            return []
+        timer.stop(deadline)
+        self._chores.take_all()
+        return self._chores.stop(Deadline(deadline.at_most(_GRACE)))
 
     def _round(self) -> None:
         config = self._config
@@ -67,21 +78,23 @@ class Discoverer:
             if not self._answers:  # nobody is known yet: soon again
                 self._failed_rounds += 1
                 delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
+            due = [lookupd for lookupd in self._lookupds if lookupd not in self._asked]
+            self._asked.update(due)
         if timer is not None:
             timer.schedule(delay, self._round)
-        for lookupd in self._lookupds:
-            self._links.run_chore(self._asker(lookupd))
-
-    def _asker(self, lookupd: str) -> Callable[[], None]:
-        return lambda: self._ask(lookupd)
+        self._chores.put_many(due)
 
     def _ask(self, lookupd: str) -> None:
+        """Ask one nsqlookupd. On a chore thread."""
         try:
             addresses = nodes(lookupd, self._config)
         except DiscoveryError as exc:
             logger.warning("%s", exc)
             self._links.discovery_error = exc
             return
+        finally:
+            with self._lock:
+                self._asked.discard(lookupd)
         with self._lock:
             if addresses:
                 self._answers[lookupd] = addresses

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from nsqclient.config import Config
@@ -27,7 +27,6 @@ from nsqclient.flow.delays import reconnect_delay
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.workers import WorkerPool
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -36,8 +35,6 @@ HANDSHAKE_TIMEOUT = 5.0
 #: Longest pause in seconds between two dials of one nsqd while publishers wait and no other is
 #: alive: it may be back.
 _MAX_PAUSE = 0.5
-#: Threads that dial, or ask nsqlookupds, at once.
-_CHORES = 4
 
 
 class JustEnded(ConnectError):
@@ -51,7 +48,10 @@ class Link:
         self.address = address
         self.conn: Connection | None = None  # read without the lock by publishers
         self.is_dialing = False
-        self.failures = 0  # dials that failed, in a row
+        self.dialed: Connection | None = None  # while it is being opened
+        self.dialer: threading.Thread | None = None  # the last thread that dialed
+        self.has_stored = False  # on this connection
+        self.failures = 0  # dials that failed or led to nothing, in a row
         self.refusals = 0  # publishes that nsqd was unable to store, in a row
         self.failed_at = 0.0  # when it failed last, on time.monotonic()
         self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
@@ -75,6 +75,18 @@ class Link:
         except NSQConnectionError:
             pass  # queued, so the reader settles the token when it reports the end
 
+    def is_alive(self) -> bool:
+        """Try to write to it; False when the connection has ended."""
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(lambda core: core.send_nop())
+        except (ClosedError, NSQConnectionError):
+            self._links.remove(self, conn)
+            return False
+        return True
+
     # -- from the connection's reader
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
@@ -83,7 +95,8 @@ class Link:
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """nsqd gave its verdict."""
         if error is None:
-            self.refusals = 0
+            self.refusals = self.failures = 0
+            self.has_stored = True
         elif error.code in UNABLE:
             self._links.on_unable(self, conn)
         token.settle(verdict_of(error), error)
@@ -109,14 +122,14 @@ class Links:
     Args:
         addresses: those to begin with; ``set_addresses`` changes them.
         sticky: use one nsqd until it fails, instead of all in turn.
-        discovers: whether more addresses will be found.
+
+    Each nsqd has a thread of its own while it is dialed, so that no number of dead addresses
+    delays one that is alive.
 
     Threads: any.
     """
 
-    def __init__(
-        self, addresses: Iterable[str], config: Config, sticky: bool, discovers: bool = False
-    ) -> None:
+    def __init__(self, addresses: Iterable[str], config: Config, sticky: bool) -> None:
         self._config = config
         self._sticky = sticky
         self._rng = random.Random()
@@ -128,10 +141,6 @@ class Links:
         self._next_look = 0.0  # when those that are not connected are looked at again
         self._closed = False  # written under _changed
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
-        self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
-            "nsq-chores", _CHORES if discovers else min(_CHORES, len(self._links)),
-            lambda chore: chore(),
-        )
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
 
@@ -139,11 +148,6 @@ class Links:
     def addresses(self) -> list[str]:
         """The nsqds that may be used."""
         return list(self._links)
-
-    def run_chore(self, chore: Callable[[], None]) -> None:
-        """Run something that may block on a chore thread."""
-        self._chores.start()
-        self._chores.put(chore)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Add new nsqds; drop those that are not named and not connected."""
@@ -203,8 +207,7 @@ class Links:
                 until = min(until, link.failed_at + _MAX_PAUSE)
             rest = until - now
             if rest <= 0:
-                link.is_dialing = True
-                self.run_chore(self._dialer(link))
+                self._start_dial(link)
                 rest = _MAX_PAUSE
             if link.last_error is None or self._may_help(link.last_error) or link.is_dialing:
                 pause = rest if pause is None else min(pause, rest)
@@ -221,32 +224,34 @@ class Links:
         errors = [link.last_error for link in self._links.values() if link.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def _dialer(self, link: Link) -> Callable[[], None]:
-        return lambda: self._dial(link)
+    def _start_dial(self, link: Link) -> None:
+        """Dial in a thread of its own. Needs _changed."""
+        thread = threading.Thread(
+            target=self._dial, args=(link,), name=f"nsq-dialer-{link.address}", daemon=True
+        )
+        thread.start()
+        link.dialer = thread
+        link.is_dialing = True
 
     def _dial(self, link: Link) -> None:
         conn = Connection(link.address, self._config, link)
-        error: NSQError | None = None
-        try:
-            conn.open(Deadline(HANDSHAKE_TIMEOUT))
-        except NSQError as exc:
-            error = exc
+        error = self._open(link, conn)
         with self._changed:
-            link.is_dialing = False
+            link.is_dialing, link.dialed = False, None
             closed = self._closed
             link.last_error = error
             if error is not None:
                 link.failures += 1
                 self._rest(link, link.failures)
             elif not closed:
-                link.failures = 0
+                link.has_stored = False
                 link.conn = conn
         if error is None:
             # Started before anybody may use it: what it is sent is answered by its reader.
             conn.start()
             if closed:
                 conn.close("the producer was closed")
-        else:
+        elif not closed:
             # Once for each time of trouble; publishers that wait dial twice a second.
             level = logging.WARNING if link.failures == 1 else logging.DEBUG
             logger.log(level, "cannot publish to %s (trying again): %s", link.address, error)
@@ -254,6 +259,21 @@ class Links:
             if link.conn is conn and not conn.is_closed:
                 self.ready = (*self.ready, link)
             self._changed.notify_all()
+
+    def _open(self, link: Link, conn: Connection) -> NSQError | None:
+        """Open a connection; return what went wrong."""
+        with self._changed:
+            link.dialed = conn
+            if self._closed:
+                return ClosedError("the producer is closed")
+        try:
+            conn.open(Deadline(HANDSHAKE_TIMEOUT))
+        except NSQError as exc:
+            return exc
+        except Exception as exc:
+            logger.exception("dialing %s failed", link.address)
+            return ConnectError(link.address, f"internal error: {exc!r}")
+        return None
 
     def _rest(self, link: Link, failures: int) -> None:
         """Leave it alone for a while. Needs _changed."""
@@ -282,6 +302,10 @@ class Links:
         self.remove(link, conn)
         with self._changed:
             link.last_error = error if isinstance(error, NSQConnectionError) else link.last_error
+            if not link.has_stored and not isinstance(error, ServerError):
+                # It takes connections and loses them: dialing at once would go round in circles.
+                link.failures += 1
+                self._rest(link, link.failures)
             self._ended = [old for old in self._ended if not old.join(Deadline(0))] + [conn]
             closed = self._closed
             self._changed.notify_all()
@@ -292,20 +316,26 @@ class Links:
         """Refuse further use and end all connections; return the names of threads that stay."""
         with self._changed:
             self._closed = True
-            live = [link.conn for link in self._links.values() if link.conn is not None]
+            links = list(self._links.values())
+            live = [link.conn for link in links if link.conn is not None]
+            dialed = [link.dialed for link in links if link.dialed is not None]
+            dialers = [link.dialer for link in links if link.dialer is not None]
             conns = [*self._ended, *live]
             self._changed.notify_all()
-        self._chores.take_all()
+        for conn in dialed:
+            conn.close("the producer was closed")
         for conn in live:
             conn.drain(deadline.at_most(0.5))
             conn.close("the producer was closed")
         stuck = [f"nsq-reader-{conn.address}" for conn in conns if not conn.join(deadline)]
-        return stuck + self._chores.stop(deadline)
+        for thread in dialers:
+            thread.join(deadline.remaining())
+        return stuck + [thread.name for thread in dialers if thread.is_alive()]
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""
-        for link in list(self._links.values()):
-            if link.conn is not None:
-                link.conn.abandon()
-        for conn in self._ended:
+        conns = list(self._ended)
+        for link in self._links.values():
+            conns += [conn for conn in (link.conn, link.dialed) if conn is not None]
+        for conn in conns:
             conn.abandon()

@@ -124,6 +124,7 @@ class Pipeline:
                     break
                 left = item.until - time.monotonic()
                 if left <= 0 or not (self._block if block is None else block):
+                    self._count("rejected", 1)
                     raise PublishNotSent(
                         f"{self.pending} publishes have no verdict yet: raise max_pending or"
                         " publish more slowly"

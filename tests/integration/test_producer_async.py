@@ -181,7 +181,8 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
             thread = threading.Thread(target=publish)
             thread.start()
             future = producer.publish_async("events", b"async", timeout=8)
-            wait_until(lambda: producer.stats().pending == 2)
+            (link,) = producer._links.ready
+            wait_until(lambda: len(link.conn._core._awaited) == 2)  # both are sent
             proxy.reset()
             proxy.set_deaf(False)
             thread.join()

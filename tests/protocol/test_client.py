@@ -125,6 +125,15 @@ def test_what_may_be_sent(name, state):
     assert (core.data_to_send(), core.unanswered(), core.state) == (b"", [], state)
 
 
+def test_a_garbled_answer_leaves_its_publish_unanswered():
+    """What is no OK is no verdict: the publish is among those that nobody knows of."""
+    core = core_in(State.READY)
+    core.send_publish(PUB, "token")
+    with pytest.raises(RemoteProtocolError):
+        core.receive_data(response(b"KO"))
+    assert core.unanswered() == ["token"]
+
+
 @pytest.mark.parametrize("state", State)
 def test_every_state_can_end(state):
     """The stream may end at any time, and more than once."""

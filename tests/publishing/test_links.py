@@ -1,0 +1,298 @@
+"""The nsqds of a producer: who is dialed when, who is used, and what a lost connection means."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.connection import Connection
+from nsqclient.errors import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    NegotiationError,
+    NotNSQError,
+)
+from nsqclient.protocol import commands
+from nsqclient.publishing.links import JustEnded, Links
+from nsqclient.publishing.verdicts import Attempt, Verdict
+from nsqclient.runtime.deadline import Deadline
+from tests.support.ports import free_port
+from tests.support.scripted import OK, ScriptedServer, error, response
+from tests.support.waiting import wait_until
+
+WAIT = 10.0
+PUB = commands.pub("t", b"x", 10)
+
+
+@pytest.fixture
+def make_links():
+    """Factory of Links that are closed after the test."""
+    made = []
+
+    def make(*addresses, sticky=False, **options):
+        made.append(Links(addresses, Config(**options), sticky))
+        return made[-1]
+
+    yield make
+    for links in made:
+        assert links.close(Deadline(WAIT)) == []
+
+
+def answering(*answers):
+    """A script: answers each publish so, then waits for the end."""
+    def script(peer):
+        peer.identify()
+        for answer in answers:
+            peer.line(), peer.sized()
+            peer.send(answer)
+        peer.until_closed()
+
+    return script
+
+
+def idle(peer):
+    """A script: takes the connection and does nothing."""
+    peer.identify()
+    peer.until_closed()
+
+
+def deaf(peer):
+    """A script: takes the connection and does not even answer IDENTIFY."""
+    peer.until_closed()
+
+
+def publish(links):
+    """Publish once; return the attempt, settled."""
+    attempt = Attempt()
+    links.take(Deadline(WAIT)).send(PUB, attempt, Deadline(WAIT))
+    assert attempt.wait(WAIT)
+    return attempt
+
+
+def test_nothing_is_dialed_before_it_is_needed(make_links):
+    """The first take() dials, in the background."""
+    with ScriptedServer(idle) as server:
+        links = make_links(server.address)
+        assert links.ready == ()
+        assert links.take(Deadline(WAIT)).address == server.address
+        links.close(Deadline(WAIT))
+
+
+def test_the_connected_ones_take_turns(make_links):
+    """Round robin, or always the same where that is asked for."""
+    for sticky, count in ((False, 2), (True, 1)):
+        with ScriptedServer(idle) as one, ScriptedServer(idle) as two:
+            links = make_links(one.address, two.address, sticky=sticky)
+            links.take(Deadline(WAIT))
+            wait_until(lambda: len(links.ready) == 2)
+            assert len({links.take(Deadline(WAIT)).address for _ in range(10)}) == count
+            links.close(Deadline(WAIT))
+
+
+def test_no_number_of_deaf_addresses_delays_one_that_is_alive(make_links):
+    """All are dialed at once, and the first that answers is used."""
+    scripts = [deaf] * 6 + [idle]
+    servers = [ScriptedServer(script).__enter__() for script in scripts]
+    links = make_links(*[server.address for server in servers])
+    began = time.monotonic()
+    assert links.take(Deadline(WAIT)).address == servers[-1].address
+    assert links.close(Deadline(WAIT)) == []
+    assert time.monotonic() - began < 3
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def test_close_ends_a_dial(make_links):
+    """A dial of an address that does not answer ends with close(), not seconds later."""
+    with ScriptedServer(deaf) as server:
+        links = make_links(server.address)
+        with pytest.raises(ConnectError, match="in time"):
+            links.take(Deadline(0.1))
+        began = time.monotonic()
+        assert links.close(Deadline(WAIT)) == []
+        assert time.monotonic() - began < 3
+        with pytest.raises(ClosedError):
+            links.take(Deadline(WAIT))
+
+
+def test_who_waits_is_told_of_close(make_links):
+    """take() does not wait on when the producer is closed."""
+    links = make_links(f"127.0.0.1:{free_port()}")
+    timer = threading.Timer(0.1, links.close, [Deadline(WAIT)])
+    timer.start()
+    with pytest.raises(ClosedError):
+        links.take(Deadline(WAIT))
+    timer.join()
+
+
+def test_a_reason_that_time_does_not_heal_is_told_at_once(make_links):
+    """What is no nsqd today is none in a second."""
+    def http(peer):
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.until_closed()
+
+    with ScriptedServer(http) as server:
+        with pytest.raises(NotNSQError):
+            make_links(server.address).take(Deadline(WAIT))
+
+
+def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
+    """The dial is logged and counts as failed; the next one is tried."""
+    opened = Connection.open
+    errors = [RuntimeError("a bug")]
+
+    def fail_once(conn, *arguments):
+        if errors:
+            raise errors.pop()
+        opened(conn, *arguments)
+
+    monkeypatch.setattr(Connection, "open", fail_once)
+    with ScriptedServer(idle) as server:
+        links = make_links(server.address)
+        assert links.take(Deadline(WAIT)).address == server.address
+        links.close(Deadline(WAIT))
+    assert "a bug" in caplog.text
+
+
+def test_verdicts_reach_their_attempts(make_links):
+    """nsqd's OK and nsqd's errors settle the publish they answer."""
+    with ScriptedServer(answering(OK, error("E_BAD_TOPIC t"))) as server:
+        links = make_links(server.address)
+        assert publish(links).verdict is Verdict.STORED
+        refused = publish(links)
+        assert refused.verdict is Verdict.REJECTED and refused.error.code == "E_BAD_TOPIC"
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"),
+    [(error("E_BAD_TOPIC t"), Verdict.NOT_READ), (b"", Verdict.UNKNOWN)],
+    ids=["refused", "closed"],
+)
+def test_publishes_behind_the_end_of_a_connection(make_links, last, verdict):
+    """Behind a refusal nothing is read; behind a plain end nobody knows."""
+    def script(peer):
+        peer.identify()
+        for _ in range(2):
+            peer.line(), peer.sized()
+        peer.send(last)
+
+    with ScriptedServer(script) as server:
+        link = make_links(server.address).take(Deadline(WAIT))
+        first, second = Attempt(), Attempt()
+        for attempt in (first, second):
+            link.send(PUB, attempt, Deadline(WAIT))
+        assert second.wait(WAIT) and second.verdict is verdict
+
+
+def test_a_garbled_answer_is_no_verdict(make_links):
+    """An answer that is not OK and no error leaves the publish unknown, at once."""
+    with ScriptedServer(answering(response(b"\xb0K"))) as server:
+        assert publish(make_links(server.address)).verdict is Verdict.UNKNOWN
+
+
+def test_a_connection_that_ended_takes_nothing(make_links):
+    """Sending to it says that nothing was sent, and it is not used again."""
+    def leave(peer):
+        peer.identify()
+
+    with ScriptedServer(leave, idle) as server:
+        links = make_links(server.address)
+        link = links.take(Deadline(WAIT))
+        conn = link.conn
+        wait_until(lambda: conn.is_closed)
+        link.conn = conn  # as a publisher sees it that took it just before
+        with pytest.raises(JustEnded):
+            link.send(PUB, Attempt(), Deadline(WAIT))
+        link.conn = conn
+        assert not link.is_alive()
+        assert links.take(Deadline(WAIT)).is_alive()
+        links.close(Deadline(WAIT))
+
+
+def test_one_that_takes_connections_and_loses_them_is_not_dialed_in_a_circle(make_links):
+    """A connection that ends before it stored anything is a failure: the next dial waits."""
+    dials = []
+
+    def leave(peer):
+        dials.append(time.monotonic())
+        peer.identify()
+        peer.line()
+
+    def publish_until(limit):
+        while time.monotonic() < limit:
+            attempt = Attempt()
+            try:
+                links.take(Deadline(limit - time.monotonic())).send(PUB, attempt, Deadline(1))
+            except ConnectError:
+                continue
+            attempt.wait(1)
+
+    with ScriptedServer(*[leave] * 3, idle) as server:
+        links = make_links(server.address)
+        publish_until(time.monotonic() + 2)
+        wait_until(lambda: links.ready)
+        links.close(Deadline(WAIT))
+    assert all(later - earlier > 0.2 for earlier, later in zip(dials, dials[1:]))
+
+
+def test_one_that_cannot_store_rests(make_links):
+    """E_PUB_FAILED: nsqd is up, its disk is full; the others are used meanwhile."""
+    with ScriptedServer(answering(error("E_PUB_FAILED disk"))) as full:
+        links = make_links(full.address)
+        assert publish(links).verdict is Verdict.REJECTED
+        wait_until(lambda: links.ready == ())
+        (link,) = links._links.values()
+        assert link.refusals == 1 and link.rests_until > time.monotonic()
+
+
+def test_discovered_addresses_come_and_go(make_links):
+    """New ones are used; those that are not named and not connected are forgotten."""
+    with ScriptedServer(idle) as server:
+        links = make_links("127.0.0.1:1")
+        links.set_addresses([server.address])
+        assert links.addresses == [server.address]
+        links.take(Deadline(WAIT))
+        links.set_addresses(["127.0.0.1:1"])
+        assert set(links.addresses) == {server.address, "127.0.0.1:1"}
+        links.close(Deadline(WAIT))
+
+
+def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
+    """No nsqd is known: take() waits, then says why."""
+    links = make_links()
+    with pytest.raises(ConnectError, match="no nsqd"):
+        links.take(Deadline(0.05))
+    links.discovery_error = NegotiationError("nobody answers")
+    with pytest.raises(NegotiationError):
+        links.take(Deadline(0.05))
+
+
+def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
+    """abandon() closes what is open and what is being opened, without a word to nsqd."""
+    with ScriptedServer(idle) as one, ScriptedServer(deaf) as two:
+        links = make_links(one.address, two.address)
+        link = links.take(Deadline(WAIT))
+        wait_until(lambda: any(other.dialed for other in links._links.values()))
+        abandoned = []
+        conns = [link.conn, *[o.dialed for o in links._links.values() if o.dialed is not None]]
+        for conn in conns:
+            conn.abandon = lambda conn=conn: abandoned.append(conn)
+        links.abandon()
+        assert set(abandoned) == set(conns) and len(conns) == 2
+        links.close(Deadline(WAIT))
+
+
+def test_lost_connections_are_joined(make_links):
+    """No reader thread of an earlier connection is left after close()."""
+    with ScriptedServer(answering(OK), answering(OK)) as server:
+        links = make_links(server.address)
+        publish(links)
+        links.ready[0].conn.close("test")
+        wait_until(lambda: links.ready == ())
+        assert isinstance(links._reason(), ConnectionLostError)
+        publish(links)
+        assert links.close(Deadline(WAIT)) == []
