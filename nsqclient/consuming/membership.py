@@ -30,6 +30,8 @@ HANDSHAKE_TIMEOUT = 5.0
 #: A connection that lived shorter than this many seconds counts as a failed dial: an nsqd that
 #: accepts us and drops us at once must not be dialed in a loop.
 _SHORT_LIFE = 1.0
+#: How far such failures slow the lookups down: as after so many rounds, 2 s.
+_SHORT_LIFE_ROUNDS = 3
 
 
 class MembershipOwner(Protocol):
@@ -127,17 +129,15 @@ class Membership:
             known.sub = None
             if self._stopped:
                 return
-            # One that brought messages was no empty promise, however short.
-            had_worked = (
-                sub.counts.received > 0 or time.monotonic() - known.opened_at >= _SHORT_LIFE
-            )
+            had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
             known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
                 self._schedule_dial(sub.address, known)
                 return
             self._lost.add(sub.address)
             if not had_worked:
-                self._hurry = max(1, self._hurry)
+                # Not at once, but within 2 s: it may just have been restarted several times.
+                self._hurry = min(known.failures, _SHORT_LIFE_ROUNDS)
                 self._schedule_round()
                 return
             self._hurry = 0

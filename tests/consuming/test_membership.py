@@ -106,7 +106,7 @@ def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
-    """One that accepts a connection and ends it is dialed less and less often."""
+    """One that accepts a connection and ends it is dialed less often, a found one every 2 s."""
     if direct:
         world = World(monkeypatch, ["a:1"])
     else:
@@ -117,7 +117,7 @@ def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
         for sub in list(world.connected):
             world.lose(sub)
         world.timer.advance(0.01)
-    assert 5 <= len(world.dialed) <= 12
+    assert 5 <= len(world.dialed) <= (12 if direct else 45)
 
 
 @pytest.mark.parametrize("failure", [ValueError("odd"), RuntimeError("no more threads")])
