@@ -253,7 +253,8 @@ class Producer:
         """Let what is under way and pending end, then close the connections.
 
         What has no verdict after ``timeout`` seconds ends with PublishUnknown, or PublishNotSent
-        where it was not sent. Idempotent; from any thread, also from a signal handler.
+        where it was not sent. Idempotent; from any thread, also from a signal handler (one that
+        interrupted a call of this producer may have to wait for the whole timeout).
 
         Returns: whether everything had its verdict and all threads have ended.
         """

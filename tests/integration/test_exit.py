@@ -1,0 +1,114 @@
+"""The end: close() raced by other threads or called in a signal handler, and interpreter exit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from nsqclient import ClosedError, Producer, PublishError
+from tests.support.ports import free_port
+from tests.support.processes import in_child, run_program
+from tests.support.scripted import ScriptedServer
+
+
+def test_a_script_that_ends_without_close_has_everything_stored(server):
+    """What is pending at the end of the process is flushed."""
+    done = run_program("publish_and_end", server.tcp_address, "5000")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert server.stats("events")["depth"] == 5000
+
+
+def test_a_script_that_cannot_publish_ends_soon_and_says_so():
+    """With no nsqd the end of the process waits five seconds, and tells what has no verdict."""
+    began = time.monotonic()
+    done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
+    assert done.returncode == 0 and "10 publishes had no verdict" in done.stderr
+    assert 4.5 < time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_close_raced_by_eight_threads(server, seed):
+    """25 rounds: every call ends with an outcome or ClosedError, no thread is left."""
+    done = run_program("close_races", server.tcp_address, "25", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcomes = json.loads(done.stdout)
+    assert outcomes["closed"] >= 25 * 6 and outcomes["stored"]
+    assert set(outcomes) <= {"stored", "returned", "closed", "PublishUnknown", "PublishNotSent"}
+
+
+def test_close_while_nsqd_is_away():
+    """The same without any nsqd: no call hangs."""
+    done = run_program("close_races", f"127.0.0.1:{free_port()}", "1", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_close_in_a_signal_handler(server):
+    """A handler that interrupts publish_async anywhere may close: it returns in time."""
+    def child():
+        closed = []
+        producer = Producer([server.tcp_address])
+
+        def close(signum, frame):
+            began = time.monotonic()
+            closed.append(producer.close(0.5))
+            closed.append(time.monotonic() - began)
+
+        signal.signal(signal.SIGUSR1, close)
+        producer.publish("events", b"x")
+        # Sent by a thread, so that it comes at any moment of the loop.
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR1]).start()
+        try:
+            while True:
+                producer.publish_async("events", b"x")
+        except ClosedError:
+            pass
+        assert closed[1] < 3
+
+    for _ in range(3):
+        assert in_child(child) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_close_in_a_signal_handler_that_interrupts_a_lock(server):
+    """Even where the interrupted thread holds the lock that close() needs."""
+    def child():
+        producer = Producer([server.tcp_address])
+        producer.publish_async("events", b"x").result(5)
+        closed = []
+        signal.signal(signal.SIGUSR1, lambda signum, frame: closed.append(producer.close(0.3)))
+        with producer._pipeline._lock:
+            signal.raise_signal(signal.SIGUSR1)
+        assert closed == [False]
+        assert producer.close(5)
+
+    assert in_child(child) == 0
+
+
+def test_close_ends_the_wait_of_a_publish():
+    """A publish that nobody answers ends with close(), and says what is known."""
+    def silent(peer):
+        peer.identify()
+        peer.until_closed()
+
+    with ScriptedServer(silent) as server:
+        producer = Producer([server.address])
+        errors = []
+
+        def publish():
+            try:
+                producer.publish("t", b"x", timeout=20)
+            except PublishError as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        began = time.monotonic()
+        producer.ping()
+        assert producer.close(0.2) is False
+        thread.join()
+        assert len(errors) == 1 and time.monotonic() - began < 5
