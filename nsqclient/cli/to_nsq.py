@@ -1,0 +1,260 @@
+"""``nsqclient to_nsq``: publish stdin, record by record, with the flags of the original.
+
+Records that are read together are published together (MPUB). A last record without a delimiter
+is published whole. With several nsqds each gets every record, as in the original, unless
+``--round-robin`` is given. It ends with 1 as soon as one nsqd did not take a record within
+``publish_timeout``, and says how many it took.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import select
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nsqclient import Config, NSQError, Producer, PublishError
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Kind, Parsed,
+)
+from nsqclient.cli.lines import unescape
+from nsqclient.cli.progress import Progress
+from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.tools import ToolFlags, check_name, read_config, run
+
+logger = logging.getLogger("nsqclient.cli")
+
+PROGRAM = "to_nsq"
+
+_STDIN = 0
+#: Bytes of one read: some thousand lines, so that an MPUB is worth its round trip.
+_CHUNK = 256 * 1024
+#: Chunks that wait for a slow nsqd, so that reading and publishing overlap.
+_WAITING = 4
+
+DELIMITER = Kind("string", unescape, repr)
+
+_SUMMARY = """\
+Publishes stdin to a topic, one message for each line (or record, see --delimiter). Empty records
+are left out. With several nsqds each of them gets every record. The status is 0 when all was
+stored, or after SIGINT or SIGTERM, and 1 when something was not."""
+
+_EXAMPLES = [
+    ("each line of a file", "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
+    ("a live log, at most 100 messages a second",
+     "tail -F app.log | nsqclient to_nsq ... --topic=logs --rate=100"),
+    ("names of files, which may contain newlines",
+     "find . -print0 | nsqclient to_nsq ... --topic=files --delimiter='\\0'"),
+    ("delivered in an hour", "echo wake up | nsqclient to_nsq ... --topic=t --defer=1h"),
+]
+
+
+def build_flags() -> ToolFlags:
+    """The flags of to_nsq."""
+    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+    flags.group("Where messages go")
+    flags.add("topic", STRING, "", "NSQ topic to publish to; required")
+    flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; required, may be repeated")
+    flags.add("round-robin", BOOL, False,
+              "publish each record to one of the nsqds that are alive, not to all of them")
+    flags.add_producer_options()
+    flags.group("How")
+    flags.add("delimiter", DELIMITER, b"\n",
+              "what ends a record: one byte or several; \\n \\t \\r \\0 \\xHH may be used")
+    flags.add("rate", INT, 0, "throttle messages to n/second; 0: as fast as it goes")
+    flags.add("defer", DURATION, 0.0, "how long after its publishing a message is delivered")
+    flags.add("progress", BOOL, None,
+              "show a line of progress on stderr (default: when stderr is a terminal)")
+    flags.add_common()
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Publish until the end of stdin or a signal; return the exit status."""
+    return run(build_flags(), argv, _run)
+
+
+def _run(parsed: Parsed) -> int:
+    values = parsed.values
+    topic = check_name(values["topic"], "topic")
+    if not values["nsqd-tcp-address"]:
+        raise CommandLineError("--nsqd-tcp-address required")
+    if not values["delimiter"]:
+        raise CommandLineError("--delimiter must be at least one byte")
+    if values["rate"] < 0 or values["defer"] < 0:
+        raise CommandLineError("--rate and --defer must not be negative")
+    config = read_config(values, PROGRAM, "producer-opt")
+    if values["defer"] > config.nsqd_max_req_timeout:
+        raise CommandLineError(
+            f"--defer is over nsqd's limit of {config.nsqd_max_req_timeout:g} s: if its"
+            " --max-req-timeout is higher, give --producer-opt=nsqd_max_req_timeout,...")
+    if values["rate"]:
+        logger.info("Throttling messages rate to max:%d/second", values["rate"])
+    terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
+    progress = Progress(sys.stderr if terminal else None, _size_of_stdin())
+    addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
+    groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
+    with Signals() as signals:
+        with _publishers(groups, config, topic, values["defer"], signals.stop) as publishers:
+            copy = _Copy(values, config, publishers, signals, progress)
+            copy.run()
+    for publisher in publishers:
+        if publisher.error is not None:
+            raise CommandLineError(
+                f"{publisher.name}: {publisher.error} ({publisher.stored} records were stored)")
+    if copy.error is not None:
+        raise CommandLineError(str(copy.error))
+    if copy.left:
+        logger.warning("stopped: %d records that were read are not published", copy.left)
+    return 0
+
+
+@contextmanager
+def _publishers(
+    groups: list[list[str]], config: Config, topic: str, defer: float, stop: Callable[[], None]
+) -> Iterator[list[Publisher]]:
+    publishers = [
+        Publisher(Producer(addresses, config=config), topic, defer, stop, ", ".join(addresses))
+        for addresses in groups
+    ]
+    try:
+        yield publishers
+    finally:
+        for publisher in publishers:
+            publisher.close()
+
+
+def _size_of_stdin() -> int | None:
+    """Bytes that stdin has, where it is a file."""
+    status = os.fstat(_STDIN)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_size - os.lseek(_STDIN, 0, os.SEEK_CUR)
+
+
+class Publisher:
+    """Publishes lists of records, in order, on a thread of its own.
+
+    Args:
+        stop: called when a record could not be stored; ``error`` says why.
+
+    Threads: ``put`` and ``close`` in one thread.
+    """
+
+    def __init__(
+        self, producer: Producer, topic: str, defer: float, stop: Callable[[], None], name: str
+    ) -> None:
+        self.name = name
+        #: How many records are stored.
+        self.stored = 0
+        #: Why it went no further.
+        self.error: NSQError | None = None
+        self._producer = producer
+        self._topic = topic
+        self._defer = defer
+        self._stop = stop
+        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._run, name=f"nsq-to-{name}", daemon=True)
+        self._thread.start()
+
+    def put(self, records: list[bytes]) -> None:
+        """Publish these next. Blocks: while a few lists wait already."""
+        self._queue.put(records)
+
+    def close(self) -> None:
+        """Wait until all is published or has failed, and end the thread. Idempotent."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._producer.close()
+
+    def _run(self) -> None:
+        while True:
+            records = self._queue.get()
+            if records is None:
+                return
+            if self.error is not None:
+                continue  # take what waits, so that nobody waits for room
+            try:
+                self._publish(records)
+            except NSQError as exc:
+                self.error = exc
+                self._stop()
+
+    def _publish(self, records: list[bytes]) -> None:
+        if self._defer:
+            # MPUB knows no delay.
+            pending = [
+                self._producer.publish_async(self._topic, record, self._defer)
+                for record in records
+            ]
+            for future in pending:
+                future.result()
+                self.stored += 1
+            return
+        try:
+            self.stored += self._producer.publish_many(self._topic, records)
+        except PublishError as exc:
+            self.stored += exc.stored
+            raise
+
+
+class _Copy:
+    """Moves records from stdin to the publishers until the end, a signal or an error."""
+
+    def __init__(
+        self, values: dict[str, Any], config: Config, publishers: list[Publisher],
+        signals: Signals, progress: Progress,
+    ) -> None:
+        self._publishers = publishers
+        self._signals = signals
+        self._progress = progress
+        self._splitter = RecordSplitter(values["delimiter"], config.nsqd_max_msg_size)
+        self._pace = Pace(values["rate"], time.monotonic())
+        self._handed_over = 0
+        self._size = 0
+        #: A record that cannot be published.
+        self.error: Exception | None = None
+        #: Whole records that were read and not handed over when a signal came.
+        self.left = 0
+
+    def run(self) -> None:
+        """Read to the end."""
+        try:
+            while not self._signals.is_stopping:
+                stop = self._signals.fileno()
+                if stop in select.select([_STDIN, stop], [], [])[0]:
+                    break
+                data = os.read(_STDIN, _CHUNK)
+                self._size += len(data)
+                self._hand_over(self._splitter.feed(data) if data else self._splitter.end())
+                if not data:
+                    break
+        except RecordTooLong as exc:
+            self._hand_over(exc.records)
+            self.error = CommandLineError(f"record {self._handed_over + 1}: {exc}")
+        finally:
+            self._progress.update(self._handed_over, self._size, last=True)
+
+    def _hand_over(self, records: list[bytes]) -> None:
+        """Give records to every publisher, as fast as the rate allows."""
+        at = 0
+        while at < len(records) and not self._signals.is_stopping:
+            count = self._pace.take(len(records) - at, time.monotonic())
+            if not count:
+                self._signals.wait(self._pace.wait())
+                continue
+            for publisher in self._publishers:
+                publisher.put(records[at:at + count])
+            at += count
+            self._handed_over += count
+            self._progress.update(self._handed_over, self._size)
+        self.left = len(records) - at

@@ -1,0 +1,114 @@
+"""to_nsq by value: records, pace, progress, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient.cli import main, progress
+from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
+
+
+def split(data, delimiter, size):
+    """Feed a stream in pieces of a size; return all its records."""
+    splitter = RecordSplitter(delimiter, 100)
+    records = []
+    for at in range(0, len(data), size):
+        records += splitter.feed(data[at:at + size])
+    return records + splitter.end()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("data", "delimiter", "records"),
+    [
+        (b"one\ntwo\n", b"\n", [b"one", b"two"]),
+        (b"one\ntwo", b"\n", [b"one", b"two"]),
+        (b"\n\none\n\n\n", b"\n", [b"one"]),
+        (b"one\r\ntwo", b"\n", [b"one\r", b"two"]),
+        (b"one\r\ntwo\rx\r\n", b"\r\n", [b"one", b"two\rx"]),
+        (b"a--b---c--", b"--", [b"a", b"b", b"-c"]),
+        (b"", b"\n", []),
+        (b"\xff\0\xfe", b"\0", [b"\xff", b"\xfe"]),
+    ],
+)
+def test_records(data, delimiter, records, size):
+    """Whole records, however the stream is cut; empty ones are left out."""
+    assert split(data, delimiter, size) == records
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"\n", b"\r\n", b"aba"]), st.integers(1, 60))
+def test_records_do_not_depend_on_the_reads(data, delimiter, size):
+    """Any pieces give what one piece gives."""
+    assert split(data, delimiter, size) == [r for r in data.split(delimiter) if r]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_record_that_is_too_long_is_refused_early(size):
+    """What stands before it is kept; memory is not taken for all of it."""
+    data = b"good\n" + b"x" * 1000
+    splitter = RecordSplitter(b"\n", 100)
+    records = []
+    with pytest.raises(RecordTooLong) as caught:
+        for at in range(0, len(data), size):
+            records += splitter.feed(data[at:at + size])
+    assert records + caught.value.records == [b"good"]
+
+
+def test_a_record_of_just_the_limit_is_taken():
+    """The limit is what nsqd takes; the next byte is too much, at the end of the stream too."""
+    splitter = RecordSplitter(b"\n", 4)
+    assert splitter.feed(b"abcd\nabcd") == [b"abcd"] and splitter.end() == [b"abcd"]
+    splitter = RecordSplitter(b"--", 4)
+    assert splitter.feed(b"abcde") == []  # its fifth byte may begin a delimiter
+    with pytest.raises(RecordTooLong):
+        splitter.end()
+    with pytest.raises(RecordTooLong) as caught:
+        RecordSplitter(b"\n", 4).feed(b"ab\nabcde\nab\n")
+    assert caught.value.records == [b"ab"]
+
+
+def test_pace():
+    """One at once, then the rate; a pause saves up one second's messages at most."""
+    pace = Pace(10, 0.0)
+    assert pace.take(5, 0.0) == 1 and pace.take(5, 0.0) == 0
+    assert pace.wait() == pytest.approx(0.1)
+    assert pace.take(5, 0.3) == 3
+    assert pace.take(50, 100.0) == 10
+    assert Pace(0, 0.0).take(5, 0.0) == 5 and Pace(0, 0.0).wait() == 0
+
+
+def test_the_line_of_progress():
+    """A bar where the size is known, else counts; the last one ends the line."""
+    assert progress.render(1000, 500, 1000, 2.0) == (
+        "[############------------]  50% 1,000 messages, 500 B, 500/s, 0:02 left")
+    assert progress.render(0, 0, None, 0.0) == "0 messages, 0 B, 0/s"
+    assert progress.show_size(2_500_000) == "2.5 MB" and progress.show_size(3e12) == "3.0 TB"
+    stream = io.StringIO()
+    line = progress.Progress(stream, None)
+    line.update(1, 1, last=True)
+    assert stream.getvalue().startswith("\r1 messages") and stream.getvalue().endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        ([], 1, "--topic required"),
+        (["--topic=t"], 1, "--nsqd-tcp-address required"),
+        (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter="], 1, "at least one byte"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--rate=-1"], 1, "must not be negative"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=2h"], 1, "nsqd_max_req_timeout"),
+        (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
+        (["--delimiter=\\q"], 2, "unknown escape"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--producer-opt=nope"], 2, "nope"),
+        (["--rate=x"], 2, "-rate"),
+    ],
+)
+def test_bad_command_lines(words, status, text, capsys):
+    """The exit statuses are the original's, and stderr says what is wrong."""
+    assert main(["to_nsq", *words]) == status
+    assert text in capsys.readouterr().err
