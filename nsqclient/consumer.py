@@ -8,7 +8,6 @@ the handler, ``stopping`` ends it all.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -20,9 +19,10 @@ from nsqclient.config import Config
 from nsqclient.deadletter import log_giving_up
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.flow.backoff import Outcome, Phase
+from nsqclient.consuming.callbacks import Callbacks
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handler, Handling, WorkerTask
-from nsqclient.consuming.iteration import iterate
+from nsqclient.consuming.iteration import Loops, iterate
 from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_channel, check_topic
@@ -37,8 +37,8 @@ from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
 
-#: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
-_STARVED = 0.85
+#: Dials under way at once, beside those that discovery brings.
+_MOST_DIALS = 6
 
 
 class Consumer:
@@ -89,10 +89,13 @@ class Consumer:
         on_backoff: Callable[[str, float], Any] | None = None,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
     ) -> None:
+        # A generator can be read once, and a forked child needs the addresses again.
+        nsqd_tcp_addresses, lookupd_http_addresses = check_addresses(
+            nsqd_tcp_addresses, lookupd_http_addresses
+        )
         self._arguments = {key: value for key, value in locals().items() if key != "self"}
         self.topic = check_topic(topic)
         self.channel = check_channel(channel)
-        nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
         if handler is not None and not callable(handler):
             raise ConfigError(f"handler must be callable, not {handler!r}")
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
@@ -104,22 +107,26 @@ class Consumer:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
         self.config = config
         self._handler = handler
-        self._callbacks: dict[str, Callable[..., Any] | None] = {
-            "on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
-            "on_backoff": on_backoff,
-        }
+        self._tell = Callbacks(
+            on_error=on_error, on_connect=on_connect, on_disconnect=on_disconnect,
+            on_backoff=on_backoff,
+        ).tell
         self._lock = threading.Lock()
         self._started = False  # guarded by _lock
         self._running: list[Subscription] = []  # open and started; guarded by _lock
         self._timer = Timer()
         self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
-            "nsq-chores", 2 + len(lookupds), lambda chore: chore()
+            "nsq-chores",
+            # A dial or a lookup may hang for seconds, and should not delay the others.
+            2 + len(lookupd_http_addresses) + min(len(nsqd_tcp_addresses), _MOST_DIALS),
+            lambda chore: chore(),
         )
         self._flow = FlowControl(
             config, config.max_in_flight, self._timer, self._chores.put, self._on_phase
         )
         if handler is None:
             self._flow.set_paused(True)  # until messages() is called: nobody takes them before
+        self._loops = Loops(self._flow.set_paused)
         self._handling = Handling(
             handler or _no_handler, config.max_attempts, on_giving_up, self._flow, self._timer,
             lambda: self._running,
@@ -129,8 +136,8 @@ class Consumer:
             self._handling.flush,
         )
         self._membership = Membership(
-            self.topic, nsqds, lookupds, config, self._timer, self._chores.put, self,
-            discovery_filter,
+            self.topic, nsqd_tcp_addresses, lookupd_http_addresses, config, self._timer,
+            self._chores.put, self, discovery_filter,
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
@@ -211,7 +218,8 @@ class Consumer:
 
         A message is finished when the loop asks for the next one, unless you answered it. When
         you leave the loop in the middle of a turn (break, an exception), the message of that turn
-        is requeued at once, unless you answered it: finish() it before you break.
+        is requeued at once, unless you answered it: finish() it before you break. While nobody
+        loops, nsqd sends nothing; what it had sent waits for the next loop, or expires.
 
         Args:
             timeout: the loop ends when no message has come for so many seconds; None: never.
@@ -225,9 +233,9 @@ class Consumer:
             raise ConfigError("messages() is for a Consumer without a handler")
         seconds = None if timeout is None else to_seconds(timeout, "timeout")
         self.start()
-        self._flow.set_paused(False)
         return iterate(
-            self._workers, self._handling, seconds, lambda: self._stopping.has_begun
+            self._workers, self._handling, self._loops, seconds,
+            lambda: self._stopping.has_begun,
         )
 
     def __enter__(self) -> Consumer:
@@ -250,11 +258,7 @@ class Consumer:
         answer. False while messages wait for a worker: those do come. Source: client guide,
         "Message Flow Starvation".
         """
-        if len(self._workers):
-            return False
-        rdy = self._flow.rdy_by_connection()
-        return any(len(sub) and len(sub) >= math.floor(count * _STARVED)
-                   for sub, count in rdy.items())
+        return not len(self._workers) and self._flow.is_starved()
 
     @property
     def max_in_flight(self) -> int:
@@ -321,10 +325,10 @@ class Consumer:
         with self._lock:
             self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
         self._flow.attach(sub)
+        self._tell("on_connect", sub.address)
         # Last, so that the loss of this connection is heard after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
-        self._tell("on_connect", sub.address)
 
     def on_error(self, error: NSQError) -> None:
         """For Membership and Subscription: tell the user's callback."""
@@ -340,17 +344,31 @@ class Consumer:
 
     def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
         """For Subscription: messages came."""
-        self._workers.put_many(messages)
         if self._stopping.hands_back:
-            self._stopping.hand_back_queued()
+            sub.hand_back(messages)
+            return
+        self._workers.put_many(messages)
+        self._stopping.maybe_hand_back_queued()  # where it began while we put them
 
     def on_result(self, outcome: Outcome) -> None:
         """For Subscription: a message is about to be answered."""
         self._flow.on_result(outcome)
 
-    def flushes_soon(self) -> bool:
-        """For Subscription: workers flush by themselves."""
-        return self._workers.is_worker()
+    def flush_soon(self, sub: Subscription) -> None:
+        """For Subscription: a FIN waits; those of workers may wait for company."""
+        if self._workers.is_worker():
+            self._handling.flush_soon(sub)
+        else:
+            sub.flush()
+
+    def on_answered(self) -> None:
+        """For Subscription: a stop may wait for this answer."""
+        if self._stopping.has_begun:
+            self._stopping.on_answered()
+
+    def run_chore(self, chore: Callable[[], None]) -> None:
+        """For Subscription: run a task that may block."""
+        self._chores.put(chore)
 
     def on_drained(self, sub: Subscription) -> None:
         """For Subscription: CLOSE_WAIT came."""
@@ -372,14 +390,6 @@ class Consumer:
     def _on_phase(self, phase: Phase, wait: float) -> None:
         """For FlowControl: the backoff changed its phase."""
         self._tell("on_backoff", phase.value, wait)
-
-    def _tell(self, name: str, *arguments: object) -> None:
-        callback = self._callbacks[name]
-        if callback is not None:
-            try:
-                callback(*arguments)
-            except Exception:
-                logger.exception("%s failed", name)
 
 
 def _no_handler(message: Message) -> None:

@@ -7,6 +7,7 @@ and the timer all come through here. RDY that did not fit into the socket is lef
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -25,6 +26,8 @@ logger = logging.getLogger("nsqclient.consumer")
 _FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
 #: Messages that nobody answered are forgotten this many seconds after their deadline.
 _ORPHAN_AGE = 60.0
+#: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
+_STARVED = 0.85
 
 
 class FlowControl:
@@ -134,16 +137,11 @@ class FlowControl:
         """
         if outcome is not Outcome.FAILURE and not self.is_backing_off:
             return  # nothing to make good: the common case takes no lock
-        with self._lock:
-            before = self._backoff.phase
-            try:
-                wait = self._backoff.on_result(outcome)
-            except Exception:  # the user's strategy; the message must be answered all the same
-                logger.exception("backoff_strategy failed: no backoff for this failure")
-                return
-            after = self._backoff.phase
-            self.is_backing_off = after is not Phase.FLOWING
-            counter = self._backoff.counter
+        try:
+            before, after, wait, counter = self._take_result(outcome)
+        except Exception:  # the user's strategy; the message must be answered all the same
+            logger.exception("backoff_strategy failed: no backoff for this failure")
+            return
         if wait is not None:
             logger.warning("backing off for %.3g s (failure %d in a row)", wait, counter)
             self._timer.schedule(wait, self._on_wait_over)
@@ -153,6 +151,15 @@ class FlowControl:
             logger.info("backoff ends: full flow again")
             self.update()
             self._on_phase(after, 0.0)
+
+    def _take_result(self, outcome: Outcome) -> tuple[Phase, Phase, float | None, int]:
+        """Return the phases before and after, the wait that begins, the failures so far."""
+        with self._lock:
+            before = self._backoff.phase
+            wait = self._backoff.on_result(outcome)
+            after = self._backoff.phase
+            self.is_backing_off = after is not Phase.FLOWING
+            return before, after, wait, self._backoff.counter
 
     def _on_wait_over(self) -> None:
         with self._lock:
@@ -190,7 +197,7 @@ class FlowControl:
         logger.error("no connection had RDY for no reason: RDY 1 given by force; please report")
         assert isinstance(sub, Subscription)
         if not sub.post_rdy():
-            self._run_chore(sub.conn.flush)
+            self._run_chore(sub.flush_rest)
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
@@ -198,7 +205,7 @@ class FlowControl:
             changes = self._decide()
         for sub in changes:
             if not sub.post_rdy():
-                self._run_chore(sub.conn.flush)
+                self._run_chore(sub.flush_rest)
 
     def _decide(self) -> list[Subscription]:
         """Decide, and see to the next look. Needs _lock."""
@@ -232,6 +239,14 @@ class FlowControl:
     def _subscriptions(self) -> list[Subscription]:
         return [link.key for link in self._sharing.links.values()
                 if isinstance(link.key, Subscription)]
+
+    def is_starved(self) -> bool:
+        """Tell whether some connection has nearly all out that its RDY allows."""
+        now = self._clock()
+        return any(
+            0 < sub.count_in_flight(now) >= math.floor(count * _STARVED)
+            for sub, count in self.rdy_by_connection().items()
+        )
 
     def rdy_by_connection(self) -> dict[Subscription, int]:
         """The RDY that was sent last on each connection."""

@@ -85,9 +85,12 @@ class Handling:
         message._responded = True
         if self._flow.is_backing_off:
             self._flow.on_result(Outcome.SUCCESS)
-        finished = sub.finished
-        finished.append(message)
-        if len(finished) >= sub.fin_batch:
+        sub.finished.append(message)
+        self.flush_soon(sub)
+
+    def flush_soon(self, sub: Subscription) -> None:
+        """See to it that the FINs that wait leave, now or in a moment, whatever workers do."""
+        if len(sub.finished) >= sub.fin_batch or sub.is_lost:
             sub.flush()
         elif not self._backstop_is_set:
             self._set_backstop()
@@ -104,7 +107,7 @@ class Handling:
             sub.drop_expired(message)
             return None
         if 0 < self._max_attempts < message.attempts:
-            self._give_up(message, sub)
+            self._give_up(message)
             return None
         return sub
 
@@ -154,14 +157,9 @@ class Handling:
         requeue = exc if isinstance(exc, Requeue) else Requeue()
         if requeue is not exc:
             logger.error("handler failed for %r", message, exc_info=exc)
-        try:
-            message._responder.requeue(message, requeue.delay, requeue.backoff)
-        except AlreadyRespondedError:
-            pass  # the handler answered it before it failed
-        except ConnectionLostError as exc_lost:
-            logger.info("%s", exc_lost)
+        self._answer(lambda: message.requeue(requeue.delay, requeue.backoff))
 
-    def _give_up(self, message: Message, sub: Subscription) -> None:
+    def _give_up(self, message: Message) -> None:
         try:
             self._on_giving_up(message)
         except BaseException as exc:
@@ -169,8 +167,17 @@ class Handling:
             logger.error("on_giving_up failed for %r: requeued", message, exc_info=exc)
             self._on_exception(message, Requeue())
             return
-        if not (message._responded or message._is_async):
-            sub.finish(message)
+        if not message._is_async:
+            self._answer(message.finish)
+
+    @staticmethod
+    def _answer(answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except AlreadyRespondedError:
+            pass  # the user's code answered it
+        except ConnectionLostError as exc:
+            logger.info("%s", exc)
 
     def _hint_at_false(self) -> None:
         if not self._told_about_false:

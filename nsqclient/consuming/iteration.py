@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from nsqclient.consuming.handling import Handling
 from nsqclient.message import Message
@@ -10,9 +12,40 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
 
+class Loops:
+    """Counts the loops over the messages of one consumer, and pauses it while there is none.
+
+    Messages that nobody takes would expire in our queue, one attempt after the other.
+    """
+
+    def __init__(self, set_paused: Callable[[bool], None]) -> None:
+        self._set_paused = set_paused
+        self._lock = threading.Lock()
+        self._count = 0  # written under _lock
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count one for the time of the block."""
+        self._add(1)
+        try:
+            yield
+        finally:
+            self._add(-1)
+
+    def _add(self, number: int) -> None:
+        with self._lock:
+            self._count += number
+        while True:
+            paused = self._count == 0
+            self._set_paused(paused)
+            if paused == (self._count == 0):
+                return  # else another loop began or ended meanwhile
+
+
 def iterate(
     workers: WorkerPool[Message],
     handling: Handling,
+    loops: Loops,
     timeout: float | None,
     is_over: Callable[[], bool],
 ) -> Iterator[Message]:
@@ -22,28 +55,33 @@ def iterate(
     When the loop is left in the middle of a turn, nobody can say whether the work was done: the
     message is given back at once.
     """
-    deadline = Deadline(timeout)
-    while not is_over():
-        # Answers of the turn before leave before we wait.
-        if not len(workers):
-            handling.flush()
-        message = workers.take_one(deadline.remaining())
-        if message is None:
-            break
-        sub = handling.admit(message)
-        if sub is None:
-            continue
-        handling.begin_turn(message)
-        try:
-            try:
-                yield message
-            except GeneratorExit:
-                if not (message.has_responded or message.is_async):
-                    message.requeue(delay=0, backoff=False)
-                raise
-            if not (message.has_responded or message.is_async):
-                handling.finish(message, sub)
-        finally:
-            handling.end_turn(message)
+    with loops.one_more():
         deadline = Deadline(timeout)
-    handling.flush()
+        while not is_over():
+            # Answers of the turn before leave before we wait.
+            if not len(workers):
+                handling.flush()
+            message = workers.take_one(deadline.remaining())
+            if message is None:
+                break
+            sub = handling.admit(message)
+            if sub is None:
+                continue
+            handling.begin_turn(message)
+            try:
+                if is_over():
+                    # Else a stop that saw no turn could close the connection under this one.
+                    sub.hand_back([message])
+                    break
+                try:
+                    yield message
+                except GeneratorExit:
+                    if not (message.has_responded or message.is_async):
+                        message.requeue(delay=0, backoff=False)
+                    raise
+                if not (message.has_responded or message.is_async):
+                    handling.finish(message, sub)
+            finally:
+                handling.end_turn(message)
+            deadline = Deadline(timeout)
+        handling.flush()

@@ -6,7 +6,8 @@ import dataclasses
 import threading
 from dataclasses import dataclass
 
-from nsqclient.consuming.subscription import Counts, Subscription
+from nsqclient.consuming.in_flight import Counts
+from nsqclient.consuming.subscription import Subscription
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,11 @@ class StopReport:
     False when a message that was being handled had to be abandoned, or when it is not over.
     """
 
-    finished: int  #: messages answered while stopping
+    finished: int  #: messages finished while stopping
     handed_back: int  #: messages that no handler had seen, requeued at once
-    abandoned: int  #: handlers that were still running at the deadline; nsqd will deliver again
+    #: messages that a handler still had at the deadline, or that nobody had answered after
+    #: ``enable_async()``; nsqd will deliver them again
+    abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
     complete: bool = True  #: False when stop() did not wait: from a handler or a callback
 
@@ -88,7 +91,9 @@ class Ledger:
         """Sums over the closed connections and the ``live`` ones."""
         with self._lock:
             counts = list(self._closed)
-        return _sum(counts + [sub.counts for sub in live])
+        # One that just ended may be in both.
+        known = {id(count) for count in counts}
+        return _sum(counts + [sub.counts for sub in live if id(sub.counts) not in known])
 
 
 def _sum(counts: list[Counts]) -> Counts:

@@ -4,8 +4,8 @@
 2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
 3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
    still arrive before CLOSE_WAIT.
-4. Running handlers finish, and a last batch is handled, up to the deadline; readers go on, so
-   heartbeats are answered.
+4. Running handlers finish, a last batch is handled, and messages that handlers left to others
+   (``enable_async()``) are answered, up to the deadline; readers go on, so heartbeats are answered.
 5. The last FINs are sent, the sockets shut down, readers, workers, timer and chores joined.
 
 It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
@@ -14,8 +14,10 @@ interrupted thread holds one of our locks: only that thread waits, and never pas
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from nsqclient.errors import NSQError
@@ -105,18 +107,28 @@ class StopProcedure:
             self._workers.put_many(tasks)
         return sum(sub.hand_back(messages) for sub, messages in by_sub.items())
 
+    def maybe_hand_back_queued(self) -> None:
+        """Do so if a stop hands back by now."""
+        if self.hands_back:
+            self.hand_back_queued()
+
     def _run(self, deadline: Deadline) -> None:
+        subs: list[Subscription] = []
         try:
-            self._stop(deadline)
-        except Exception:
-            logger.exception("stop failed")
+            # Whatever goes wrong with the work, the rest must end.
+            for step in (self._end_work, self._end_all):
+                try:
+                    step(deadline, subs)
+                except Exception:
+                    logger.exception("stop: a step failed")
         finally:
             self._over.release()
 
-    def _stop(self, deadline: Deadline) -> None:
+    def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> None:
+        """Steps 1 to 4."""
         before = self.ledger.total(self._membership.subscriptions())
         logger.debug("stop: no more dials, no more RDY")
-        subs = self._membership.stop()
+        subs += self._membership.stop()
         self._flow.stop()
         self._send_cls(subs)
         self.hands_back = True
@@ -124,42 +136,49 @@ class StopProcedure:
         self._await_close_wait(deadline)
         logger.debug("stop: waiting for %d running handlers", len(self._handling.running))
         self.before_workers_end()
-        stuck = self._workers.stop(deadline)
+        self._workers.stop(deadline)
         self.after_workers_end()
         self._handling.wait_for_turns(deadline)
-        abandoned = len(self._handling.running)
         self.hand_back_queued()
-        self._handling.flush()
-        after = self.ledger.total(self._membership.subscriptions())
-        logger.debug("stop: closing %d connections", len(subs))
         for sub in subs:
-            sub.conn.drain(_GRACE)
+            sub.post_finished()
+        self._await_answers(subs, deadline)
+        after = self.ledger.total(self._membership.subscriptions())
+        self._report = StopReport(
+            finished=after.finished - before.finished,
+            handed_back=after.handed_back - before.handed_back,
+            abandoned=self._count_open(subs),
+            complete=False,
+        )
+
+    def _end_all(self, deadline: Deadline, subs: list[Subscription]) -> None:
+        """Step 5. Takes a second at most, also where no time is left."""
+        logger.debug("stop: closing %d connections", len(subs))
+        rest = Deadline(_GRACE)
+        for sub in subs:
+            sub.conn.drain(rest.at_most(_GRACE))
             sub.conn.close()
         # Readers end at once. A chore may hang in a lookup or a dial: it is not waited for long.
         rest = Deadline(_GRACE)
-        stuck += [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
+        stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
         if not self._timer.stop(rest):
             stuck.append("nsq-timer")
         self._chores.take_all()
-        stuck += self._chores.stop(rest)
+        stuck += self._chores.stop(rest) + self._workers.stop(rest)
         if stuck:
             logger.warning(
                 "stop: these threads did not end in time: %s (a handler or a lookup that takes"
                 " long; they are daemons and end with the process)", ", ".join(stuck),
             )
-        self._report = StopReport(
-            finished=after.finished - before.finished,
-            handed_back=after.handed_back - before.handed_back,
-            abandoned=abandoned,
-            threads=tuple(stuck),
-        )
+        self._report = dataclasses.replace(self._report, threads=tuple(stuck), complete=True)
 
     def _send_cls(self, subs: list[Subscription]) -> None:
         for sub in subs:
             with self._changed:
                 self._draining.add(sub)
             try:
-                sub.conn.send(lambda core: core.send_cls())
+                if not sub.conn.post(lambda core: core.send_cls()):
+                    self._chores.put(sub.flush_rest)
             except NSQError as exc:  # not open yet, or lost: nothing to drain
                 logger.debug("%s: CLS not sent: %s", sub.address, exc)
                 sub.conn.close()
@@ -173,3 +192,21 @@ class StopProcedure:
                 self._changed.wait(limit.remaining())
         # A message may have been queued between the last look and CLOSE_WAIT.
         self.hand_back_queued()
+
+    def on_answered(self) -> None:
+        """A message was answered, perhaps the last one that is waited for."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _await_answers(self, subs: list[Subscription], deadline: Deadline) -> None:
+        """Wait for the answers that handlers left to others (``enable_async()``)."""
+        with self._changed:
+            while self._count_open(subs) and not deadline.expired():
+                # A message may also expire, which nobody tells.
+                self._changed.wait(deadline.at_most(0.5))
+
+    def _count_open(self, subs: list[Subscription]) -> int:
+        """How many messages are being handled, or wait for an answer from elsewhere."""
+        now = time.monotonic()
+        messages = set(self._handling.running)
+        return len(messages.union(*(sub.in_flight.unanswered(now) for sub in subs)))

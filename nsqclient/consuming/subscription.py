@@ -7,15 +7,14 @@ FINs are collected and leave together: a FIN of its own system call each would h
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqclient.config import Config
 from nsqclient.connection import Connection
+from nsqclient.consuming.in_flight import InFlight
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
@@ -49,12 +48,20 @@ class SubscriptionOwner(Protocol):
         """A message is about to be answered; RDY that changes by it is written first."""
         ...
 
-    def flushes_soon(self) -> bool:
-        """Tell whether the calling thread is a worker, which flushes by itself."""
+    def flush_soon(self, sub: Subscription) -> None:
+        """See to it that ``sub.finished`` leaves: at once, or with others in a moment."""
+        ...
+
+    def on_answered(self) -> None:
+        """A message was answered by other means than its handler's return."""
         ...
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
         """Run a short task on the timer thread."""
+        ...
+
+    def run_chore(self, chore: Callable[[], None]) -> None:
+        """Run a task that may block on a chore thread."""
         ...
 
     def on_drained(self, sub: Subscription) -> None:
@@ -64,21 +71,6 @@ class SubscriptionOwner(Protocol):
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
         ...
-
-
-@dataclass
-class Counts:
-    """What happened on one connection. Guarded by its subscription's lock."""
-
-    received: int = 0
-    finished: int = 0
-    requeued: int = 0
-    touched: int = 0
-    handed_back: int = 0  #: requeued unstarted, at stop
-    expired: int = 0  #: dropped unhandled, because nsqd had given them to somebody else
-    lost_answers: int = 0  #: answers that could not be sent any more
-    late_answers: int = 0  #: answers that nsqd refused: the message had timed out
-    orphaned: int = 0  #: in flight when the connection was lost
 
 
 class Subscription:
@@ -92,16 +84,14 @@ class Subscription:
     ) -> None:
         self.address = address
         self.conn = Connection(address, config, self)
-        self.counts = Counts()
+        self.in_flight = InFlight()
+        self.counts = self.in_flight.counts
         self.link: Link | None = None  # its place in the RDY sharing; guarded by the consumer
         self.finished: deque[Message] = deque()  # to be sent with the next flush
         self._names = (topic, channel)
         self._config = config
         self._owner = owner
-        self._lock = threading.Lock()
-        self._in_flight: dict[bytes, Message] = {}  # guarded by _lock
         self._rdy_on_wire = 0  # guarded by the connection's lock
-        self._lost = False  # guarded by _lock
         #: How many FINs may wait for company: few where RDY is small, else nsqd would idle.
         self.fin_batch = 1
         self._msg_timeout = 60.0
@@ -119,26 +109,21 @@ class Subscription:
     @property
     def is_lost(self) -> bool:
         """Tell whether the connection has ended, and nsqd has taken its messages back."""
-        return self._lost
+        return self.in_flight.is_lost
 
     # -- numbers
 
     def __len__(self) -> int:
         """How many messages are in flight, expired ones included."""
-        return len(self._in_flight)
+        return len(self.in_flight)
 
     def count_in_flight(self, now: float) -> int:
         """How many messages are in flight that nsqd still counts as ours."""
-        with self._lock:
-            return sum(message.deadline > now for message in self._in_flight.values())
+        return self.in_flight.count(now)
 
     def forget_orphans(self, before: float) -> None:
         """Drop messages whose deadline passed before ``before`` and that nobody answered."""
-        with self._lock:
-            old = [m for m in self._in_flight.values() if m.deadline < before]
-            for message in old:
-                del self._in_flight[message.id]
-            self.counts.orphaned += len(old)
+        self.in_flight.forget(before)
 
     # -- RDY
 
@@ -166,18 +151,17 @@ class Subscription:
     # -- answers (the Responder of messages)
 
     def finish(self, message: Message) -> None:
-        """Send FIN, with the next flush when a worker calls, else at once."""
-        self._claim(message)
+        """Send FIN; when a worker calls, it waits a little for company."""
+        self.in_flight.claim(message)
         self._owner.on_result(Outcome.SUCCESS)
         self.finished.append(message)
-        if not self._owner.flushes_soon():
-            self.flush()
-        if self._lost:
-            self._raise_lost(message)
+        self._owner.flush_soon(self)
+        self._owner.on_answered()
+        self._raise_lost(message)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
-        self._claim(message)
+        self.in_flight.claim(message)
         self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
         if delay is None:
             config = self._config
@@ -185,82 +169,79 @@ class Subscription:
                 message.attempts, config.default_requeue_delay, config.max_requeue_delay
             )
         delay_ms = round(delay * 1000)
-        if self._take([message]):
-            with self._lock:
-                self.counts.requeued += 1
+        if self.in_flight.take([message]):
+            self.in_flight.tally("requeued")
             self._send(lambda core: core.send_req(message.id, delay_ms), 1)
-        if self._lost:
-            self._raise_lost(message)
+        elif self.is_lost:
+            self._count_lost(1)
+        self._owner.on_answered()
+        self._raise_lost(message)
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
-        with self._lock:
-            if message.has_responded:
-                raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
-        if self._holds(message) and self._send(lambda core: core.send_touch(message.id), 1):
-            self._after_touch(message)
-        elif self._lost:
-            self._raise_lost(message)
+        if message.has_responded:
+            raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
+        if self.in_flight.holds(message):
+            if self._send(lambda core: core.send_touch(message.id), 1):
+                self._after_touch(message)
+        elif self.is_lost:
+            self._count_lost(1)
+        self._raise_lost(message)
 
     def keep_alive(self, message: Message) -> None:
         """Touch now, and again whenever half of the timeout has passed."""
         self.touch(message)
-        self._owner.run_later(self._msg_timeout / 2, lambda: self._touch_again(message))
+        self._touch_later(message.id, message.received)
 
-    def _touch_again(self, message: Message) -> None:
+    def _touch_later(self, message_id: bytes, received: float) -> None:
+        # Not the message itself: its body need not stay in memory when it was answered.
+        self._owner.run_later(
+            self._msg_timeout / 2, lambda: self._touch_again(message_id, received)
+        )
+
+    def _touch_again(self, message_id: bytes, received: float) -> None:
         # On the timer thread: posts, never waits.
-        now = time.monotonic()
-        if message.has_responded or self._lost or not self._holds(message):
-            return
-        if message.deadline >= message.received + self._max_msg_timeout or message.deadline < now:
+        message = self.in_flight.get(message_id)
+        if message is None or message.received != received or message.has_responded:
+            return  # answered, or nsqd has delivered it again
+        if (
+            message.deadline >= received + self._max_msg_timeout
+            or message.deadline < time.monotonic()
+        ):
             logger.warning(
                 "%s: %r cannot be kept alive any longer: nsqd's max_msg_timeout is %g s",
                 self.address, message, self._max_msg_timeout,
             )
             return
-        try:
-            self.conn.post(lambda core: core.send_touch(message.id))
-        except NSQError as exc:
-            logger.debug("%s: TOUCH not sent: %s", self.address, exc)
-            return
-        self._after_touch(message)
-        self._owner.run_later(self._msg_timeout / 2, lambda: self._touch_again(message))
+        if self._post(lambda core: core.send_touch(message_id), 1):
+            self._after_touch(message)
+            self._touch_later(message_id, received)
 
     def _after_touch(self, message: Message) -> None:
-        with self._lock:
-            self.counts.touched += 1
-            message.deadline = min(
-                time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
-            )
-
-    def _holds(self, message: Message) -> bool:
-        with self._lock:
-            return self._in_flight.get(message.id) is message
+        self.in_flight.extend(message, min(
+            time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
+        ))
 
     def hand_back(self, messages: list[Message]) -> int:
-        """Requeue messages that no handler has seen, at once and without backoff."""
-        with self._lock:
-            unstarted = [m for m in messages if not m.has_responded]
-            for message in unstarted:
-                message._responded = True
-        mine = self._take(unstarted)
+        """Requeue messages that no handler has seen, at once and without backoff.
+
+        Never waits: the reader comes here with what still arrives during a stop.
+        """
+        mine = self.in_flight.claim_all(messages)
 
         def queue(core: ClientProtocol) -> None:
             for message in mine:
                 core.send_req(message.id, 0)
 
-        if not mine or not self._send(queue, len(mine)):
+        if not mine or not self._post(queue, len(mine)):
             return 0
-        with self._lock:
-            self.counts.handed_back += len(mine)
+        self.in_flight.tally("handed_back", len(mine))
         return len(mine)
 
     def drop_expired(self, message: Message) -> None:
         """Forget a message that nsqd has given to somebody else while it was queued."""
-        message._responded = True
-        self._take([message])
-        with self._lock:
-            self.counts.expired += 1
+        self.in_flight.claim_all([message])
+        self.in_flight.tally("expired")
 
     def flush(self) -> None:
         """Send the FINs that wait. Blocks at most ``write_timeout``; never raises."""
@@ -268,62 +249,33 @@ class Subscription:
         if ids:
             self._send(lambda core: core.send_fin(ids), len(ids))
 
-    def post_finished(self) -> bool:
-        """Like ``flush``, but never waits; False when bytes were left: call ``conn.flush()``."""
+    def post_finished(self) -> None:
+        """Like ``flush``, but never waits."""
         ids = self._take_finished()
-        if not ids:
-            return True
+        if ids:
+            self._post(lambda core: core.send_fin(ids), len(ids))
+
+    def flush_rest(self) -> None:
+        """Write what did not fit into the socket. Blocks as ``flush``; never raises."""
         try:
-            return self.conn.post(lambda core: core.send_fin(ids))
+            self.conn.flush()
         except NSQError as exc:
-            self._count_lost(len(ids), exc)
-            return True
+            logger.debug("%s: not all was written: %s", self.address, exc)
 
     def _take_finished(self) -> list[bytes]:
-        """Remove the finished messages from those in flight; return the ids to send FIN for."""
-        finished, in_flight = self.finished, self._in_flight
-        ids: list[bytes] = []
-        if not finished:
-            return ids
-        with self._lock:
-            try:
-                while True:
-                    message = finished.popleft()
-                    if in_flight.get(message.id) is message:
-                        del in_flight[message.id]
-                        ids.append(message.id)
-                    else:
-                        self.counts.late_answers += 1
-            except IndexError:
-                pass
-            self.counts.finished += len(ids)
+        if not self.finished:
+            return []
+        ids, lost = self.in_flight.take_finished(self.finished)
+        if lost:
+            self._count_lost(lost)
         return ids
 
-    def _claim(self, message: Message) -> None:
-        with self._lock:
-            if message.has_responded:
-                raise AlreadyRespondedError(f"{message!r} was answered before")
-            message._responded = True
-
     def _raise_lost(self, message: Message) -> None:
-        """The connection of the message is gone: raise, where that was asked for."""
-        if self._config.raise_lost_answers:
+        """Raise when the connection of the message is gone, where that was asked for."""
+        if self._config.raise_lost_answers and (self.is_lost or self.conn.is_closed):
             raise ConnectionLostError(
                 self.address, f"{message!r} could not be answered; nsqd will deliver it again"
             )
-
-    def _take(self, messages: list[Message]) -> list[Message]:
-        """Remove messages from those in flight; return those that were still there.
-
-        This is what decides that a message gets one answer on the wire.
-        """
-        taken = []
-        with self._lock:
-            for message in messages:
-                if self._in_flight.get(message.id) is message:
-                    del self._in_flight[message.id]
-                    taken.append(message)
-        return taken
 
     def _send(self, queue: Callable[[ClientProtocol], None], answers: int) -> bool:
         try:
@@ -333,14 +285,23 @@ class Subscription:
             return False
         return True
 
-    def _count_lost(self, answers: int, error: NSQError) -> None:
-        with self._lock:
-            first = self.counts.lost_answers == 0
-            self.counts.lost_answers += answers
+    def _post(self, queue: Callable[[ClientProtocol], None], answers: int) -> bool:
+        """Like ``_send``, but never waits: what does not fit is left to a chore."""
+        try:
+            is_written = self.conn.post(queue)
+        except (ClosedError, NSQConnectionError) as exc:
+            self._count_lost(answers, exc)
+            return False
+        if not is_written:
+            self._owner.run_chore(self.flush_rest)
+        return True
+
+    def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
+        before = self.in_flight.tally("lost_answers", answers)
         logger.log(
-            logging.WARNING if first else logging.DEBUG,
-            "%s: %d answers lost with the connection, nsqd will deliver again: %s",
-            self.address, answers, error,
+            logging.WARNING if not before else logging.DEBUG,
+            "%s: %d answers lost with the connection, nsqd will deliver again%s",
+            self.address, answers, "" if error is None else f": {error}",
         )
 
     # -- from the connection's reader
@@ -353,9 +314,7 @@ class Subscription:
             Message(body, message_id, attempts, timestamp, now, deadline, self)
             for timestamp, attempts, message_id, body in batch
         ]
-        with self._lock:
-            self._in_flight.update({message.id: message for message in messages})
-            self.counts.received += len(messages)
+        self.in_flight.add(messages)
         link = self.link
         if link is not None:
             link.last_message = now
@@ -366,11 +325,13 @@ class Subscription:
 
     def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
         """An answer came after the message's timeout."""
-        with self._lock:
-            first = self.counts.late_answers == 0
-            self.counts.late_answers += 1
+        before = self.in_flight.tally("late_answers")
+        if error.code == "E_TOUCH_FAILED":
+            # "TOUCH <id> failed ...": the time that touch() gave the message is not nsqd's.
+            words = error.text.encode().split()
+            self.in_flight.expire(words[1] if len(words) > 1 else b"")
         logger.log(
-            logging.WARNING if first else logging.DEBUG,
+            logging.WARNING if not before else logging.DEBUG,
             "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"
             " or lower max_in_flight)", self.address, error,
         )
@@ -381,8 +342,6 @@ class Subscription:
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
         """The connection ended: its messages are nsqd's again."""
-        with self._lock:
-            self._lost = True
-            self.counts.orphaned += len(self._in_flight)
-            self._in_flight.clear()
+        self.in_flight.lose()
+        self._take_finished()  # FINs that waited for company are lost answers
         self._owner.on_lost(self, error)

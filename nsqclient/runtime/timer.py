@@ -105,7 +105,7 @@ class Timer:
                     task = self._take_due()
             try:
                 task.run()
-            except Exception:
+            except BaseException:  # a SystemExit must not end a thread of ours
                 logger.exception("timer task failed; the timer goes on")
 
     def _take_due(self) -> TimerTask | None:

@@ -159,7 +159,7 @@ class WorkerPool(Generic[T]):
                 self._wake_one()
             try:
                 run(item)
-            except Exception:
+            except BaseException:  # a SystemExit must not end a thread of ours
                 logger.exception("%s: task failed; the worker goes on", self._name)
 
     def _wait_for_item(self) -> bool:
