@@ -1,0 +1,184 @@
+"""nsq_to_nsq by value: the JSON filter, the choice of destinations, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient import Config
+from nsqclient.cli import main
+from nsqclient.cli.destinations import Destinations
+from nsqclient.cli.json_filter import Field, JsonFilter, NotAnObject, matches, parse_object
+
+ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{}', ' { } ', '{"a":1}', '\t{ "a" : 1 ,\r\n"b":[1, {"c" :2}] }\n', '{"a":1,"a":2}',
+        '{"a\\n":"\\u00e9", "\u00e9":"x"}', '{"a":{}}', '{"":null}', '{"a":-1.5e+3}',
+    ],
+)
+def test_objects_are_read_as_json_reads_them(text):
+    """Values are Python's, and each has the text that it had."""
+    fields = parse_object(text.encode())
+    assert {name: field.value for name, field in fields.items()} == json.loads(text)
+    assert all(json.loads(field.text) == field.value for field in fields.values())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"a"}', b'{"a":}', b'{"a":1', b'{"a":1,}', b"{,}",
+     b"{a:1}", b'{"a":1}x', b'{"a":1} {}', b'{"a":NaN}', b'{"a":Infinity}', b"{'a':1}",
+     b'{"a":01}', b'{1:2}', b"[" * 100_000, b'{"a":' + b"[" * 100_000],
+)
+def test_what_is_no_object_is_refused(body):
+    """With one error, whatever it is."""
+    with pytest.raises(NotAnObject):
+        parse_object(body)
+
+
+@given(st.dictionaries(st.text(), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(), lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=5)))
+def test_any_object_survives_a_whitelist_of_all_its_fields(value):
+    """What passes means what it meant, with sorted names."""
+    body = json.dumps(value).encode()
+    shown = JsonFilter("", None, list(value) or ["none"])(body)
+    assert json.loads(shown) == value and list(json.loads(shown)) == sorted(value)
+
+
+@given(st.binary(max_size=30) | st.text(alphabet='{}[]":,a1 \\', max_size=12).map(str.encode))
+def test_any_bytes_are_an_object_or_refused(body):
+    """Nothing but NotAnObject is ever raised."""
+    try:
+        parse_object(body)
+    except NotAnObject:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "whitelist", "body", "passed"),
+    [
+        ("", None, [], b"any bytes", b"any bytes"),
+        ("a", None, [], b'{ "a":null}', b'{ "a":null}'),
+        ("a", None, [], b'{"b":1}', None),
+        ("a", "1", [], b'{"b":1}', None),
+        ("a", "1", [], b'{"a":1.0}', b'{"a":1.0}'),
+        ("a", "1", [], b'{"a":2}', None),
+        ("", None, ["b", "a", "b"], b'{"b": 1, "c":2, "a": [1, 2]}', b'{"a":[1, 2],"b":1}'),
+        ("", None, ["x"], b'{"a":1}', b"{}"),
+        ("a", "x", ["b"], b'{"a":"x","b":"\\u00e9<>&"}', b'{"b":"\\u00e9<>&"}'),
+        ("", None, ["a"], b'{"a":"\xff\xc3\xa9"}', b'{"a":"\xff\xc3\xa9"}'),
+        ("", None, ["a\n"], b'{"a\\n":1}', b'{"a\\n":1}'),
+    ],
+)
+def test_the_filter(field, value, whitelist, body, passed):
+    """Fields that must be there, values that they must have, fields that pass."""
+    assert JsonFilter(field, value, whitelist)(body) == passed
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["12345678901234567890", "10000000000000001", "1.0", "0.1000000000000000055", "1e400"])
+def test_bug_6_whitelist_keeps_every_digit(number):
+    """Numbers pass as they were written."""
+    body = b'{"n":%s,"x":1}' % number.encode()
+    assert JsonFilter("", None, ["n"])(body) == b'{"n":%s}' % number.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "same"),
+    [
+        ("1", "1", True), ("a", "b", False), (1, "1", True), (1, "1.0", True), (1.5, "1.50", True),
+        (1, "x", False), (True, "true", False), (True, "1", False), (None, "null", False),
+        ([], "[]", False), (12345678901234567890, "12345678901234567890", True),
+        (12345678901234567891, "12345678901234567890", False), (10**400, "1.5", False),
+    ],
+)
+def test_values(value, wanted, same):
+    """Strings by equality, numbers by value, all else never."""
+    assert matches(Field(value, ""), wanted) is same
+
+
+@pytest.fixture
+def make():
+    """Factory of Destinations that are closed after the test."""
+    made = []
+
+    def build(mode):
+        made.append(Destinations(ADDRESSES, mode, Config(), 0))
+        return made[-1]
+
+    yield build
+    for destinations in made:
+        destinations.close()
+
+
+def test_round_robin_takes_turns_and_lets_the_failed_rest(make):
+    """Even shares; one that failed is left out while others work, and used when all failed."""
+    destinations = make("round-robin")
+    assert set(Counter(destinations.choose().name for _ in range(30)).values()) == {10}
+    first = destinations.choose()
+    first.failed()
+    assert first not in {destinations.choose() for _ in range(10)}
+    assert first.rests_until > time.monotonic()
+    for other in {destinations.choose() for _ in range(10)}:
+        other.failed()
+    assert first in {destinations.choose() for _ in range(10)}
+    first.stored(0.1)
+    assert {destinations.choose() for _ in range(10)} == {first}
+    assert destinations.choose(other_than=first) is not first
+
+
+def test_epsilon_greedy_prefers_the_fastest(make):
+    """Most go where messages are stored soonest, a few elsewhere."""
+    destinations = make("epsilon-greedy")
+    slow = destinations.choose()
+    for destination in {destinations.choose() for _ in range(500)} | {slow}:
+        destination.stored(1.0)
+    fast = destinations.choose(other_than=slow)
+    for _ in range(50):
+        fast.stored(0.001)
+    counts = Counter(destinations.choose().name for _ in range(500))
+    assert counts[fast.name] > 350 and len(counts) == 3
+
+
+def test_hostpool_is_one_choice_of_all(make):
+    """The Producer itself takes those that are connected in turn."""
+    destinations = make("hostpool")
+    assert len(destinations) == 1 and destinations.choose().name == ", ".join(ADDRESSES)
+
+
+OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        ([], 1, "--topic required"),
+        (OK[:2], 1, "--destination-nsqd-tcp-address required"),
+        (OK[::2], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+        ([*OK, "--lookupd-http-address=c:1"], 1, "not both"),
+        ([*OK, "--topic=t t"], 1, "--topic is invalid"),
+        ([*OK, "--channel=c c"], 1, "--channel is invalid"),
+        ([*OK, "--destination-topic=d d"], 1, "--destination-topic is invalid"),
+        ([*OK, "--destination-nsqd-tcp-address=b"], 1, "b"),
+        ([*OK, "--require-json-value=1"], 1, "--require-json-field"),
+        ([*OK, "--max-in-flight=0"], 1, "--max-in-flight"),
+        ([*OK, "--mode=nope"], 2, "hostpool, round-robin, epsilon-greedy"),
+        ([*OK, "--consumer-opt=nope"], 2, "-consumer-opt"),
+        ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
+    ],
+)
+def test_bad_command_lines(words, status, text, capsys):
+    """The exit statuses are the original's, and stderr says what is wrong."""
+    assert main(["nsq_to_nsq", *words]) == status
+    assert text in capsys.readouterr().err

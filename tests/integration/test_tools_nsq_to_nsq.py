@@ -1,0 +1,243 @@
+"""nsq_to_nsq beside the original, on real nsqds.
+
+Deliberate differences:
+
+- Whitelisted values pass as they were written: digits, escapes, spaces inside. The original
+  decodes and encodes them (``12345678901234567890`` becomes ``12345678901234567000``).
+- A message that lacks the required field is dropped also where ``--require-json-value`` is given;
+  the original requeues it and backs off.
+- ``--require-json-value`` without ``--require-json-field``, and an unknown ``--mode``, are refused.
+- A destination that is down makes no errors while another one is alive.
+- Messages that wait together are published together.
+- It never gives a message up unless ``--consumer-opt=max_attempts,N`` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from tests.support.ports import free_port
+from tests.support.proxy import FaultProxy
+from tests.support.tool_runs import tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+KINDS = ["ours", "original"]
+#: Requeues come back soon, and so does what a killed tool had.
+QUICK = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=msg_timeout,2s",
+         "--consumer-opt=max_backoff_duration,1s", "--consumer-opt=backoff_multiplier,100ms"]
+
+
+def publish(nsqd, topic, bodies):
+    """Publish bodies for the channel nsq_to_nsq."""
+    nsqd.post("/topic/create", topic=topic)
+    nsqd.post("/channel/create", topic=topic, channel="nsq_to_nsq")
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish_many(topic, bodies)
+
+
+@contextmanager
+def copying(kind, source, destinations, *more, topic="t", **options):
+    """nsq_to_nsq from one nsqd to the addresses of others."""
+    words = [f"--topic={topic}", f"--nsqd-tcp-address={source.tcp_address}", *more]
+    words += [f"--destination-nsqd-tcp-address={address}" for address in destinations]
+    with tool(kind, "nsq_to_nsq", *words, **options) as process:
+        yield process
+
+
+def is_done(source, topic="t"):
+    """Whether everything was finished at the source."""
+    stats = source.stats(topic, "nsq_to_nsq")
+    return not (stats["depth"] + stats["in_flight_count"] + stats["deferred_count"])
+
+
+def bodies_at(nsqd, topic="t"):
+    """All bodies that a destination has."""
+    count = nsqd.stats(topic).get("message_count", 0)
+    consumer = Consumer(
+        topic, "c", nsqd_tcp_addresses=[nsqd.tcp_address], config=Config(max_in_flight=500))
+    bodies = []
+    with consumer:
+        for message in consumer.messages(timeout=20) if count else ():
+            message.finish()
+            bodies.append(message.body)
+            if len(bodies) == count:
+                break
+    return bodies
+
+
+@pytest.fixture
+def source(real_nsqd):
+    """The nsqd that messages come from."""
+    return real_nsqd()
+
+
+@pytest.fixture
+def target(real_nsqd):
+    """The nsqd that messages go to."""
+    return real_nsqd()
+
+
+OBJECTS = [
+    b'{"id":1,"state":"paid","total":9}', b'{"id":2,"state":"open"}', b'{"total":3,"id":3}',
+    b'{"state":1}', b'{"state":"1"}', b'{"state":null}', b'{"state":true}', b'[1]', b'no json',
+    b'{"id":{"b":1,"a":[1,2]},"state":"paid"}', b'{}',
+]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--destination-topic=d"],
+        ["--require-json-field=state"],
+        ["--whitelist-json-field=total", "--whitelist-json-field=id"],
+        ["--require-json-field=state", "--whitelist-json-field=state"],
+        ["--mode=round-robin"],
+        ["--mode=epsilon-greedy"],
+    ],
+)
+def test_results_are_the_originals(real_nsqd, source, more):
+    """The same messages arrive, whatever the filter, and all are finished at the source."""
+    results = []
+    for kind in KINDS:
+        target = real_nsqd()
+        publish(source, kind, OBJECTS)
+        with copying(kind, source, [target.tcp_address], *more, topic=kind) as process:
+            wait_until(lambda: is_done(source, kind), timeout=20)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        topic = "d" if "--destination-topic=d" in more else kind
+        results.append(sorted(bodies_at(target, topic)))
+    # Nested objects are the one case where the original sorts what the message did not.
+    assert [json_or_bytes(b) for b in results[0]] == [json_or_bytes(b) for b in results[1]]
+    assert results[0]
+
+
+def json_or_bytes(body):
+    """A body for a comparison that does not see the order of nested names."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body
+
+
+@pytest.mark.parametrize("value", ["paid", "1", "1.0"])
+def test_required_values_are_the_originals(real_nsqd, source, value):
+    """For messages that have the field."""
+    results = []
+    for kind in KINDS:
+        target = real_nsqd()
+        publish(source, kind, [body for body in OBJECTS if b"state" in body])
+        more = ["--require-json-field=state", f"--require-json-value={value}"]
+        with copying(kind, source, [target.tcp_address], *more, topic=kind):
+            wait_until(lambda: is_done(source, kind), timeout=20)
+        results.append(sorted(bodies_at(target, kind)))
+    assert results[0] == results[1] and results[0]
+
+
+def test_bug_6_nsq_to_nsq_keeps_whole_numbers(source, target):
+    """Every digit arrives."""
+    publish(source, "t", [b'{"n":12345678901234567890,"m":10000000000000001,"x":1}'])
+    more = ["--whitelist-json-field=n", "--whitelist-json-field=m"]
+    with copying("ours", source, [target.tcp_address], *more):
+        wait_until(lambda: is_done(source))
+    assert bodies_at(target) == [b'{"m":10000000000000001,"n":12345678901234567890}']
+
+
+def test_bug_6_nsq_to_nsq_does_not_back_off_for_a_missing_field(source, target):
+    """Messages without the field are dropped at once, and the others go through."""
+    publish(source, "t", [b'{"b":1}', b'{"a":1}'] * 50)
+    more = ["--require-json-field=a", "--require-json-value=1"]
+    with copying("ours", source, [target.tcp_address], *more, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: is_done(source))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert b"backing off" not in process.stderr.read()
+    assert bodies_at(target) == [b'{"a":1}'] * 50
+    assert source.stats("t", "nsq_to_nsq")["requeue_count"] == 0
+
+
+def test_fin_comes_after_the_destination_has_stored(source, target):
+    """While the destination is silent nothing is finished; later everything arrives."""
+    publish(source, "t", [b"%d" % n for n in range(20)])
+    with FaultProxy(target.tcp_address) as proxy:
+        proxy.set_deaf()
+        with copying("ours", source, [proxy.address], *QUICK[:1]):
+            wait_until(lambda: source.stats("t", "nsq_to_nsq")["in_flight_count"] == 20)
+            assert source.stats("t")["channels"][0]["clients"][0]["finish_count"] == 0
+            proxy.set_deaf(False)
+            wait_until(lambda: is_done(source), timeout=40)
+    assert set(bodies_at(target)) == {b"%d" % n for n in range(20)}
+
+
+def test_a_dead_destination_recovers_and_nothing_is_lost(source, target):
+    """It backs off while the destination is down, goes on when it is back, and loses nothing."""
+    target.stop()
+    publish(source, "t", [b"%d" % n for n in range(500)])
+    more = [*QUICK, "--producer-opt=publish_timeout,500ms"]
+    with copying("ours", source, [target.tcp_address], *more, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: source.stats("t", "nsq_to_nsq")["requeue_count"] > 0, timeout=20)
+        target.start()
+        wait_until(lambda: is_done(source), timeout=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert b"backing off" in process.stderr.read()
+    assert set(bodies_at(target)) == {b"%d" % n for n in range(500)}
+
+
+@pytest.mark.parametrize("mode", ["hostpool", "round-robin", "epsilon-greedy"])
+def test_one_dead_destination_of_two_costs_nothing(source, target, mode):
+    """The other one gets everything, and nothing is requeued."""
+    publish(source, "t", [b"%d" % n for n in range(300)])
+    dead = f"127.0.0.1:{free_port()}"
+    more = [f"--mode={mode}", "--producer-opt=publish_timeout,2s"]
+    with copying("ours", source, [dead, target.tcp_address], *more):
+        wait_until(lambda: is_done(source), timeout=30)
+    assert sorted(bodies_at(target)) == sorted(b"%d" % n for n in range(300))
+    assert source.stats("t", "nsq_to_nsq")["requeue_count"] == 0
+
+
+def test_round_robin_is_even(real_nsqd, source):
+    """Two destinations get half each, as with the original."""
+    targets = [real_nsqd(), real_nsqd()]
+    for kind in KINDS:
+        publish(source, kind, [b"x"] * 100)
+        addresses = [target.tcp_address for target in targets]
+        with copying(kind, source, addresses, "--mode=round-robin", topic=kind):
+            wait_until(lambda: is_done(source, kind), timeout=20)
+        assert [target.stats(kind)["message_count"] for target in targets] == [50, 50]
+
+
+def test_a_message_too_large_for_the_destination_slows_nothing_down(source, target):
+    """It stays at the source, requeued without backoff, and the others pass."""
+    publish(source, "t", [b"x" * 1000, *[b"small"] * 20])
+    more = ["--producer-opt=nsqd_max_msg_size,500"]
+    with copying("ours", source, [target.tcp_address], *more):
+        wait_until(lambda: target.stats("t").get("message_count") == 20)
+        wait_until(lambda: source.stats("t", "nsq_to_nsq")["deferred_count"] == 1)
+
+
+def test_sigkill_at_random_moments_loses_nothing(real_nsqd, target):
+    """Whenever it is killed, every message arrives in the end; duplicates are allowed."""
+    source = real_nsqd(msg_timeout=2.0)
+    bodies = {b"%d" % n for n in range(20_000)}
+    publish(source, "t", bodies)
+    for _ in range(8):
+        before = target.stats("t").get("message_count", 0)
+        threshold = before + random.randint(1, 1500)
+        with copying("ours", source, [target.tcp_address], *QUICK) as process:
+            wait_until(lambda: target.stats("t").get("message_count", 0) >= threshold
+                       or is_done(source), timeout=30)
+            process.kill()
+    with copying("ours", source, [target.tcp_address], *QUICK):
+        wait_until(lambda: is_done(source), timeout=60)
+    assert set(bodies_at(target)) == bodies
