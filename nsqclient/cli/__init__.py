@@ -15,6 +15,7 @@ from nsqclient.version import __version__
 #: sub-command -> (module with ``main(argv) -> int``, what it does)
 COMMANDS = {
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
+    "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),

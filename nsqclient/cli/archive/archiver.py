@@ -1,0 +1,183 @@
+"""``Archiver``: the handler that connects a Consumer with an Archive.
+
+A message is finished only after the disk has it (fsync). Everything here that touches files runs
+on the consumer's one worker thread: messages, and the tasks that timers and signals hand over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
+from nsqclient.batch import BatchConsumer
+from nsqclient.cli.archive.archive import Archive
+from nsqclient.cli.archive.log import Log
+
+#: Seconds that a record waits for company before it is written (not synced): who looks at the
+#: file of a slow topic sees it soon.
+_WRITE_DELAY = 0.1
+#: Messages are synced before this part of their timeout is over, however long --sync-interval is.
+_PART_OF_TIMEOUT = 0.5
+
+
+class Archiver(BatchHandler):
+    """Collects messages, writes and syncs them together, then finishes them.
+
+    It syncs when ``size`` messages wait, when the consumer is starved, each ``sync_interval``,
+    when messages would time out, and when a file is closed.
+
+    When the disk refuses, what was not synced is rolled back and all that wait are requeued; the
+    consumer backs off and tries with one message at a time, so they lose nothing but time.
+
+    Args:
+        archive: where to write.
+        size: messages that wait at most.
+        sync_interval: seconds.
+        log: where to say it.
+        now: seconds since the epoch.
+
+    Life: the Consumer binds it, and calls ``flush`` when it stops: that closes the files.
+    """
+
+    def __init__(
+        self, archive: Archive, size: int, sync_interval: float, log: Log,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(lambda batch: None, size, sync_interval)
+        self._archive = archive
+        self._most = size
+        self._interval = sync_interval
+        self._log = log
+        self._now = now
+        self._owner: BatchConsumer | None = None
+        # Of the worker thread alone, all below.
+        self._pending: list[Message] = []
+        self._written = 0  # how many of them were handed to the archive
+        self._write_is_due = False
+        self._sync_is_due = False
+        self._is_closed = False
+        #: Whether files could not be brought to their place at the end.
+        self.has_failed = False
+
+    def bind(self, consumer: BatchConsumer) -> None:
+        """Called by the Consumer."""
+        self._owner = consumer
+        consumer.run_later(self._interval, self._on_tick)
+
+    def __call__(self, message: Message) -> None:
+        """Take one message. On the worker thread."""
+        message.enable_async()
+        pending = self._pending
+        pending.append(message)
+        owner = self._owner
+        assert owner is not None, "bind() comes first"
+        if len(pending) >= self._most or owner.is_starved():
+            self._sync()
+        elif not self._write_is_due:
+            self._write_is_due = True
+            owner.run_later(_WRITE_DELAY, lambda: owner.run_on_worker(self._write_waiting))
+
+    def reopen(self) -> None:
+        """Sync and close the files; the next message opens one. From any thread, for SIGHUP."""
+        assert self._owner is not None
+        self._owner.run_on_worker(self._reopen)
+
+    def flush(self) -> None:
+        """Sync, and close the files for good. On the worker thread, at the consumer's stop."""
+        self._sync()
+        self._is_closed = True
+        try:
+            self._archive.close()
+        except OSError as exc:
+            self.has_failed = True
+            self._log.error("cannot finish %s: %s", ", ".join(self._archive.unfinished()), exc)
+
+    def give_back(self) -> None:
+        """Requeue what was not synced, without backoff: the end of a stop that ran out of time."""
+        self._requeue(backoff=False)
+
+    def _on_tick(self) -> None:
+        """On the timer thread."""
+        assert self._owner is not None
+        self._owner.run_on_worker(self._tick)
+
+    def _tick(self) -> None:
+        if self._is_closed:
+            return
+        assert self._owner is not None
+        self._owner.run_later(self._interval, self._on_tick)
+        if self._try(self._write_pending) and self._try(lambda: self._archive.tick(self._now())):
+            self._sync()
+
+    def _reopen(self) -> None:
+        self._sync()
+        if self._try(self._archive.close):
+            self._log.info("files are closed; the next message opens one")
+
+    def _write_waiting(self) -> None:
+        """Write what waits, and see that it is synced before its time is over."""
+        self._write_is_due = False
+        if not self._is_closed and self._try(self._write_pending):
+            self._watch_timeout()
+
+    def _watch_timeout(self) -> None:
+        """Sync before the oldest message times out, where no tick comes before that."""
+        if not self._pending or self._sync_is_due:
+            return
+        first, owner = self._pending[0], self._owner
+        assert owner is not None
+        left = first.time_left - (first.deadline - first.received) * (1 - _PART_OF_TIMEOUT)
+        if left <= 0:
+            self._sync()
+        elif left < self._interval:
+            self._sync_is_due = True
+            owner.run_later(left, lambda: owner.run_on_worker(self._on_timeout_near))
+
+    def _on_timeout_near(self) -> None:
+        self._sync_is_due = False
+        self._watch_timeout()
+
+    def _write_pending(self) -> None:
+        fresh = self._pending[self._written:] if self._written else self._pending
+        if fresh:
+            self._archive.write(fresh, self._now())
+            self._written = len(self._pending)
+
+    def _sync(self) -> None:
+        """Write and sync what waits, then finish it."""
+        if not self._pending:
+            return
+        if not (self._try(self._write_pending) and self._try(self._archive.sync)):
+            return
+        done, self._pending, self._written = self._pending, [], 0
+        self._log.debug("synced %d records to disk", len(done))
+        for message in done:
+            try:
+                message.finish()
+            except (AlreadyRespondedError, NSQConnectionError) as exc:
+                self._log.info("%s", exc)
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        """Do something with files; when it fails, nsqd gets back what waits."""
+        try:
+            action()
+        except Exception as exc:
+            # A full disk needs no traceback; what is no OSError is a bug and does.
+            self._log.error(
+                "cannot write: %s; %d messages go back to nsqd", exc, len(self._pending),
+                exc_info=not isinstance(exc, OSError),
+            )
+            self._archive.roll_back()
+            self._requeue(backoff=True)
+            return False
+        return True
+
+    def _requeue(self, backoff: bool) -> None:
+        # With no delay: the backoff is what waits, and when it ends the messages are there.
+        back, self._pending, self._written = self._pending, [], 0
+        for message in back:
+            try:
+                message.requeue(delay=0, backoff=backoff)
+            except (AlreadyRespondedError, NSQConnectionError) as exc:
+                self._log.info("%s", exc)

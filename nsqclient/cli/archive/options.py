@@ -1,0 +1,155 @@
+"""The flags of ``nsq_to_file``, and the checks that need no server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from nsqclient.cli.archive.codecs import CodecFactory, Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.naming import FileNames, make_template
+from nsqclient.cli.archive.records import FORMATS
+from nsqclient.cli.archive.rotation import Rules
+from nsqclient.cli.goflags import BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Kind
+from nsqclient.cli.tools import ToolFlags, check_name, check_sources, check_topics
+
+PROGRAM = "nsq_to_file"
+
+_SUMMARY = """\
+Archives the messages of topics in files, one line for each. A message is finished only after
+the disk has it (fsync), so a crash costs duplicates, never messages."""
+
+_EXAMPLES = [
+    ("one file per hour",
+     "nsqclient nsq_to_file --topic=orders --output-dir=/data --lookupd-http-address=lookup:4161"),
+    ("finished files only in /data, compressed, one per day and 100 MB",
+     "nsqclient nsq_to_file ... --gzip --work-dir=/data/.work --datetime-format=%Y-%m-%d"
+     " --rotate-size=100000000"),
+    ("every topic that begins with web, with ids and times",
+     "nsqclient nsq_to_file ... --topic-pattern='^web' --format=jsonl"),
+]
+
+
+def _choice(*words: str) -> Kind:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"use {' or '.join(words)}")
+        return text
+
+    return Kind("|".join(words), parse)
+
+
+def build_flags() -> ToolFlags:
+    """The flags."""
+    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+    flags.group("What to archive")
+    flags.add("topic", STRINGS, (), "NSQ topic; may be repeated")
+    flags.add("topic-pattern", STRING, "", "only topics with this regular expression in their"
+              " name; without --topic: of all that nsqlookupd knows")
+    flags.add("topic-refresh", DURATION, 60.0, "how often to look for new topics")
+    flags.add("channel", STRING, "nsq_to_file", "NSQ channel")
+    flags.add("max-in-flight", INT, 200, "messages in flight, and between two syncs, at most")
+    flags.add("dead-letter-topic", STRING, "", "publish here what is given up after"
+              " --consumer-opt=max_attempts,N (without either, nothing is given up)")
+    flags.group("Files")
+    flags.add("output-dir", STRING, "/tmp", "directory of the files")
+    flags.add("work-dir", STRING, "", "directory of unfinished files (default: the output-dir)")
+    flags.add("filename-format", STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log",
+              "name of files, also with directories. <TOPIC>, <HOST>, <PID>, <DATETIME>; <REV>"
+              " counts files of one name")
+    flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime compatible format of <DATETIME>")
+    flags.add("datetime-from", _choice("write", "message"), "write",
+              "which time: of the writing, or when nsqd took the message")
+    flags.add("host-identifier", STRING, "", "<HOST>, with <SHORT_HOST> or <HOSTNAME> in it"
+              " (default: the short host name)")
+    flags.add("format", _choice(*FORMATS), "lines", "lines: bodies; jsonl: JSON objects with"
+              " topic, id, timestamp, attempts, nsqd, and body or body_base64")
+    flags.add("gzip", BOOL, False, "gzip the files; each sync ends a gzip member")
+    flags.add("gzip-level", INT, 6, "gzip compression level (1-9, 1=BestSpeed)")
+    flags.add("zstd", BOOL, False, "compress with zstd (needs the package zstandard)")
+    flags.add("zstd-level", INT, 3, "zstd compression level (1-22)")
+    flags.group("When a file ends (also when <DATETIME> changes)")
+    flags.add("rotate-size", INT, 0, "when it has more bytes, before compression")
+    flags.add("rotate-interval", DURATION, 0.0, "when it is open for longer")
+    flags.add("skip-empty-files", BOOL, False, "make no file before there is a message for it")
+    flags.add("sync-interval", DURATION, 30.0, "how often to sync files and finish messages")
+    flags.add("exec-on-close", STRING, "", "command to run for each finished file; its path is"
+              " the last argument and in $NSQ_FILE")
+    flags.add_sources()
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting to nsqlookupd")
+    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for a request to nsqlookupd")
+    flags.add_common()
+    flags.add("log-prefix", STRING, "[nsq_to_file] ", "what this tool's own log lines begin with")
+    return flags
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Check what the flags say together.
+
+    Raises:
+        CommandLineError: in the words of the original, where it has some.
+    """
+    if not values["channel"]:
+        raise CommandLineError("--channel is required")
+    check_name(values["channel"], "channel")
+    for name in ("http-client-connect-timeout", "http-client-request-timeout", "sync-interval",
+                 "topic-refresh", "max-in-flight"):
+        if values[name] <= 0:
+            raise CommandLineError(f"--{name} should be positive")
+    for name in ("rotate-size", "rotate-interval"):
+        if values[name] < 0:
+            raise CommandLineError(f"--{name} should not be negative")
+    check_sources(values)
+    if not 1 <= values["gzip-level"] <= 9:
+        raise CommandLineError(
+            f"invalid --gzip-level value ({values['gzip-level']}), should be 1-9")
+    if values["gzip"] and values["zstd"]:
+        raise CommandLineError("use --gzip or --zstd not both")
+    if values["topic"]:
+        check_topics(values["topic"])
+    elif not values["topic-pattern"]:
+        raise CommandLineError("--topic or --topic-pattern required")
+    elif not values["lookupd-http-address"]:
+        raise CommandLineError(
+            "--lookupd-http-address must be specified when no --topic specified")
+    if values["dead-letter-topic"]:
+        check_name(values["dead-letter-topic"], "dead-letter-topic")
+
+
+def read_codec(values: Mapping[str, Any]) -> CodecFactory:
+    """Return what compresses the files."""
+    if values["gzip"]:
+        return gzip_codec(values["gzip-level"])
+    return zstd_codec(values["zstd-level"]) if values["zstd"] else Plain
+
+
+def read_rules(values: Mapping[str, Any]) -> Rules:
+    """Return when files end."""
+    return Rules(values["rotate-size"], values["rotate-interval"])
+
+
+def read_work_dir(values: Mapping[str, Any]) -> str:
+    """Return the directory of unfinished files."""
+    work_dir: str = values["work-dir"] or values["output-dir"]
+    return work_dir
+
+
+def read_names(values: Mapping[str, Any], topic: str) -> FileNames:
+    """Return the names of one topic's files.
+
+    Raises:
+        CommandLineError: ``<REV>`` is missing.
+    """
+    compressed = values["gzip"] or values["zstd"]
+    moves = os.path.abspath(read_work_dir(values)) != os.path.abspath(values["output-dir"])
+    template = make_template(
+        values["filename-format"],
+        topic=topic,
+        hostname=socket.gethostname(),
+        host_identifier=values["host-identifier"],
+        pid=os.getpid(),
+        needs_rev=bool(compressed or moves or values["rotate-size"] or values["rotate-interval"]),
+        suffix=".gz" if values["gzip"] else ".zst" if values["zstd"] else "",
+    )
+    return FileNames(template, values["datetime-format"])

@@ -1,0 +1,100 @@
+"""``TopicWatcher``: asks the nsqlookupds again and again which topics there are."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+
+from nsqclient import Config, NSQError
+from nsqclient.cli.archive.log import Log
+from nsqclient.cli.goflags import CommandLineError
+from nsqclient.http import NsqlookupdHTTP
+
+#: Seconds until the next try when no nsqlookupd answered, at most.
+_RETRY = 5.0
+
+
+class TopicFilter:
+    """The topics that ``--topic-pattern`` allows: those it is found in, anywhere.
+
+    Raises:
+        CommandLineError: it is no regular expression.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as exc:
+            raise CommandLineError(f"--topic-pattern {pattern!r} is invalid: {exc}") from None
+
+    def __call__(self, topic: str) -> bool:
+        """Tell whether a topic is allowed."""
+        return self._pattern.search(topic) is not None
+
+
+class TopicWatcher:
+    """Calls ``on_topic`` once for each topic that appears; the first look is at once.
+
+    Args:
+        lookupds: HTTP addresses of nsqlookupds; what one of them knows counts.
+        config: for the connections.
+        timeouts: seconds to connect, and for the rest.
+        refresh: seconds between two looks.
+        on_topic: called on the watcher's thread. A topic that it raises for comes again.
+        log: where to say what went wrong.
+
+    Life: ``start()``, ``stop()``. Threads: any.
+    """
+
+    def __init__(
+        self, lookupds: Sequence[str], config: Config, timeouts: tuple[float, float],
+        refresh: float, on_topic: Callable[[str], None], log: Log,
+    ) -> None:
+        self._clients = [
+            NsqlookupdHTTP(address, config, connect_timeout=timeouts[0], timeout=timeouts[1])
+            for address in lookupds
+        ]
+        self._refresh = refresh
+        self._on_topic = on_topic
+        self._log = log
+        self._known: set[str] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nsq-topics", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; when it returns ``on_topic`` is not called any more. Blocks: for a request."""
+        self._end.set()
+        self._thread.join()
+        for client in self._clients:
+            client.close()
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            answered = self.look()
+            self._end.wait(self._refresh if answered else min(self._refresh, _RETRY))
+
+    def look(self) -> bool:
+        """Look once; return whether any nsqlookupd answered."""
+        found: set[str] = set()
+        answered = False
+        for client in self._clients:
+            try:
+                found.update(client.topics())
+                answered = True
+            except NSQError as exc:
+                self._log.error("could not retrieve topic list: %s", exc)
+        for topic in sorted(found - self._known):
+            if self._end.is_set():
+                break
+            try:
+                self._on_topic(topic)
+            except Exception as exc:
+                self._log.error("topic %s cannot be archived yet: %s", topic, exc)
+            else:
+                self._known.add(topic)
+        return answered

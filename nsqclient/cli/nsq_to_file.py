@@ -1,0 +1,134 @@
+"""``nsqclient nsq_to_file``: archive topics in files, with the flags of the original.
+
+Exit status: 0 after SIGINT or SIGTERM; 1 when the configuration or the nsqds named cannot be, or
+when a file could not be finished at the end; 2 for bad flags. SIGHUP closes the files; they are
+opened again with the next message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nsqclient import Config, DeadLetterTopic, Producer
+from nsqclient.cli.archive.archive import Archive
+from nsqclient.cli.archive.archiver import Archiver
+from nsqclient.cli.archive.hooks import CloseHook
+from nsqclient.cli.archive.log import Log
+from nsqclient.cli.archive.options import (
+    PROGRAM, build_flags, check, read_codec, read_names, read_rules, read_work_dir,
+)
+from nsqclient.cli.archive.places import Places
+from nsqclient.cli.archive.records import make_formatter
+from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
+from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.goflags import CommandLineError, Parsed
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.tools import check_topics, read_config, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Archive until a signal; return the exit status."""
+    return run(build_flags(), argv, _run)
+
+
+def _run(parsed: Parsed) -> int:
+    values = parsed.values
+    check(values)
+    config = read_config(values, PROGRAM, "consumer-opt").replace(
+        max_in_flight=values["max-in-flight"])
+    tool = _Tool(values, config, Log(values["log-prefix"]))
+    return tool.run()
+
+
+class _Tool:
+    """The archivers of all topics, and what they share."""
+
+    def __init__(self, values: Mapping[str, Any], config: Config, log: Log) -> None:
+        self._values = values
+        self._config = config
+        self._log = log
+        self._allows = TopicFilter(values["topic-pattern"])
+        self._codec = read_codec(values)
+        self._archivers: list[Archiver] = []
+        self._on_closed: Callable[[str], None] = lambda path: None
+        self._options: dict[str, Any] = {}
+        topics = check_topics(values["topic"]) if values["topic"] else []
+        self._topics = [topic for topic in topics if self._allows(topic)]
+        if topics and not self._topics:
+            raise CommandLineError("--topic-pattern allows none of the topics")
+        read_names(values, "check")  # here, that a bad format ends the tool before it begins
+        if "<TOPIC>" not in values["filename-format"] and len(self._topics) != 1:
+            log.warning("--filename-format has no <TOPIC>: topics may share a file")
+
+    def run(self) -> int:
+        """Run until a signal; return the exit status."""
+        values = self._values
+        with contextlib.ExitStack() as stack:
+            signals = stack.enter_context(Signals(self._reopen))
+            if values["exec-on-close"]:
+                hook = CloseHook(values["exec-on-close"], self._log)
+                stack.callback(hook.close)
+                self._on_closed = hook
+            if values["dead-letter-topic"]:
+                self._options["on_giving_up"] = self._make_dead_letters(stack)
+            consumers = Consumers(values, self._config, signals)
+            stack.callback(consumers.stop)  # those of topics that came while others stopped
+            for topic in self._topics:
+                self._archive(consumers, topic)
+            if not self._topics:
+                watcher = self._make_watcher(consumers)
+                stack.callback(watcher.stop)
+                watcher.start()
+            consumers.run()
+        return 1 if any(archiver.has_failed for archiver in self._archivers) else 0
+
+    def _make_dead_letters(self, stack: contextlib.ExitStack) -> DeadLetterTopic:
+        if self._config.max_attempts == 0:
+            raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
+        producer = Producer(
+            nsqd_tcp_addresses=self._values["nsqd-tcp-address"],
+            lookupd_http_addresses=self._values["lookupd-http-address"], config=self._config,
+        )
+        stack.callback(producer.close)
+        return DeadLetterTopic(producer, self._values["dead-letter-topic"])
+
+    def _make_watcher(self, consumers: Consumers) -> TopicWatcher:
+        values = self._values
+
+        def on_topic(topic: str) -> None:
+            if self._allows(topic):
+                self._archive(consumers, topic)
+            else:
+                self._log.debug("skipping topic %s: it does not match --topic-pattern", topic)
+
+        timeouts = values["http-client-connect-timeout"], values["http-client-request-timeout"]
+        return TopicWatcher(
+            values["lookupd-http-address"], self._config, timeouts, values["topic-refresh"],
+            on_topic, self._log,
+        )
+
+    def _archive(self, consumers: Consumers, topic: str) -> None:
+        """Begin to archive a topic."""
+        values = self._values
+        log = self._log.about(topic, values["channel"])
+        rules = read_rules(values)
+        compressed = values["gzip"] or values["zstd"]
+        places = Places(
+            values["output-dir"], read_work_dir(values), self._codec,
+            exclusive=bool(compressed or rules.interval), end_line=not compressed,
+            rotate_size=rules.size, log=log,
+        )
+        archive = Archive(
+            read_names(values, topic), places, rules, make_formatter(values["format"], topic),
+            by_timestamp=values["datetime-from"] == "message",
+            skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
+        )
+        archiver = Archiver(archive, values["max-in-flight"], values["sync-interval"], log)
+        consumers.add(topic, values["channel"], archiver, **self._options)
+        self._archivers.append(archiver)
+
+    def _reopen(self) -> None:
+        for archiver in list(self._archivers):
+            archiver.reopen()
