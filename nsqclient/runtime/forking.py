@@ -6,9 +6,13 @@ that do not exist there. Whoever owns threads or sockets registers here, and sta
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from typing import Protocol
+
+
+logger = logging.getLogger("nsqclient.forking")
 
 
 class ForkAware(Protocol):
@@ -29,7 +33,11 @@ def notify_after_fork(subject: ForkAware) -> None:
 
 def _after_fork_in_child() -> None:
     for subject in list(_registered):
-        subject.after_fork_in_child()
+        try:
+            subject.after_fork_in_child()
+        except Exception:
+            # The others must still let go of the parent's sockets.
+            logger.exception("%r could not start afresh after a fork", subject)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

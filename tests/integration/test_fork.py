@@ -1,0 +1,365 @@
+"""Forks: by hand, by multiprocessing, by gunicorn. Parent and child never disturb each other."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import requests
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.runtime.forking import notify_after_fork
+from tests.support.ports import free_port
+from tests.support.processes import (
+    CHECKOUT,
+    LIMIT,
+    PROGRAMS,
+    exit_status,
+    fork,
+    in_child,
+    start_threads,
+)
+from tests.support.proxy import FaultProxy
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
+
+@pytest.fixture
+def producer(server):
+    """A producer that has published one message."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"parent")
+        yield producer
+
+
+def clients(server) -> set[str]:
+    """Where the producers' connections come from."""
+    return {client["remote_address"] for client in server.stats()["producers"]}
+
+
+class Steps:
+    """Lets parent and child of a fork wait for each other: pipes, which a fork shares."""
+
+    def __init__(self) -> None:
+        self._pipes = {name: os.pipe() for name in ("parent", "child")}
+
+    def tell(self, who: str) -> None:
+        """Let the other one, who waits for ``who``, go on."""
+        os.write(self._pipes[who][1], b"x")
+
+    def wait_for(self, who: str) -> None:
+        """Wait until ``who`` has told."""
+        end = self._pipes[who][0]
+        assert select.select([end], [], [], LIMIT)[0], f"nothing from the {who}"
+        os.read(end, 1)
+
+    def close(self) -> None:
+        """Give the pipes back."""
+        for ends in self._pipes.values():
+            for end in ends:
+                os.close(end)
+
+
+@pytest.fixture
+def steps() -> Iterator[Steps]:
+    """Steps that are given back after the test."""
+    steps = Steps()
+    yield steps
+    steps.close()
+
+
+@contextlib.contextmanager
+def undisturbed(producer: Producer, server) -> Iterator[None]:
+    """Check that the parent's connection is the same after the block, and that it works."""
+    before = clients(server)
+    assert len(before) == 1
+    yield
+    producer.publish("events", b"parent again")
+    producer.publish_async("events", b"parent again").result(5)
+    wait_until(lambda: clients(server) == before)
+
+
+def test_the_child_closes_first(producer, server):
+    """close() in the child ends the child's connection only."""
+    def child():
+        producer.publish("events", b"child")
+        assert producer.close(5)
+
+    with undisturbed(producer, server):
+        assert in_child(child) == 0
+    assert server.stats("events")["depth"] == 4
+
+
+def test_the_child_closes_without_having_published(producer, server):
+    """A child that only cleans up takes nothing from the parent."""
+    with undisturbed(producer, server):
+        assert in_child(lambda: producer.close(5) or 1 / 0) == 0
+
+
+def test_the_child_ends_without_close(producer, server):
+    """Neither an exit nor a SIGKILL of the child is seen on the parent's connection."""
+    def killed():
+        producer.publish("events", b"child")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with undisturbed(producer, server):
+        assert in_child(lambda: producer.publish("events", b"child")) == 0
+        assert in_child(lambda: os._exit(0)) == 0
+        assert in_child(killed) == -signal.SIGKILL
+    assert server.stats("events")["depth"] == 5
+
+
+def test_the_parent_closes_first(producer, server, steps):
+    """The child publishes on after the parent's close()."""
+    def child():
+        producer.publish("events", b"child")
+        steps.tell("child")
+        steps.wait_for("parent")
+        for _ in range(10):
+            producer.publish("events", b"child")
+        assert producer.close(5)
+
+    pid = fork(child)
+    steps.wait_for("child")
+    assert producer.close(5)
+    # The child holds no copy of the parent's socket: nsqd sees its end.
+    wait_until(lambda: len(clients(server)) == 1)
+    steps.tell("parent")
+    assert exit_status(pid) == 0
+    assert server.stats("events")["depth"] == 12
+
+
+def test_a_child_of_a_child(producer, server):
+    """Each generation has connections of its own."""
+    def child():
+        with undisturbed_child():
+            assert in_child(lambda: producer.publish("events", b"grandchild")) == 0
+
+    @contextlib.contextmanager
+    def undisturbed_child():
+        producer.publish("events", b"child")
+        conn = producer._links.ready[0].conn
+        yield
+        producer.publish("events", b"child")
+        assert producer._links.ready[0].conn is conn
+
+    with undisturbed(producer, server):
+        assert in_child(child) == 0
+    assert server.stats("events")["depth"] == 6
+
+
+def test_a_closed_producer_is_closed_in_the_child(server):
+    """A fork does not open again what was closed."""
+    producer = Producer([server.tcp_address])
+    producer.close()
+
+    def child():
+        with pytest.raises(Exception, match="closed"):
+            producer.publish("events", b"x")
+
+    assert in_child(child) == 0
+
+
+def test_statistics_of_the_child_begin_at_zero(producer):
+    """What the parent published is the parent's."""
+    def child():
+        assert producer.stats().published == 0 and not producer.stats().connected
+        producer.publish("events", b"child")
+        assert producer.stats().published == 1
+
+    assert in_child(child) == 0
+    assert producer.stats().published == 1
+
+
+def test_forks_while_other_threads_publish(producer, server):
+    """Whatever the other threads are at when the process forks, nobody hangs, nothing is lost."""
+    stop = threading.Event()
+    stored = []
+
+    def publish():
+        while not stop.is_set():
+            producer.publish("events", b"thread", timeout=10)
+            producer.publish_async("events", b"thread", timeout=10).result(10)
+            stored.append(2)
+
+    def child():
+        producer.publish("events", b"child", timeout=10)
+        producer.publish_async("events", b"child", timeout=10).result(10)
+        assert producer.close(10)
+
+    with undisturbed(producer, server):
+        threads = start_threads(4, publish)
+        try:
+            wait_until(lambda: len(stored) > 10)
+            assert [in_child(child) for _ in range(10)] == [0] * 10
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert server.stats("events")["depth"] == 1 + sum(stored) + 10 * 2 + 2
+
+
+def test_a_fork_during_a_dial(server):
+    """A connection that the parent is opening is the parent's alone."""
+    with FaultProxy(server.tcp_address) as proxy:
+        proxy.set_deaf()
+        with Producer([proxy.address]) as producer:
+            future = producer.publish_async("events", b"parent", timeout=10)
+            wait_until(lambda: proxy.accepted == 1)
+            assert in_child(lambda: producer.close(5) or 1 / 0) == 0
+            proxy.set_deaf(False)
+            assert future.result(10) is None
+            assert proxy.accepted == 1
+
+
+def publish_and_return(producer: Producer, count: int) -> int:
+    """What a process of a pool does."""
+    for _ in range(count):
+        producer.publish("events", b"pool")
+    return os.getpid()
+
+
+class Task:
+    """Carries a producer into forked processes as a global would: a Producer does not pickle."""
+
+    producer: Producer
+
+    def __call__(self, count: int) -> int:
+        return publish_and_return(Task.producer, count)
+
+
+def test_multiprocessing(producer, server):
+    """Processes of multiprocessing's "fork" publish, and end in order."""
+    context = multiprocessing.get_context("fork")
+    with undisturbed(producer, server):
+        processes = [
+            context.Process(target=publish_and_return, args=(producer, 10)) for _ in range(3)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(LIMIT)
+        assert [process.exitcode for process in processes] == [0] * 3
+    assert server.stats("events")["depth"] == 1 + 30 + 2
+
+
+def test_a_pool_of_processes(producer, server):
+    """A multiprocessing pool that was forked after the first publish."""
+    Task.producer = producer
+    with undisturbed(producer, server):
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            pids = pool.map(Task(), [5] * 8)
+            assert os.getpid() not in pids
+            pool.close()
+            pool.join()
+    assert server.stats("events")["depth"] == 1 + 40 + 2
+
+
+@contextlib.contextmanager
+def gunicorn(server, workers: int) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run gunicorn --preload; give its URL, and what ends it in order and returns its log."""
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "gunicorn", "--preload", "--workers", str(workers),
+            "--bind", f"127.0.0.1:{port}", "--chdir", str(PROGRAMS),
+            "--graceful-timeout", "10", "--no-control-socket", "wsgi_app:app",
+        ],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSQD": server.tcp_address},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+
+    def end() -> str:
+        process.send_signal(signal.SIGTERM)
+        return process.communicate(timeout=LIMIT)[0]
+
+    try:
+        yield f"http://127.0.0.1:{port}", end
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert process.returncode == 0
+
+
+def test_gunicorn_preload(server):
+    """Four workers publish in each request, all end gracefully, and the master's connection lives.
+    """
+    pytest.importorskip("gunicorn", reason="gunicorn comes with the test extra")
+
+    def ask(url) -> str:
+        with contextlib.suppress(requests.ConnectionError):
+            answer = requests.get(f"{url}/x", timeout=10)
+            answer.raise_for_status()
+            return answer.text
+        return ""
+
+    with gunicorn(server, workers=4) as (url, end):
+        wait_until(lambda: server.stats("events").get("depth"), timeout=20)
+        (master,) = clients(server)
+        wait_until(lambda: ask(url), timeout=20)
+        seen: list[str] = []
+
+        def load():
+            for _ in range(25):
+                seen.append(ask(url))
+
+        for thread in start_threads(8, load):
+            thread.join()
+        assert "" not in seen and len(set(seen)) > 1
+        assert master in clients(server) and len(clients(server)) == 1 + len(set(seen))
+        log = end()
+    assert "Traceback" not in log and "Shutting down: Master" in log
+    assert server.stats("events")["depth"] >= 1 + 2 * len(seen)
+
+
+def test_a_consumer_goes_on_while_children_come_and_go(server):
+    """A child that publishes, or ends at once, is not seen on the parent's consumer."""
+    seen = []
+    consumer = Consumer(
+        "events", "c", lambda message: seen.append(message.body),
+        nsqd_tcp_addresses=[server.tcp_address], config=Config(heartbeat_interval=1.0),
+        max_in_flight=10, workers=2,
+    )
+    with consumer, Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"parent")
+        wait_until(lambda: seen == [b"parent"])
+        client = server.stats("events", "c")["clients"][0]["remote_address"]
+        for work in (lambda: producer.publish("events", b"child"), lambda: None, consumer.stop):
+            assert in_child(work) == 0
+        producer.publish("events", b"parent again")
+        wait_until(lambda: seen == [b"parent", b"child", b"parent again"])
+        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
+        assert consumer.healthy()
+
+
+def test_one_that_fails_after_a_fork_does_not_stop_the_others(server, caplog):
+    """Everybody is told of a fork, whatever another one's hook raises."""
+    class Broken:
+        is_broken = True
+
+        def after_fork_in_child(self):
+            if self.is_broken:
+                raise RuntimeError("broken hook")
+
+    broken = [Broken() for _ in range(20)]
+    for subject in broken:
+        notify_after_fork(subject)
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"parent")
+
+        def child():
+            assert producer.stats().published == 0
+            assert "broken hook" in caplog.text
+
+        assert in_child(child) == 0
+        Broken.is_broken = False
