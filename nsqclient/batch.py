@@ -44,7 +44,8 @@ class BatchHandler:
     Args:
         handle: called on a worker thread with a list of messages. Returning finishes all of them
             that it has not answered itself; raising requeues them, as a handler's exception does.
-            Returning a list of messages finishes those, and requeues the others.
+            Returning a list of messages finishes those, and requeues the others; returning
+            anything else is an error of the handler's.
         size: messages in a full batch.
         max_wait: seconds that the first message of a batch waits at most.
 
@@ -58,6 +59,8 @@ class BatchHandler:
         size: int = 100,
         max_wait: Duration = 1.0,
     ) -> None:
+        if not callable(handle):
+            raise ConfigError(f"handle must be callable, not {handle!r}")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"size must be a whole number from 1, not {size!r}")
         self._handle = handle
@@ -103,10 +106,14 @@ class BatchHandler:
         """Hand over what there is now. On a worker thread."""
         with self._lock:
             batch, self._batch = self._batch, []
-        # nsqd has given those that waited too long to somebody else.
-        batch = [message for message in batch if message.time_left > 0]
-        if batch:
-            self._run(batch)
+        in_time = []
+        for message in batch:
+            if message.time_left > 0:
+                in_time.append(message)
+            else:  # nsqd has given it to somebody else
+                message._responder.drop_expired(message)
+        if in_time:
+            self._run(in_time)
 
     def give_back(self) -> None:
         """Requeue what was collected and not handed over, at once and without backoff."""
@@ -130,17 +137,25 @@ class BatchHandler:
 
     def _run(self, batch: list[Message]) -> None:
         try:
-            done = self._handle(batch)
+            finished = self._verdict(batch, self._handle(batch))
         except BaseException as exc:
             requeue = exc if isinstance(exc, Requeue) else Requeue()
             if requeue is not exc:
                 logger.error("handler failed for a batch of %d", len(batch), exc_info=exc)
             self._answer(batch, lambda message: message.requeue(requeue.delay, requeue.backoff))
             return
-        finished = batch if done is None else list(done)
-        keep = {id(message) for message in finished}
-        self._answer(finished, lambda message: message.finish())
-        self._answer([m for m in batch if id(m) not in keep], lambda message: message.requeue())
+        self._answer([m for m in batch if m in finished], lambda message: message.finish())
+        self._answer([m for m in batch if m not in finished], lambda message: message.requeue())
+
+    @staticmethod
+    def _verdict(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
+        """Return the messages to finish; raise when ``done`` is no verdict on this batch."""
+        finished = set(batch if done is None else done)
+        if not finished.issubset(batch):
+            raise TypeError(
+                f"a batch handler returns None or messages of its batch, not {done!r:.200}"
+            )
+        return finished
 
     @staticmethod
     def _answer(messages: list[Message], answer: Callable[[Message], Any]) -> None:

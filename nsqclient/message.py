@@ -46,6 +46,10 @@ class Responder(Protocol):
         """Send TOUCH again and again until the message is answered."""
         ...
 
+    def drop_expired(self, message: Message) -> None:
+        """Forget a message that nsqd has given to somebody else before it was handled."""
+        ...
+
 
 class Message:
     """A message as it was delivered.
