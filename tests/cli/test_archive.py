@@ -1,0 +1,218 @@
+"""The files of nsq_to_file's Archive, on a virtual clock."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import subprocess
+
+import pytest
+
+from nsqclient import Message
+from nsqclient.cli.archive.archive import Archive
+from nsqclient.cli.archive.codecs import Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.log import Log
+from nsqclient.cli.archive.naming import FileNames
+from nsqclient.cli.archive.places import Places
+from nsqclient.cli.archive.records import format_line
+from nsqclient.cli.archive.rotation import Rules
+from tests.cli.test_archive_naming import Responder
+
+LOG = Log("")
+
+
+def messages(*bodies, second=0):
+    """Make messages."""
+    return [Message(body, b"0" * 16, 1, second * 10**9, 0.0, 60.0, Responder())
+            for body in bodies]
+
+
+def make(folder, name="t<REV>.<DATETIME>", *, codec=Plain, exclusive=False, work=None,
+         rules=Rules(), by_timestamp=False, skip_empty=False, done=None):
+    """Make an archive under ``folder``/out."""
+    places = Places(
+        str(folder / "out"), str(work or folder / "out"), codec, exclusive=exclusive,
+        end_line=codec is Plain, rotate_size=rules.size, log=LOG,
+    )
+    return Archive(
+        FileNames(name, "%S"), places, rules, format_line, by_timestamp=by_timestamp,
+        skip_empty=skip_empty, on_closed=[].append if done is None else done.append, log=LOG,
+    )
+
+
+def tree(folder):
+    """Return the files under ``folder`` with their content."""
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_new_name_is_a_new_file(tmp_path):
+    """When <DATETIME> changes the old file is closed and the next one begins."""
+    done: list[str] = []
+    archive = make(tmp_path, done=done)
+    archive.write(messages(b"a"), 1.0)
+    archive.write(messages(b"b", b"c"), 2.0)
+    assert done == [str(tmp_path / "out" / "t-000000.01")]
+    archive.close()
+    assert tree(tmp_path / "out") == {"t-000000.01": b"a\n", "t-000000.02": b"b\nc\n"}
+
+
+def test_sizes_rotate_inside_a_batch(tmp_path):
+    """Files pass the size by one record at most."""
+    archive = make(tmp_path, rules=Rules(size=3))
+    archive.write(messages(*b"a b c d e".split()), 1.0)
+    archive.close()
+    assert list(tree(tmp_path / "out").values()) == [b"a\nb\n", b"c\nd\n", b"e\n"]
+
+
+def test_a_plain_file_goes_on_after_a_restart(tmp_path):
+    """Records are appended; a line that a crash left unfinished is ended first."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "t-000000.01").write_bytes(b"whole\nhal")
+    archive = make(tmp_path)
+    archive.write(messages(b"half"), 1.0)
+    archive.close()
+    assert tree(tmp_path / "out") == {"t-000000.01": b"whole\nhal\nhalf\n"}
+
+
+def test_gzip_members(tmp_path):
+    """Each sync ends a member; a file without records is still a gzip file."""
+    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
+    archive.tick(1.0)
+    archive.close()
+    for body in (b"a", b"b"):
+        archive.write(messages(body), 1.0)
+        archive.sync()
+    archive.close()
+    for rev, content in ((0, b""), (1, b"a\nb\n")):
+        path = tmp_path / "out" / f"t-00000{rev}.gz"
+        assert gzip.decompress(path.read_bytes()) == content
+        assert subprocess.run(["gzip", "-dc", path], capture_output=True).stdout == content
+
+
+def test_zstd_frames(tmp_path):
+    """zstd files hold one frame for each sync."""
+    zstandard = pytest.importorskip("zstandard")
+    archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
+    for body in (b"a", b"b"):
+        archive.write(messages(body), 1.0)
+        archive.sync()
+    archive.close()
+    with zstandard.open(tmp_path / "out" / "t-000000.zst", read_across_frames=True) as file:
+        assert file.read() == b"a\nb\n"
+
+
+def test_what_was_not_synced_is_rolled_back(tmp_path):
+    """After an error nothing half-written stays, and the file goes on."""
+    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
+    archive.write(messages(b"a"), 1.0)
+    archive.sync()
+    archive.write(messages(os.urandom(200_000)), 1.0)
+    archive.roll_back()
+    archive.write(messages(b"b"), 1.0)
+    archive.close()
+    (data,) = tree(tmp_path / "out").values()
+    assert gzip.decompress(data) == b"a\nb\n"
+
+
+def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
+    """A record that was written half is cut off again."""
+    archive = make(tmp_path)
+    archive.write(messages(b"a"), 1.0)
+    archive.sync()
+    write = os.write
+
+    def full(fd, data):
+        if len(data) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, bytes(data)[:3])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        archive.write(messages(b"1234567"), 1.0)
+    archive.roll_back()
+    assert tree(tmp_path / "out") == {"t-000000.01": b"a\n"}
+    monkeypatch.undo()
+    archive.write(messages(b"1234567"), 1.0)
+    archive.close()
+    assert tree(tmp_path / "out") == {"t-000000.01": b"a\n1234567\n"}
+
+
+def test_what_another_process_appended_is_not_cut_off(tmp_path):
+    """A roll-back touches nothing where somebody else writes to the file too."""
+    archive = make(tmp_path, "t")
+    archive.write(messages(b"a"), 1.0)
+    with open(tmp_path / "out" / "t", "ab") as file:
+        file.write(b"other\n")
+    archive.roll_back()
+    archive.write(messages(b"b"), 1.0)
+    archive.close()
+    assert tree(tmp_path / "out") == {"t": b"a\nother\nb\n"}
+
+
+def test_finished_files_move_and_never_replace(tmp_path):
+    """Files appear in the output directory when they are closed; a taken name is left alone."""
+    work, done = tmp_path / "work", []
+    archive = make(tmp_path, "d/t<REV>", work=work, done=done)
+    archive.write(messages(b"a"), 1.0)
+    assert tree(work) == {"d/t-000000": b"a\n"} and tree(tmp_path / "out") == {}
+    (tmp_path / "out" / "d" / "t-000000").write_bytes(b"mine")
+    archive.close()
+    assert tree(work) == {} and done == [str(tmp_path / "out" / "d" / "t-000001")]
+    assert tree(tmp_path / "out") == {"d/t-000000": b"mine", "d/t-000001": b"a\n"}
+
+
+def test_files_move_to_another_file_system(tmp_path, monkeypatch):
+    """Where no link is possible the file is copied, and still appears whole."""
+    link = os.link
+
+    def refuse(source, target):
+        if os.path.dirname(source) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
+    archive.write(messages(b"a"), 1.0)
+    archive.close()
+    assert tree(tmp_path) == {"out/t-000000": b"a\n"}
+
+
+def test_a_move_that_failed_is_done_later(tmp_path, monkeypatch):
+    """The file waits in the work directory until the output directory takes it."""
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
+    archive.write(messages(b"a"), 1.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", _refuse)
+        with pytest.raises(OSError, match="Read-only"):
+            archive.close()
+        assert archive.unfinished() == [str(tmp_path / "work" / "t-000000")]
+    archive.tick(1.0)
+    assert tree(tmp_path / "out") == {"t-000000": b"a\n"}
+
+
+def _refuse(*_):
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize(("skip_empty", "count"), [(False, 2), (True, 0)])
+def test_empty_files(tmp_path, skip_empty, count):
+    """Without records each period still has its file, unless that is turned off."""
+    archive = make(tmp_path, skip_empty=skip_empty)
+    archive.tick(1.0)
+    archive.tick(2.0)
+    archive.close()
+    assert len(tree(tmp_path)) == count
+
+
+def test_messages_choose_their_file_by_their_own_time(tmp_path):
+    """Late messages go to the file of their time, which stays open while they come."""
+    archive = make(tmp_path, by_timestamp=True, exclusive=True)
+    batch = messages(b"a", second=1) + messages(b"b", second=2) + messages(b"c", second=1)
+    archive.write(batch, 50.0)
+    archive.tick(51.0)
+    assert len(archive.unfinished()) == 2
+    archive.tick(52.0)
+    assert archive.unfinished() == []
+    assert tree(tmp_path / "out") == {"t-000000.01": b"a\nc\n", "t-000000.02": b"b\n"}

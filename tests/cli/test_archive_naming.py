@@ -1,0 +1,133 @@
+"""Names, rotation and records of nsq_to_file, by value."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from nsqclient import Message
+from nsqclient.cli.archive.naming import FileNames, fill_rev, format_datetime, make_template
+from nsqclient.cli.archive.records import make_formatter
+from nsqclient.cli.archive.rotation import (
+    Current, Rules, count_that_fit, next_rev, rotation_reason,
+)
+from nsqclient.cli.goflags import CommandLineError
+
+#: 2026-01-04 was a Sunday.
+MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "tm_gmtoff": 3600})
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("%Y-%m-%d_%H", "2026-01-04_15"),
+    ("%B %b %A %a %I:%M:%S %p %y", "January Jan Sunday Sun 03:07:09 PM 26"),
+    ("%Z %z", "CET +0100"),
+    ("%j %% 100%", "%j % 100%"),
+    ("Jan 2006 15", "Jan 2006 15"),
+])
+def test_datetime_format(text, expected):
+    """The original's codes are filled in, all else is literal text."""
+    assert format_datetime(text, MOMENT) == expected
+
+
+@pytest.mark.parametrize(("hour", "expected"), [(0, "12 AM"), (11, "11 AM"), (12, "12 PM")])
+def test_hours_of_twelve(hour, expected):
+    """Midnight and noon are twelve."""
+    at = time.struct_time((2026, 1, 4, hour, 0, 0, 6, 4, 0))
+    assert format_datetime("%I %p", at) == expected
+
+
+def template(text, **changes):
+    """Make a template of one host."""
+    arguments = {"topic": "t", "hostname": "a.example.org", "host_identifier": "", "pid": 7,
+                 "needs_rev": False, "suffix": ""}
+    return make_template(text, **(arguments | changes))
+
+
+@pytest.mark.parametrize(("text", "changes", "expected"), [
+    ("<TOPIC>.<HOST><REV>.<DATETIME>.log", {}, "t.a.<DATETIME>.log"),
+    ("<TOPIC><REV>", {"needs_rev": True}, "t<REV>"),
+    ("<TOPIC><REV>", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
+    ("<TOPIC><REV>.gz", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
+    ("<HOST>/<PID>", {"host_identifier": "x-<SHORT_HOST>-<HOSTNAME>"}, "x-a-a.example.org/7"),
+    ("%Y<TOPIC>", {}, "%Yt"),
+])
+def test_filename_format(text, changes, expected):
+    """Tokens are filled in, <REV> goes where nothing needs it, the suffix comes once."""
+    assert template(text, **changes) == expected
+
+
+def test_a_missing_rev_is_refused():
+    """Where several files may want one name, <REV> must be there."""
+    with pytest.raises(CommandLineError, match="missing <REV>"):
+        template("<TOPIC>", needs_rev=True)
+
+
+def test_names_follow_the_time():
+    """<DATETIME> is of the moment that is asked for; <REV> stays open."""
+    names = FileNames("a<REV>.<DATETIME>", "%S")
+    assert names.at(5.0) == "a<REV>.05" and names.at(5.9) == "a<REV>.05"
+    assert names.at(6.0) == "a<REV>.06"
+    assert fill_rev("a<REV>.06", 12) == "a-000012.06"
+
+
+CURRENT = Current("name", opened=100.0, size=10)
+
+
+@pytest.mark.parametrize(("name", "now", "rules", "expected"), [
+    ("name", 1e9, Rules(), None),
+    ("other", 101.0, Rules(), "new filename other"),
+    ("name", 110.0, Rules(interval=10.0), None),
+    ("name", 111.0, Rules(interval=10.0), "11.000s since last open"),
+    ("name", 101.0, Rules(size=10), None),
+    ("name", 101.0, Rules(size=9), "currently 10 bytes (> 9)"),
+])
+def test_rotation(name, now, rules, expected):
+    """A new name, more seconds or more bytes than allowed end a file; the limit itself does not."""
+    assert rotation_reason(CURRENT, name, now, rules) == expected
+
+
+@pytest.mark.parametrize(("sizes", "size", "limit", "expected"), [
+    ([6, 6, 6], 0, 10, 2),  # 12 bytes: more than 10, so the third has to wait
+    ([5, 5, 5], 0, 10, 3),  # exactly 10 is not more than 10
+    ([6], 11, 10, 0),
+    ([6, 6], 99, 0, 2),
+])
+def test_how_many_records_fit(sizes, size, limit, expected):
+    """A file takes records until it has more than its limit."""
+    assert count_that_fit(sizes, size, Rules(size=limit)) == expected
+
+
+def test_revisions_count_per_name():
+    """A new name begins at 0, the same one goes on."""
+    assert (next_rev(None, "a"), next_rev(("a", 4), "a"), next_rev(("a", 4), "b")) == (0, 5, 0)
+
+
+class Responder:
+    """Just an address."""
+
+    address = "127.0.0.1:4150"
+
+
+def make(body):
+    """Make a message."""
+    return Message(body, b"0123456789abcdef", 2, 7, 0.0, 60.0, Responder())
+
+
+@pytest.mark.parametrize(("body", "key", "shown"), [
+    (b"a\nb", "body", "a\nb"), (b"\xff", "body_base64", "/w=="), (b"", "body", ""),
+])
+def test_json_lines(body, key, shown):
+    """A JSON record is one line and keeps every body."""
+    record = make_formatter("jsonl", "t")(make(body))
+    assert record.count(b"\n") == 1
+    assert json.loads(record) == {
+        "topic": "t", "id": "0123456789abcdef", "timestamp": 7, "attempts": 2,
+        "nsqd": "127.0.0.1:4150", key: shown,
+    }
+
+
+def test_plain_lines():
+    """A plain record is the body and an end of line."""
+    assert make_formatter("lines", "t")(make(b"a\nb")) == b"a\nb\n"
