@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -39,8 +40,10 @@ def log_giving_up(message: Message) -> None:
 class DeadLetterDirectory:
     """Writes each message that is given up into a directory of its consumer.
 
-    ``ID.body`` holds the body, ``ID.json`` what nsqd said about it; the JSON is written last, so
-    a body without it is incomplete. Both are on the disk before the message is finished.
+    ``HOST_PORT-ID.body`` holds the body, ``HOST_PORT-ID.json`` what nsqd said about it, where
+    HOST_PORT is the nsqd that sent it. The JSON is written last, so a body without it is not
+    complete. Both are on the disk before the message is finished. An id that is not made of
+    letters and digits is shown in hex.
 
     Args:
         path: the directory; it is made if it is missing.
@@ -54,9 +57,11 @@ class DeadLetterDirectory:
 
     def __call__(self, message: Message) -> None:
         """Keep one message. Raises OSError when the disk does not take it."""
-        name = f"{message.nsqd_address.replace(':', '_')}-{message.id.decode('ascii')}"
+        # Other servers have other ids, perhaps with slashes in them.
+        shown = message.id.decode("ascii") if message.id.isalnum() else message.id.hex()
+        name = f"{message.nsqd_address.replace(':', '_')}-{shown}"
         metadata = {
-            "id": message.id.decode("ascii"),
+            "id": shown,
             "timestamp": message.timestamp,
             "attempts": message.attempts,
             "nsqd_address": message.nsqd_address,
@@ -64,16 +69,29 @@ class DeadLetterDirectory:
         }
         self._write(f"{name}.body", message.body)
         self._write(f"{name}.json", json.dumps(metadata).encode())
+        self._sync_names()
         logger.error("gave up %r: kept as %s", message, self._path / f"{name}.body")
 
     def _write(self, name: str, data: bytes) -> None:
-        path = self._path / name
-        temporary = path.with_name(f".{name}.tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        # A name of its own: the same message may be given up twice at once.
+        temporary = self._path / f".{name}.{os.getpid()}-{threading.get_ident()}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path / name)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _sync_names(self) -> None:
+        """Bring the directory itself to the disk."""
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class DeadLetterTopic:
