@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from nsqclient import Config, NSQError, Producer
+from nsqclient import Config, InvalidMessageError, NSQError, Producer, PublishRejected
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -100,6 +100,12 @@ class Destinations:
             destination.producer.close()
 
 
+def is_about_the_message(error: NSQError) -> bool:
+    """Tell whether the destination refuses this message, now and later, and may take others."""
+    return isinstance(error, InvalidMessageError) or (
+        isinstance(error, PublishRejected) and not error.retryable)
+
+
 class Attempt:
     """One message on its way to a destination, and to a second one if the first fails."""
 
@@ -122,17 +128,21 @@ class Attempt:
         try:
             self._future.result()
         except NSQError as exc:
-            self._to.failed()
+            self._note(exc)
             if len(self._destinations) == 1:
                 raise
             logger.warning("%s: %s; trying another destination", self._to.name, exc)
             self._to = self._destinations.choose(other_than=self._to)
             try:
                 self._publish(max(0.1, self._until - time.monotonic())).result()
-            except NSQError:
-                self._to.failed()
+            except NSQError as exc_again:
+                self._note(exc_again)
                 raise
         self._to.stored(time.monotonic() - self._began)
+
+    def _note(self, error: NSQError) -> None:
+        if not is_about_the_message(error):
+            self._to.failed()
 
     def _publish(self, timeout: float) -> Future[None]:
         return self._to.producer.publish_async(self._topic, self._body, timeout=timeout)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from nsqclient import (
-    BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejected,
-)
+from nsqclient import BatchHandler, Config, Message, NSQError
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.destinations import MODES, Attempt, Destinations
+from nsqclient.cli.destinations import MODES, Attempt, Destinations, is_about_the_message
 from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, Kind, Parsed
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
 from nsqclient.cli.signals import Signals
@@ -175,7 +173,5 @@ class Copier:
 
     def _requeue(self, message: Message, exc: NSQError) -> None:
         """Have it again later; what no destination will ever take slows nothing else down."""
-        is_its_fault = isinstance(exc, InvalidMessageError) or (
-            isinstance(exc, PublishRejected) and not exc.retryable)
         logger.error("%r is requeued: %s", message, exc)
-        message.requeue(backoff=not is_its_fault)
+        message.requeue(backoff=not is_about_the_message(exc))

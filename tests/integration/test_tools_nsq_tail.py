@@ -3,6 +3,7 @@
 Deliberate differences:
 
 - ``-n`` counts over all topics, finishes the last message and hands back what it had fetched.
+- Of several nsqds that are named some may be down at the start.
 - A closed stdout ends it with status 0; the original dies of SIGPIPE.
 - Stray words on the command line are refused; the original ignores them.
 - It never gives a message up unless ``--consumer-opt=max_attempts,N`` says so.
@@ -181,3 +182,11 @@ def test_a_second_signal_ends_a_tail_that_cannot_write(nsqd):
                    or nsqd.stats("t", "c")["clients"][0]["state"] == 4)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_one_dead_nsqd_of_two_is_waited_for(nsqd):
+    """Where one that was named is alive, the tool runs, and messages come from it."""
+    publish(nsqd, "t", b"x")
+    dead = f"--nsqd-tcp-address=127.0.0.1:{free_port()}"
+    done = run_tool("ours", "nsq_tail", *words(nsqd, dead, "-n=1"))
+    assert (done.returncode, done.stdout) == (0, b"x\n")
