@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
+from nsqclient.cli.signals import Signals
 from nsqclient.errors import NSQError
 
 _LEVELS = {
@@ -129,7 +127,7 @@ class Server(Protocol):
 
 
 def serve(server: Server, parsed: Parsed, program: str) -> int:
-    """Run a server until SIGINT or SIGTERM; return the exit status.
+    """Run a server until SIGINT or SIGTERM; return the exit status. A second one ends at once.
 
     The server logs its addresses at INFO when it listens. Call it in the main thread.
 
@@ -142,44 +140,17 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
     logger.addHandler(handler)
     logger.setLevel(_LEVELS[parsed.values["log-level"]])
     try:
-        with _Signals() as signals:
+        with Signals() as signals:
             try:
                 server.start()
             except (OSError, NSQError) as exc:
                 reason = getattr(exc, "strerror", None) or exc
                 raise CommandLineError(f"failed to start {program} - {reason}") from exc
             try:
-                signals.wait()
+                while not signals.wait():
+                    pass
             finally:
                 server.stop()
     finally:
         logger.removeHandler(handler)
     return 0
-
-
-class _Signals:
-    """Waits for SIGINT or SIGTERM. The handler only writes one byte to a pipe.
-
-    Setting a threading.Event there would not do: the handler runs in the very thread that may
-    hold the event's lock.
-    """
-
-    def __enter__(self) -> _Signals:
-        self._read, self._write = os.pipe()
-        self._old: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, old in self._old.items():
-            signal.signal(number, old)
-        os.close(self._read)
-        os.close(self._write)
-
-    def wait(self) -> None:
-        """Block until one of the signals came."""
-        os.read(self._read, 1)
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        os.write(self._write, b"x")

@@ -4,7 +4,7 @@ import pytest
 
 from nsqclient.devserver.http_router import text_answer
 from nsqclient.devserver.http_server import MAX_UNREAD_BODY, HTTPServer
-from tests.support.raw import ask, connect, read_exactly
+from tests.support.raw import ask, connect, read_all, read_exactly
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_magic_alone_waits_for_more(server):
     with connect(server.address) as sock:
         sock.sendall(b"  V2")
         server.stop()
-        assert sock.recv(100) == b""
+        assert read_all(sock) == b""
 
 
 def test_stop_ends_a_request_in_the_middle(server):

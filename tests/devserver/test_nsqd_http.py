@@ -1,0 +1,245 @@
+"""The embedded nsqd's HTTP API: statuses, codes, and what they leave behind.
+
+The answers were compared with the real server's; see the tests of integration for that.
+"""
+
+import pytest
+import requests
+
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.support.raw import ask, connect
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def nsqd(leak_guard):
+    """A running nsqd with small limits."""
+    with Nsqd(max_msg_size=100, max_body_size=1000) as nsqd:
+        yield nsqd
+
+
+@pytest.fixture
+def call(nsqd):
+    """Send a request; return status and body."""
+
+    def call(method, path, body=b""):
+        answer = requests.request(
+            method, f"http://{nsqd.http_address}{path}", data=body, timeout=10
+        )
+        return answer.status_code, answer.text
+
+    return call
+
+
+def error(code: str) -> str:
+    """The body of an error."""
+    return f'{{"message":"{code}"}}'
+
+
+def bodies(nsqd: Nsqd, topic: str, channel: str | None = None) -> list[bytes]:
+    """What a topic or channel holds."""
+    return [message.body for message in nsqd.messages(topic, channel)]
+
+
+def test_pub_stores_the_body(nsqd, call):
+    """A body is stored byte for byte, and the answer is OK."""
+    assert call("POST", "/pub?topic=t", b"a\n\0b") == (200, "OK")
+    assert bodies(nsqd, "t") == [b"a\n\0b"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "status", "code"),
+    [
+        ("topic=b$d", b"x" * 101, 413, "MSG_TOO_BIG"),
+        ("topic=b$d", b"", 400, "MSG_EMPTY"),
+        ("topic=a;b", b"x", 400, "INVALID_REQUEST"),
+        ("", b"x", 400, "MISSING_ARG_TOPIC"),
+        ("topic=b$d", b"x", 400, "INVALID_TOPIC"),
+        ("topic=foo%0a", b"x", 400, "INVALID_TOPIC"),
+        ("topic=t&defer=", b"x", 400, "INVALID_DEFER"),
+        ("topic=t&defer=-1", b"x", 400, "INVALID_DEFER"),
+        ("topic=t&defer=1.0", b"x", 400, "INVALID_DEFER"),
+        ("topic=t&defer=3600001", b"x", 400, "INVALID_DEFER"),
+    ],
+)
+def test_pub_refuses_in_order(nsqd, call, query, body, status, code):
+    """Size, emptiness, query, topic and delay are checked in this order."""
+    assert call("POST", f"/pub?{query}", body) == (status, error(code))
+    # nsqd's quirk: the topic is made before the delay is looked at.
+    assert nsqd.has_topic("t") == (code == "INVALID_DEFER")
+
+
+def test_a_deferred_message_waits_in_the_channel(nsqd, call):
+    """A message with a delay is deferred once it reaches a channel."""
+    nsqd.create_topic("t")
+    nsqd.create_channel("t", "c")
+    assert call("POST", "/pub?topic=t&defer=3600000", b"x") == (200, "OK")
+    assert [message.state for message in nsqd.messages("t", "c")] == ["deferred"]
+
+
+def test_mpub_lines(nsqd, call):
+    """Each line is a message; nothing at all is fine too."""
+    assert call("POST", "/mpub?topic=t", b"a\n\nb") == (200, "OK")
+    assert call("POST", "/mpub?topic=t", b"") == (200, "OK")
+    assert bodies(nsqd, "t") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("flag", ["binary=true", "binary=1", "binary=", "binary=yes"])
+def test_mpub_binary(nsqd, call, flag):
+    """Any flag that is not clearly false means binary."""
+    body = b"\0\0\0\x02\0\0\0\x01a\0\0\0\x02b\n"
+    assert call("POST", f"/mpub?topic=t&{flag}", body) == (200, "OK")
+    assert bodies(nsqd, "t") == [b"a", b"b\n"]
+
+
+def test_mpub_is_all_or_nothing(nsqd, call):
+    """One bad message stores none."""
+    assert call("POST", "/mpub?topic=t", b"a\n" + b"x" * 101) == (413, error("MSG_TOO_BIG"))
+    body = b"\0\0\0\x02\0\0\0\x01a\0\0\0\0"
+    assert call("POST", "/mpub?topic=t&binary=1", body) == (413, error("BAD_MESSAGE"))
+    assert bodies(nsqd, "t") == []
+
+
+def test_the_announced_size_is_checked_first(nsqd):
+    """An oversize upload is refused before it is read, and the connection closed."""
+    for path, code in (("/pub", b"MSG_TOO_BIG"), ("/mpub", b"BODY_TOO_BIG")):
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n"
+        answer = ask(nsqd.http_address, head.encode())
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"\r\nConnection: close\r\n" in answer
+        assert answer.endswith(b'{"message":"%b"}' % code)
+
+
+def test_a_chunked_body(nsqd):
+    """A body may come in chunks; the limit holds all the same."""
+    head = (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n")
+    assert ask(nsqd.http_address, head + b"2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n").endswith(b"OK")
+    answer = ask(nsqd.http_address, head + b"65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n")
+    assert answer.endswith(b'{"message":"MSG_TOO_BIG"}')
+    answer = ask(nsqd.http_address, head + b"zz\r\n")
+    assert answer.endswith(b'{"message":"INTERNAL_ERROR"}')
+    assert bodies(nsqd, "t") == [b"hi!"]
+
+
+def test_the_life_of_a_topic_and_a_channel(nsqd, call):
+    """Made, paused, emptied and deleted, each with an empty 200."""
+    for path in ("/topic/create?topic=t", "/topic/create?topic=t",
+                 "/channel/create?topic=t&channel=c", "/topic/pause?topic=t",
+                 "/channel/pause?topic=t&channel=c"):
+        assert call("POST", path, b"ignored") == (200, "")
+    (topic,) = nsqd.stats()["topics"]
+    assert (topic["paused"], topic["channels"][0]["paused"]) == (True, True)
+    call("POST", "/pub?topic=t", b"x")
+    for path in ("/topic/empty?topic=t", "/topic/unpause?topic=t"):
+        assert call("POST", path) == (200, "")
+    call("POST", "/pub?topic=t", b"y")
+    assert bodies(nsqd, "t", "c") == [b"y"]
+    for path in ("/channel/empty?topic=t&channel=c", "/channel/unpause?topic=t&channel=c"):
+        assert call("POST", path) == (200, "")
+    assert bodies(nsqd, "t", "c") == []
+    assert call("POST", "/channel/delete?topic=t&channel=c") == (200, "")
+    assert call("POST", "/topic/delete?topic=t") == (200, "")
+    assert nsqd.stats()["topics"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/topic/create", 400, "MISSING_ARG_TOPIC"),
+        ("/topic/create?topic=b$d", 400, "INVALID_TOPIC"),
+        ("/topic/delete", 400, "MISSING_ARG_TOPIC"),
+        ("/topic/delete?topic=b$d", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/empty?topic=b$d", 400, "INVALID_TOPIC"),
+        ("/topic/empty?topic=t", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/pause?topic=t", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/unpause?topic=b$d", 404, "TOPIC_NOT_FOUND"),
+        ("/channel/create?topic=b$d", 400, "INVALID_ARG_TOPIC"),
+        ("/channel/create?topic=t", 400, "MISSING_ARG_CHANNEL"),
+        ("/channel/create?topic=t&channel=b$d", 400, "INVALID_ARG_CHANNEL"),
+        ("/channel/create?topic=t&channel=c", 404, "TOPIC_NOT_FOUND"),
+        ("/channel/delete?topic=there&channel=c", 404, "CHANNEL_NOT_FOUND"),
+        ("/channel/empty?topic=there&channel=c", 404, "CHANNEL_NOT_FOUND"),
+        ("/channel/pause?topic=there&channel=c", 404, "CHANNEL_NOT_FOUND"),
+    ],
+)
+def test_what_is_missing_or_invalid(nsqd, call, path, status, code):
+    """Each endpoint has nsqd's own codes."""
+    nsqd.create_topic("there")
+    assert call("POST", path) == (status, error(code))
+    assert not nsqd.has_topic("t")
+
+
+def test_ping_info_and_stats(nsqd, call):
+    """The ports in /info are the real ones; /stats is text unless JSON is asked for."""
+    assert call("GET", "/ping") == (200, "OK")
+    info = requests.get(f"http://{nsqd.http_address}/info", timeout=10).json()
+    assert f"127.0.0.1:{info['tcp_port']}" == nsqd.tcp_address
+    assert f"127.0.0.1:{info['http_port']}" == nsqd.http_address
+    assert call("GET", "/stats")[1].startswith("nsqd v1.3.0 (built w/python")
+    assert call("GET", "/stats?format=json&topic=t")[1].startswith('{"version":"1.3.0"')
+
+
+def test_stats_show_clients_and_producers(nsqd):
+    """A consumer stands under its channel, a connection that published under producers."""
+    with RawClient(nsqd.tcp_address) as client:
+        client.subscribe("t", "c")
+        client.ask(b"PUB t\n\0\0\0\x01x")
+        url = f"http://{nsqd.http_address}/stats?format=json&include_mem=0"
+        stats = requests.get(url, timeout=10).json()
+        assert len(stats["topics"][0]["channels"][0]["clients"]) == 1
+        assert stats["producers"][0]["pub_counts"] == [{"topic": "t", "count": 1}]
+        without = requests.get(url + "&include_clients=false", timeout=10).json()
+        assert without["topics"][0]["channels"][0]["clients"] is None
+        assert (without["producers"], "memory" in without) == (None, False)
+
+
+def test_config(call):
+    """Options are read by nsqd's names: durations in ns, strings as text."""
+    assert call("GET", "/config/msg_timeout") == (200, "60000000000")
+    assert call("GET", "/config/broadcast_address") == (200, "127.0.0.1")
+    assert call("GET", "/config/max_msg_size") == (200, "100")
+    assert call("GET", "/config/nope") == (400, error("INVALID_OPTION"))
+    assert call("PUT", "/config/log_level", b"Warn") == (200, "3")
+    assert call("GET", "/config/log_level") == (200, "3")
+    assert call("PUT", "/config/log_level", b"loud") == (400, error("INVALID_VALUE"))
+    assert call("PUT", "/config/log_level") == (413, error("INVALID_VALUE"))
+    assert call("PUT", "/config/msg_timeout", b"1") == (400, error("INVALID_OPTION"))
+
+
+def test_nsqlookupds_can_be_changed(nsqd, call):
+    """A nsqlookupd that is put is registered with at once; null means none."""
+    nsqd.create_topic("t")
+    with Nsqlookupd() as lookupd:
+        path = "/config/nsqlookupd_tcp_addresses"
+        addresses = f'["{lookupd.tcp_address}"]'
+        assert call("PUT", path, addresses.encode()) == (200, addresses)
+        url = f"http://{lookupd.http_address}/lookup?topic=t"
+        assert len(requests.get(url, timeout=10).json()["producers"]) == 1
+        assert call("PUT", path, b"null") == (200, "[]")
+        wait_until(lambda: requests.get(url, timeout=10).json()["producers"] == [])
+        for bad in (b"x", b"[1]", b"{}"):
+            assert call("PUT", path, bad) == (400, error("INVALID_VALUE"))
+
+
+def test_while_it_stops_it_says_exiting(nsqd, call):
+    """A publish that comes while nsqd ends is 503, and surely not stored."""
+    nsqd.create_topic("t")
+    nsqd._broker.is_exiting = True
+    assert call("POST", "/pub?topic=t", b"x") == (503, error("EXITING"))
+    assert call("POST", "/pub?topic=new", b"x") == (503, error("EXITING"))
+    assert call("POST", "/channel/create?topic=t&channel=c") == (503, error("EXITING"))
+
+
+def test_the_tcp_protocol_on_the_http_port(nsqd):
+    """nsqd's own client at the wrong port is told 400, as by nsqd."""
+    answer = ask(nsqd.http_address, b"  V2SUB t c\n")
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_http_on_the_tcp_port(nsqd):
+    """A browser at the TCP port gets the protocol's error, and the end."""
+    with connect(nsqd.tcp_address) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(100) == b"\0\0\0\x12\0\0\0\x01E_BAD_PROTOCOL"
