@@ -254,6 +254,17 @@ class Connection:
             self._fail(exc)
             raise
 
+    def _flush_as_reader(self) -> bool:
+        """Write without waiting; tell whether bytes were left.
+
+        A write that fails ends the connection, but what nsqd has sent before, perhaps why it
+        ends it, is still to be read: the end of the stream comes behind it.
+        """
+        try:
+            return not self._flush(wait=False)
+        except NSQError:
+            return False
+
     # -- reading
 
     def _read_loop(self) -> None:
@@ -284,7 +295,7 @@ class Connection:
             if data is None:
                 more = True
                 if bytes_left:
-                    bytes_left = not self._flush(wait=False)
+                    bytes_left = self._flush_as_reader()
                 left = heard + patience - time.monotonic()
                 timeout = None if left == float("inf") else left
                 if left <= 0 or not transport.wait(timeout, for_write=bytes_left):
@@ -306,7 +317,7 @@ class Connection:
                 events = core.take_events()
                 answer = core.has_data_to_send()
             if answer:  # the NOP to a heartbeat
-                bytes_left = not self._flush(wait=False)
+                bytes_left = self._flush_as_reader()
             self._dispatch(events)  # verdicts that came before the fault count
             if broken is not None:
                 raise broken

@@ -397,3 +397,31 @@ def test_a_peer_that_stops_reading_costs_the_write_timeout():
         release.set()
         _, unanswered = finish(conn, listener)
     assert unanswered
+
+
+def test_what_nsqd_said_is_heard_when_our_write_fails(monkeypatch):
+    """A verdict, and why nsqd closes, count though the reader cannot answer a heartbeat."""
+    heard = threading.Event()
+
+    def script(peer):
+        peer.identify()
+        for _ in range(3):
+            peer.line(), peer.sized()
+        heard.wait(5)
+        peer.send(BEAT, OK, error("E_BAD_MESSAGE too big"))
+
+    def fail(wait, deadline=None):
+        conn._outbox._transport.shutdown()
+        raise ConnectionLostError(server.address, "reset by the peer")
+
+    with ScriptedServer(script) as server:
+        conn, listener = connect(server)
+        for token in range(3):
+            conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), token))
+        monkeypatch.setattr(conn._outbox, "flush", fail)
+        heard.set()
+        assert listener.ended.wait(5)
+        assert listener.published == [(0, None), (1, "E_BAD_MESSAGE")]
+        (reason, unanswered), = listener.closed
+        assert isinstance(reason, ServerError) and unanswered == [2]
+        assert conn.join(Deadline(5))

@@ -1,0 +1,344 @@
+"""The Producer in bad times: nsqds that die, stop and come back, connections cut, deaf, black."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nsqclient import (
+    Config,
+    Consumer,
+    NSQError,
+    Producer,
+    PublishRejected,
+    PublishUnknown,
+)
+from tests.support.processes import start_threads
+from tests.support.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.waiting import wait_until
+
+#: Seconds that the load tests run; more for a thorough look.
+LOAD_SECONDS = float(os.environ.get("NSQ_LOAD_SECONDS", "5"))
+#: The outcomes that a publish may have, apart from a return.
+BAD_OUTCOMES = (PublishUnknown, PublishRejected)
+
+
+class Log:
+    """What each publish ended with, and how late the latest was."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.outcomes: list[tuple[bytes, NSQError | None]] = []
+        self.worst_overrun = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def note(self, publish: Callable[[], object], timeout: float, *bodies: bytes) -> None:
+        """Publish, and note the outcome and the time it took beyond its timeout."""
+        began = time.monotonic()
+        error = None
+        try:
+            publish()
+        except NSQError as exc:
+            error = exc
+        overrun = time.monotonic() - began - timeout
+        with self._lock:
+            self.worst_overrun = max(self.worst_overrun, overrun)
+            self.outcomes += [(body, error) for body in bodies]
+
+    @property
+    def stored(self) -> set[bytes]:
+        """What nsqd has said OK to."""
+        return {body for body, error in list(self.outcomes) if error is None}
+
+    @property
+    def failures(self) -> list[NSQError]:
+        """What went wrong."""
+        return [error for _, error in list(self.outcomes) if error is not None]
+
+    def check(self) -> None:
+        """Every call ended in time with one of the three outcomes."""
+        assert self.worst_overrun < 1.0
+        assert all(isinstance(error, BAD_OUTCOMES) for error in self.failures)
+
+
+@contextlib.contextmanager
+def load(producer: Producer, log: Log, threads: int = 4, timeout: float = 5.0) -> Iterator[None]:
+    """Publish from some threads, in every way there is, while the block runs."""
+    stop = threading.Event()
+    numbers = iter(range(10**9))
+
+    def publish() -> None:
+        while not stop.is_set():
+            number = next(numbers)
+            bodies = [b"%d-%d" % (number, n) for n in range(3)]
+            if number % 3 == 0:
+                log.note(lambda: producer.publish("events", bodies[0], timeout=timeout),
+                         timeout, bodies[0])
+            elif number % 3 == 1:
+                log.note(lambda: producer.publish_many("events", bodies, timeout=timeout),
+                         timeout, *bodies)
+            else:
+                future = producer.publish_async("events", bodies[0], timeout=timeout)
+                log.note(lambda: future.result(timeout + 5), timeout, bodies[0])
+
+    running = start_threads(threads, publish)
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in running:
+            thread.join()
+
+
+def consume_all(servers, expected: set[bytes]) -> Counter[bytes]:
+    """Read everything that was published, until what is expected is there and nothing is left."""
+    seen: Counter[bytes] = Counter()
+    lock = threading.Lock()
+
+    def handle(message):
+        with lock:
+            seen[message.body] += 1
+
+    consumer = Consumer(
+        "events", "c", handler=handle, max_in_flight=500, workers=2,
+        nsqd_tcp_addresses=[server.tcp_address for server in servers],
+    )
+
+    def left() -> int:
+        channels = [server.stats("events", "c") for server in servers]
+        return sum(channel.get("depth", 0) + channel.get("in_flight_count", 0)
+                   for channel in channels)
+
+    with consumer:
+        wait_until(lambda: expected <= set(seen) and left() == 0, timeout=30)
+    return seen
+
+
+@pytest.fixture
+def servers(server_factory):
+    """Two nsqds with the topic and a channel."""
+    servers = [server_factory() for _ in range(2)]
+    for server in servers:
+        server.post("/topic/create", topic="events")
+        server.post("/channel/create", topic="events", channel="c")
+    return servers
+
+
+def check_delivery(servers, log: Log, retried: int) -> None:
+    """All that was reported stored is there; duplicates only from retries and unknowns."""
+    log.check()
+    seen = consume_all(servers, log.stored)
+    attempted = {body for body, _ in log.outcomes}
+    assert set(seen) <= attempted
+    duplicates = sum(count - 1 for count in seen.values())
+    # One retry is one command; publish_many's has three messages.
+    assert duplicates <= 3 * retried
+    assert all(seen[body] == 0 for body, error in log.outcomes
+               if isinstance(error, PublishRejected))
+
+
+def test_sigkill_with_a_thousand_outstanding(server):
+    """1,000 async publishes and 8 blocking threads when nsqd is killed: all end in time.
+
+    The same producer publishes again after the restart.
+    """
+    timeout = 2.0
+    log = Log()
+    with FaultProxy(server.tcp_address) as proxy, Producer([proxy.address]) as producer:
+        producer.publish("events", b"before")
+        proxy.set_deaf()
+        began = time.monotonic()
+        futures = [producer.publish_async("events", b"x", timeout=timeout) for _ in range(1000)]
+
+        def publish() -> None:
+            log.note(lambda: producer.publish("events", b"x", timeout=timeout), timeout, b"x")
+
+        threads = start_threads(8, publish)
+        wait_until(lambda: producer.stats().pending == 1008)
+        server.kill()
+        proxy.reset()
+        proxy.set_deaf(False)
+        errors = [future.exception(timeout + 5) for future in futures]
+        assert time.monotonic() - began < timeout + 1
+        for thread in threads:
+            thread.join()
+        log.check()
+        assert len(log) == 8 and all(isinstance(error, BAD_OUTCOMES) for error in errors)
+        server.start()
+        producer.publish("events", b"after", timeout=10)
+        assert producer.stats().pending == 0
+
+
+def test_sigkill_under_load(server):
+    """nsqd is killed and comes back while 8 threads publish: all calls end in time."""
+    log = Log()
+    with Producer([server.tcp_address]) as producer:
+        with load(producer, log, threads=8, timeout=1.0):
+            wait_until(lambda: len(log) > 500)
+            server.kill()
+            wait_until(lambda: len(log.failures) >= 8)
+            server.start()
+            stored = len(log.stored)
+            wait_until(lambda: len(log.stored) > stored + 100, timeout=20)
+        log.check()
+
+
+def test_stops_in_turn_lose_nothing(servers):
+    """Two nsqds are stopped and started in turn, ten times, under load."""
+    log = Log()
+    with Producer([server.tcp_address for server in servers]) as producer:
+        with load(producer, log):
+            for turn in range(10):
+                server = servers[turn % 2]
+                seen = len(log.stored)
+                wait_until(lambda: len(log.stored) > seen + 50, timeout=20)
+                server.restart()
+                wait_until(lambda: len(producer.stats().connected) == 2, timeout=20)
+        retried = producer.stats().retried
+    check_delivery(servers, log, retried)
+
+
+def test_cuts_at_any_byte_lose_nothing(servers):
+    """Connections end at random bytes in both directions, by FIN or RST, under load."""
+    chance = random.Random(4)
+    log = Log()
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(FaultProxy(server.tcp_address)) for server in servers]
+        with Producer([proxy.address for proxy in proxies]) as producer:
+            until = time.monotonic() + LOAD_SECONDS
+            with load(producer, log):
+                while time.monotonic() < until:
+                    proxy = chance.choice(proxies)
+                    cuts = proxy.cuts
+                    proxy.cut_after(
+                        chance.randrange(2000), chance.choice([CLIENT, SERVER]),
+                        reset=chance.random() < 0.5,
+                    )
+                    wait_until(lambda: proxy.cuts > cuts, timeout=20)
+            retried = producer.stats().retried
+        assert sum(proxy.cuts for proxy in proxies) > LOAD_SECONDS
+    check_delivery(servers, log, retried)
+
+
+def test_without_retries_nothing_is_stored_twice(servers):
+    """With retry_unknown=False a cut is an unknown outcome and never makes a duplicate."""
+    chance = random.Random(5)
+    log = Log()
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(FaultProxy(server.tcp_address)) for server in servers]
+        addresses = [proxy.address for proxy in proxies]
+        with Producer(addresses, retry_unknown=False) as producer, load(producer, log):
+            for turn in range(10):
+                proxy = proxies[turn % 2]
+                cuts = proxy.cuts
+                proxy.cut_after(500 + chance.randrange(1000), chance.choice([CLIENT, SERVER]))
+                wait_until(lambda: proxy.cuts > cuts, timeout=20)
+    log.check()
+    assert log.failures
+    assert max(consume_all(servers, log.stored).values()) == 1
+
+
+@pytest.mark.parametrize("size", [2**21, 10 * 2**20], ids=["2 MiB", "10 MiB"])
+@pytest.mark.parametrize("way", ["async", "blocking"])
+def test_oversize_publishes_in_company(server, size, way):
+    """nsqd refuses them with its code; those of other threads are all stored."""
+    config = Config(nsqd_max_msg_size=20 * 2**20, nsqd_max_body_size=20 * 2**20)
+    log = Log()
+    with Producer([server.tcp_address], config=config) as producer:
+        with load(producer, log, threads=3):
+            for _ in range(3):
+                with pytest.raises(PublishRejected) as caught:
+                    if way == "async":
+                        producer.publish_async("events", b"x" * size).result(20)
+                    else:
+                        producer.publish("events", b"x" * size)
+                assert caught.value.code == "E_BAD_MESSAGE"
+                producer.publish("events", b"next")
+    log.check()
+    assert not log.failures
+
+
+def test_a_connection_that_goes_black_is_noticed(server):
+    """Idle, and no byte passes any more: lost within two heartbeats, then all is as before."""
+    config = Config(heartbeat_interval=1.0)
+    with FaultProxy(server.tcp_address) as proxy:
+        with Producer([proxy.address], config=config) as producer:
+            producer.publish("events", b"before")
+            proxy.set_deaf()
+            began = time.monotonic()
+            wait_until(lambda: not producer.stats().connected, timeout=5)
+            assert time.monotonic() - began < 2.0 + 1
+            proxy.set_deaf(False)
+            producer.publish("events", b"after", timeout=5)
+    assert server.stats("events")["depth"] == 2
+
+
+@contextlib.contextmanager
+def full_backlog() -> Iterator[str]:
+    """Give an address that takes no connection and refuses none."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def deaf_proxy(server) -> Iterator[str]:
+    """Give an address that takes connections and answers nothing."""
+    with FaultProxy(server.tcp_address) as proxy:
+        proxy.set_deaf()
+        yield proxy.address
+
+
+@pytest.mark.parametrize("kind", ["full backlog", "deaf"])
+def test_a_black_hole_costs_nobody_anything(server, kind):
+    """One of two addresses swallows all: publishes go to the other one, without delay."""
+    with full_backlog() if kind == "full backlog" else deaf_proxy(server) as hole:
+        with Producer([hole, server.tcp_address]) as producer:
+            slowest = 0.0
+            until = time.monotonic() + 1.5  # the hole is dialed again meanwhile
+            while time.monotonic() < until:
+                began = time.monotonic()
+                producer.publish("events", b"x", timeout=5)
+                producer.publish_async("events", b"x", timeout=5).result(5)
+                slowest = max(slowest, time.monotonic() - began)
+            assert slowest < 0.5
+            assert producer.stats().connected == [server.tcp_address]
+            began = time.monotonic()
+        assert time.monotonic() - began < 2.5
+
+
+def test_one_of_two_goes_black_under_load(servers):
+    """Both were connected, one falls silent: calls end in time, and nothing is lost."""
+    log = Log()
+    config = Config(heartbeat_interval=1.0)
+    with FaultProxy(servers[0].tcp_address) as proxy:
+        addresses = [proxy.address, servers[1].tcp_address]
+        with Producer(addresses, config=config) as producer:
+            with load(producer, log, timeout=5.0):
+                wait_until(lambda: len(producer.stats().connected) == 2)
+                wait_until(lambda: len(log.stored) > 100)
+                proxy.set_deaf()
+                wait_until(lambda: len(producer.stats().connected) == 1, timeout=5)
+                seen = len(log.stored)
+                wait_until(lambda: len(log.stored) > seen + 100, timeout=5)
+                proxy.set_deaf(False)
+                wait_until(lambda: len(producer.stats().connected) == 2, timeout=10)
+            retried = producer.stats().retried
+    assert not log.failures
+    check_delivery(servers, log, retried)
