@@ -1,0 +1,195 @@
+"""Counters of one channel on every nsqd that has it, and the rates between two looks.
+
+A server that does not answer is left out of a look, and its problem noted; it changes no rate of
+the others. No output, and no log but of problems that come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from nsqclient import NSQError
+from nsqclient.errors import HTTPStatusError
+from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
+
+logger = logging.getLogger("nsqclient.cli")
+
+T = TypeVar("T")
+Client = TypeVar("Client", NsqdHTTP, NsqlookupdHTTP)
+
+#: Servers that are asked at once.
+_AT_ONCE = 16
+
+
+class Counters(NamedTuple):
+    """What one nsqd says about the channel, or the sum over several."""
+
+    messages: int = 0  #: since nsqd's start
+    depth: int = 0
+    on_disk: int = 0  #: the part of the depth that is on disk
+    in_flight: int = 0
+    deferred: int = 0
+    requeued: int = 0
+    timed_out: int = 0
+    clients: int = 0
+    paused: int = 0  #: on how many nsqds
+
+    @classmethod
+    def of(cls, channel: ChannelStats) -> Counters:
+        """The counters of one nsqd's answer."""
+        return cls(
+            channel.message_count, channel.depth, channel.backend_depth, channel.in_flight_count,
+            channel.deferred_count, channel.requeue_count, channel.timeout_count,
+            channel.client_count, int(channel.paused),
+        )
+
+
+class Row(NamedTuple):
+    """Counters, and what happened per second since the look before."""
+
+    name: str
+    ingress: float
+    egress: float
+    counters: Counters
+
+
+def rates(
+    before: Mapping[str, Counters], after: Mapping[str, Counters], elapsed: float
+) -> list[Row]:
+    """One row for each nsqd of the later look. One that is new since then has rates of 0."""
+    rows = []
+    for address, now in after.items():
+        then = before.get(address, now)
+        if now.messages < then.messages:
+            then = Counters()  # nsqd was restarted, and counts from 0 again
+        came = now.messages - then.messages
+        went = came - (now.depth - then.depth)
+        rows.append(Row(address, came / elapsed, went / elapsed, now))
+    return rows
+
+
+def total(rows: Iterable[Row]) -> Row:
+    """The sum of all rows."""
+    rows = list(rows)
+    sums = [sum(values) for values in zip(*(row.counters for row in rows))]
+    return Row("total", sum(row.ingress for row in rows), sum(row.egress for row in rows),
+               Counters(*sums))
+
+
+class Sampler:
+    """Asks the servers.
+
+    Args:
+        nsqds: HTTP addresses of nsqds to ask, each under the address that was given.
+        lookupds: HTTP addresses of nsqlookupds to find them.
+        connect_timeout, request_timeout: of each request, in seconds.
+        quiet: log nothing; ``problems`` tells it all.
+
+    Life: usable at once; ``close()`` ends it. Threads: one; it has its own for the requests.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        nsqds: Iterable[str],
+        lookupds: Iterable[str],
+        connect_timeout: float,
+        request_timeout: float,
+        quiet: bool = False,
+    ) -> None:
+        self._topic, self._channel = topic, channel
+        self._nsqd = partial(NsqdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
+        lookupd = partial(
+            NsqlookupdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
+        self._lookupds = {address: lookupd(address) for address in lookupds}
+        self._nsqds = {address: self._nsqd(address) for address in nsqds}
+        self._quiet = quiet
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="nsq-stat")
+        #: address -> what is wrong there now. An empty address: what is wrong as a whole.
+        self.problems: dict[str, str] = {}
+
+    def look(self) -> dict[str, Counters]:
+        """Ask everybody once; return the counters of those that answered and have the channel.
+
+        Blocks: about two request timeouts at most, three where nsqlookupds are asked.
+        """
+        problems: dict[str, str] = {}
+        if self._lookupds:
+            self._find_nsqds(problems)
+        answers = self._ask(self._nsqds, self._counters_of, problems)
+        found = {address: one for address, one in answers.items() if one is not None}
+        if not found and not problems:
+            problems[""] = f"no nsqd has channel {self._channel} of topic {self._topic} (yet)"
+        self._report(problems)
+        return found
+
+    def close(self) -> None:
+        """End the threads and connections. Idempotent."""
+        self._threads.shutdown()
+        for client in [*self._nsqds.values(), *self._lookupds.values()]:
+            client.close()
+
+    def _find_nsqds(self, problems: dict[str, str]) -> None:
+        """Ask the nsqlookupds which nsqds have the topic now.
+
+        While not one of them answers, the nsqds that were found before are asked.
+        """
+        answers = self._ask(self._lookupds, self._producers_of, problems)
+        if not answers:
+            return
+        wanted = set().union(*answers.values())
+        for address in set(self._nsqds) - wanted:
+            self._nsqds.pop(address).close()
+        for address in sorted(wanted - set(self._nsqds)):
+            self._nsqds[address] = self._nsqd(address)
+
+    def _producers_of(self, lookupd: NsqlookupdHTTP) -> set[str]:
+        try:
+            producers = lookupd.lookup(self._topic).producers
+        except HTTPStatusError as exc:
+            if exc.message == "TOPIC_NOT_FOUND":
+                return set()
+            raise
+        return {producer.http_address for producer in producers
+                if producer.broadcast_address and 0 < producer.http_port < 65536}
+
+    def _counters_of(self, nsqd: NsqdHTTP) -> Counters | None:
+        stats = nsqd.stats(self._topic, self._channel, include_clients=False)
+        topic = stats.topic(self._topic)
+        channel = None if topic is None else topic.channel(self._channel)
+        return None if channel is None else Counters.of(channel)
+
+    def _ask(
+        self,
+        clients: Mapping[str, Client],
+        question: Callable[[Client], T],
+        problems: dict[str, str],
+    ) -> dict[str, T]:
+        """Put a question to all of them at once; note the problems of those that fail."""
+        asked = {address: self._threads.submit(question, client)
+                 for address, client in clients.items()}
+        answers = {}
+        for address, future in asked.items():
+            try:
+                answers[address] = future.result()
+            except NSQError as exc:
+                problems[address] = str(getattr(exc, "reason", exc))
+        return answers
+
+    def _report(self, problems: dict[str, str]) -> None:
+        """Log what is new: a problem that stays is told once."""
+        former, self.problems = self.problems, problems
+        if self._quiet:
+            return
+        for address, problem in problems.items():
+            if former.get(address) != problem:
+                logger.warning("%s", f"{address}: {problem}" if address else problem)
+        for address in former:
+            if address and address not in problems:
+                logger.info("%s answers again", address)

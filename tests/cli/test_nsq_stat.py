@@ -1,0 +1,255 @@
+"""nsq_stat: rates by value, rows against the embedded servers, what it survives and refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import sys
+
+import pytest
+
+from nsqclient.cli import main, nsq_stat
+from nsqclient.cli.nsq_stat import HEADER, Live, Plain, format_row
+from nsqclient.cli.sampling import Counters, Row, Sampler, rates, total
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.support.http_recorder import recording
+from tests.support.ports import free_port
+
+TIMES = {"connect_timeout": 2.0, "request_timeout": 5.0}
+
+
+# -- rates
+
+
+def test_rates_are_per_second_of_real_time():
+    """What came, and what left: what came less what stayed."""
+    before = {"a": Counters(messages=100, depth=50)}
+    after = {"a": Counters(messages=140, depth=30)}
+    assert rates(before, after, 2.0) == [Row("a", 20.0, 30.0, after["a"])]
+
+
+def test_a_restarted_nsqd_has_no_negative_rate():
+    """It counts from 0 again, so everything it has is new."""
+    [row] = rates({"a": Counters(messages=100)}, {"a": Counters(messages=10, depth=4)}, 1.0)
+    assert (row.ingress, row.egress) == (10.0, 6.0)
+
+
+def test_an_nsqd_that_comes_or_goes_changes_no_rate():
+    """A new one has 0 at first; one that does not answer is left out."""
+    before = {"a": Counters(5), "gone": Counters(900)}
+    rows = rates(before, {"a": Counters(6), "new": Counters(7)}, 1)
+    assert [(row.name, row.ingress) for row in rows] == [("a", 1.0), ("new", 0.0)]
+
+
+def test_total():
+    """The sum of everything, and of nothing."""
+    row = total([Row("a", 1, 2, Counters(*range(9))), Row("b", 3, 4, Counters(*range(9)))])
+    assert row == Row("total", 4, 6, Counters(*range(0, 18, 2)))
+
+
+def test_the_columns_are_the_originals():
+    """The sample of the original's documentation."""
+    row = Row("x", 200.2, 0, Counters(messages=400, depth=400))
+    columns = "    200       0 |     400     400       0     0     0"
+    assert format_row(row) == columns + " |       0       0          400       0"
+    assert len(HEADER.splitlines()[1]) == len(format_row(row))
+
+
+def test_the_heading_comes_again(capsys):
+    """Once for each 25 looks, the first of which has no row."""
+    view = Plain()
+    for _ in range(51):
+        view.begin()
+    assert capsys.readouterr().out == HEADER * 3
+
+
+# -- servers
+
+
+@pytest.fixture
+def nsqd(leak_guard):
+    """An nsqd with four messages in channel c of topic t."""
+    with Nsqd() as server:
+        server.create_topic("t")
+        server.create_channel("t", "c")
+        server.publish_many("t", [b"x"] * 4)
+        yield server
+
+
+def stat(*words):
+    """Run it for two short intervals."""
+    return main(["nsq_stat", "--topic=t", "--channel=c", "--interval=20ms", "--count=2", *words])
+
+
+@pytest.mark.parametrize("prefix", ["", "http://"])
+def test_rows(nsqd, capsys, prefix):
+    """--count prints so many rows under one heading; an address may have a scheme."""
+    assert stat(f"--nsqd-http-address={prefix}{nsqd.http_address}") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == HEADER.splitlines() and len(lines) == 4
+    assert lines[2].split() == "0 0 | 4 4 0 0 0 | 0 0 4 0".split()
+
+
+def test_the_nsqd_that_was_named_is_asked(capsys):
+    """Not its broadcast address, which may lead nowhere from here."""
+    with Nsqd(broadcast_address="192.0.2.1") as server:
+        server.create_topic("t")
+        server.create_channel("t", "c")
+        assert stat(f"--nsqd-http-address={server.http_address}") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.parametrize("prefix", ["", "http://"])
+def test_through_nsqlookupd(capsys, prefix):
+    """All nsqds of the topic are found and summed; one nsqlookupd of two may be dead."""
+    with Nsqlookupd() as lookupd:
+        lookupds = [lookupd.tcp_address]
+        with Nsqd(lookupd_tcp_addresses=lookupds) as a, Nsqd(lookupd_tcp_addresses=lookupds) as b:
+            for server in (a, b):
+                server.create_topic("t")
+                server.create_channel("t", "c")
+                server.publish("t", b"x")
+            words = [f"--lookupd-http-address={prefix}{lookupd.http_address}",
+                     f"--lookupd-http-address=127.0.0.1:{free_port()}"]
+            sampler = Sampler("t", "c", nsqds=[], lookupds=[w.split("=")[1] for w in words],
+                              **TIMES)
+            while len(sampler.look()) < 2:
+                pass
+            sampler.close()
+            assert stat(*words) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[3].split()[3] == "2"
+    assert printed.err.count("refused") == 1  # told once, not at every look
+
+
+def test_a_single_error_does_not_end_it(nsqd, capsys):
+    """An nsqd that is down is told, and left out of the sum."""
+    dead = f"--nsqd-http-address=127.0.0.1:{free_port()}"
+    assert stat(dead, f"--nsqd-http-address={nsqd.http_address}") == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 4 and "refused: is nsqd running there" in printed.err
+
+
+def test_it_goes_on_when_the_server_comes_back(caplog):
+    """A look that failed wholly is empty, the next one is not; the end of a problem is told."""
+    body = json.dumps({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
+    with recording() as server:
+        sampler = Sampler("t", "c", nsqds=[server.address], lookupds=[], **TIMES)
+        server.status, server.body = 500, body.encode()
+        assert sampler.look() == {} and server.address in sampler.problems
+        server.status = 200
+        with caplog.at_level("INFO", "nsqclient"):
+            assert sampler.look() == {server.address: Counters()}
+        sampler.close()
+    assert "answers again" in caplog.text
+
+
+def test_the_nsqds_stay_known_while_no_nsqlookupd_answers():
+    """What was found before is asked on."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as server:
+        server.create_topic("t")
+        server.create_channel("t", "c")
+        sampler = Sampler("t", "c", nsqds=[], lookupds=[lookupd.http_address], **TIMES)
+        while not sampler.look():
+            pass
+        lookupd.stop()
+        assert len(sampler.look()) == 1 and sampler.problems
+        sampler.close()
+
+
+@pytest.mark.parametrize("name", ["t", "other"])
+def test_what_is_not_there_yet_is_waited_for(nsqd, capsys, name):
+    """An unknown channel or topic is told once; nothing shown at all is status 1."""
+    words = ["--channel=nope", f"--topic={name}"]
+    assert stat(f"--nsqd-http-address={nsqd.http_address}", *words) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("no nsqd has channel nope") == 1
+
+
+def test_json(nsqd, capsys):
+    """One object for each interval, with what each nsqd has."""
+    assert stat(f"--nsqd-http-address={nsqd.http_address}", "--json") == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["topic"] == "t" and second["depth"] == 4 and second["problems"] == {}
+    assert second["nsqds"][nsqd.http_address]["messages"] == 4
+
+
+# -- the table
+
+
+def test_the_table_is_drawn_over_the_last_one(capsys, monkeypatch):
+    """The cursor goes up as many lines as were drawn."""
+    view = Live("t/c", 2.0)
+    view.begin()
+    monkeypatch.setenv("COLUMNS", "200")
+    view.show([Row("h:1", 3, 1, Counters(5, 4, paused=1))], {"h:2": "refused"})
+    view.show([], {})
+    first, second, third = capsys.readouterr().out.split("\x1b[J")[1:]
+    assert "counting" in first and first.endswith("\x1b[1F")
+    assert "total  " in second and "paused" in second and "! h:2: refused" in second
+    assert second.endswith("\n\x1b[6F") and third.count("\n") == 3
+
+
+def test_a_small_terminal_is_not_overrun(capsys, monkeypatch):
+    """Lines are cut at its width and height."""
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("LINES", "5")
+    Live("t/c", 2.0).show([Row(f"h:{n}", 0, 0, Counters()) for n in range(50)], {})
+    lines = capsys.readouterr().out.removeprefix("\x1b[J").splitlines()
+    assert len(lines) == 4 and max(map(len, lines)) < 20
+
+
+class Terminal(io.StringIO):
+    """Something that takes itself for a terminal."""
+
+    def isatty(self):
+        """Say yes."""
+        return True
+
+
+@pytest.mark.parametrize("words, is_table", [([], True), (["--plain"], False)])
+def test_a_terminal_gets_the_table(nsqd, monkeypatch, words, is_table):
+    """Unless --plain asks for rows."""
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert stat(f"--nsqd-http-address={nsqd.http_address}", *words) == 0
+    printed = sys.stdout.getvalue()
+    assert ("\x1b[" in printed) is is_table and ("t/c" in printed) is is_table
+
+
+# -- the end
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it(nsqd, capsys, monkeypatch, signum):
+    """With status 0, also in the middle of a long interval."""
+    started = nsq_stat.Plain.begin
+
+    def begin(self):
+        started(self)
+        signal.raise_signal(signum)
+
+    monkeypatch.setattr(nsq_stat.Plain, "begin", begin)
+    words = [f"--nsqd-http-address={nsqd.http_address}", "--interval=1h"]
+    assert main(["nsq_stat", "--topic=t", "--channel=c", *words]) == 0
+
+
+@pytest.mark.parametrize("words, status, text", [
+    ([], 1, "--topic and --channel are required"),
+    (["--topic=t"], 1, "--topic and --channel are required"),
+    (["--topic=t", "--channel=c"], 1, "--nsqd-http-address or --lookupd-http-address required"),
+    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--lookupd-http-address=a:1"], 1,
+     "use --nsqd-http-address or --lookupd-http-address not both"),
+    (["--topic=t", "--channel=c", "--interval=0"], 1, "--interval should be positive"),
+    (["--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
+    (["--topic=t", "--channel=c", "--count=x"], 2, "invalid value"),
+    (["--topic=t!", "--channel=c"], 1, "--topic is invalid"),
+    (["--topic=t", "--channel=c", "--nsqd-http-address=a"], 1, "nsqd_http_address 'a' has no port"),
+    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--json", "--plain"], 1, "not both"),
+    (["--bogus"], 2, "flag provided but not defined"),
+    (["--help"], 0, "Examples:"),
+])
+def test_what_it_refuses(words, status, text, capsys):
+    """The original's texts and exit statuses."""
+    assert main(["nsq_stat", *words]) == status
+    assert text in capsys.readouterr().err

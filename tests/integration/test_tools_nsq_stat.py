@@ -1,0 +1,97 @@
+"""nsq_stat beside the original, on a real nsqd.
+
+Deliberate differences:
+
+- A server that does not answer is told on stderr and left out; any single error ends the original.
+- The nsqd that was named is asked; the original asks the address that nsqd broadcasts.
+- Addresses may have a scheme; the original refuses it.
+- Rates are per second of the time that passed, not of ``--interval``.
+- On a terminal it draws a table.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.http import NsqdHTTP
+from tests.support.ports import free_port
+from tests.support.tool_runs import run_tool, tool
+
+pytestmark = pytest.mark.real
+
+KINDS = ["ours", "original"]
+WATCH = ["--topic=t", "--channel=c", "--interval=1s"]
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd with a channel that has waiting, deferred and disk-bound messages."""
+    server = real_nsqd(mem_queue_size=10)
+    with NsqdHTTP(server.http_address) as client:
+        client.create_topic("t")
+        client.create_channel("t", "c")
+        client.mpub("t", [b"x"] * 40)
+        client.pub("t", b"later", defer=3000)
+        yield server
+
+
+def test_the_same_rows(nsqd):
+    """Heading and columns agree, byte for byte, where nothing moves."""
+    words = [*WATCH, "--count=2", f"--nsqd-http-address={nsqd.http_address}"]
+    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
+    assert (ours.returncode, original.returncode) == (0, 0)
+    assert ours.stdout == original.stdout
+    assert len(ours.stdout.splitlines()) == 4
+
+
+def test_the_same_rates(nsqd):
+    """What is published between two looks shows as ingress in both."""
+    words = [*WATCH, "--count=1", f"--nsqd-http-address={nsqd.http_address}"]
+    rows = {}
+    with tool("ours", "nsq_stat", *words) as ours, tool("original", "nsq_stat", *words) as original:
+        both = {"ours": ours, "original": original}
+        for process in both.values():  # the heading comes after the first look
+            assert process.stdout.readline().startswith(b"---")
+        with NsqdHTTP(nsqd.http_address) as client:
+            client.mpub("t", [b"x"] * 200)
+        for kind, process in both.items():
+            rows[kind] = process.communicate(timeout=20)[0].decode().splitlines()[-1].split()
+    assert rows["ours"][2:] == rows["original"][2:]
+    assert 100 < int(rows["ours"][0]) <= 200 == int(rows["original"][0])
+
+
+def test_through_nsqlookupd(real_nsqd, real_nsqlookupd):
+    """Two nsqds are found and summed by both."""
+    lookupd = real_nsqlookupd()
+    for _ in range(2):
+        server = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
+        with NsqdHTTP(server.http_address) as client:
+            client.create_topic("t")
+            client.create_channel("t", "c")
+            client.pub("t", b"x")
+    words = [*WATCH, "--count=1", f"--lookupd-http-address={lookupd.http_address}"]
+    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
+    assert ours.stdout == original.stdout
+    assert ours.stdout.splitlines()[2].split()[3] == b"2"
+
+
+def test_a_single_error_ends_only_the_original(nsqd):
+    """One dead nsqd of two."""
+    words = [*WATCH, "--count=1", f"--nsqd-http-address={nsqd.http_address}",
+             f"--nsqd-http-address=127.0.0.1:{free_port()}"]
+    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
+    assert (ours.returncode, original.returncode) == (0, 1)
+    assert len(ours.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize("words", [
+    [], ["--topic=t"], WATCH, [*WATCH, "--count=0", "--nsqd-http-address=a:1"],
+    ["--topic=t", "--channel=c", "--interval=0s", "--nsqd-http-address=a:1"],
+    [*WATCH, "--nsqd-http-address=a:1", "--lookupd-http-address=a:1"],
+    ["--bogus"], ["--count=x"], ["--help"],
+])
+def test_the_same_refusals(words):
+    """Exit statuses agree, and nothing goes to stdout."""
+    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
+    assert ours.returncode == original.returncode
+    assert ours.stdout == original.stdout == b""
