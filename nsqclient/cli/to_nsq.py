@@ -156,7 +156,7 @@ class Publisher:
         #: How many records are stored.
         self.stored = 0
         #: Why it went no further.
-        self.error: NSQError | None = None
+        self.error: Exception | None = None
         self._producer = producer
         self._topic = topic
         self._defer = defer
@@ -185,8 +185,11 @@ class Publisher:
                 continue  # take what waits, so that nobody waits for room
             try:
                 self._publish(records)
-            except NSQError as exc:
+            except Exception as exc:
+                # Any: a thread that died would leave the reader waiting for room.
                 self.error = exc
+                if not isinstance(exc, NSQError):
+                    logger.exception("publishing failed")
                 self._stop()
 
     def _publish(self, records: list[bytes]) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from nsqclient.cli import tools
+from nsqclient.cli import main, tools
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.goflags import STRINGS, CommandLineError, FlagError
 from nsqclient.cli.signals import Signals
 from nsqclient.version import __version__
 from tests.support.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Flags of nsqd that pages name.
+OF_OTHERS = {"max-msg-size", "mem-queue-size"}
 
 
 def build_flags():
@@ -163,3 +170,14 @@ def test_nsqds_that_never_were_there_end_the_tool():
         with pytest.raises(CommandLineError) as caught:
             consumers.run()
     assert all(address in str(caught.value) for address in addresses)
+
+
+@pytest.mark.parametrize("name", ["nsq_tail", "to_nsq", "nsq_to_nsq"])
+def test_the_page_of_a_tool_and_its_help_agree(name, capsys):
+    """The page names only flags that exist, and its own ones are all there."""
+    flags = importlib.import_module(f"nsqclient.cli.{name}").build_flags()
+    assert main([name, "--help"]) == 0
+    shown = set(re.findall(r"^  --([a-z-]+)", capsys.readouterr().err, re.MULTILINE))
+    page = (ROOT / "docs" / "tools" / f"{name}.rst").read_text(encoding="utf-8")
+    named = set(re.findall(r"--([a-z][a-z-]+)", page)) - OF_OTHERS
+    assert named <= shown and flags.usage().startswith(f"Usage of {name}:")
