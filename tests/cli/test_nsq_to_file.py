@@ -1,0 +1,176 @@
+"""nsq_to_file as a process, on the embedded nsqd: delivery, trouble with the disk, hooks, flags."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+import zlib
+
+import pytest
+
+from nsqclient import Producer
+from nsqclient.cli import main
+from nsqclient.devserver import Nsqd
+from tests.support.archives import read_tree
+from tests.support.http_api import HttpApi
+from tests.support.tool_runs import tool
+from tests.support.waiting import wait_until
+
+#: A short backoff, so that recovery is quick.
+QUICK = ["--consumer-opt=backoff_multiplier,20ms", "--consumer-opt=max_backoff_duration,100ms"]
+
+
+@pytest.fixture
+def nsqd():
+    """An embedded nsqd with a channel for the tool."""
+    with Nsqd() as server:
+        api = HttpApi(server.http_address)
+        api.post("/topic/create", topic="t")
+        api.post("/channel/create", topic="t", channel="nsq_to_file")
+        yield server
+
+
+def start(nsqd, folder, *more):
+    """Run the tool into ``folder``."""
+    return tool("ours", "nsq_to_file", "--topic=t", f"--output-dir={folder}",
+                f"--nsqd-tcp-address={nsqd.tcp_address}", "--datetime-format=%Y",
+                "--sync-interval=100ms", "--filename-format=f<REV>", *more)
+
+
+def publish(nsqd, *bodies):
+    """Publish to the topic."""
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish_many("t", bodies)
+
+
+def stats(nsqd):
+    """The channel's statistics."""
+    return HttpApi(nsqd.http_address).stats("t", "nsq_to_file")
+
+
+def is_empty(nsqd):
+    """Tell whether everything was finished."""
+    now = stats(nsqd)
+    return not (now["depth"] or now["in_flight_count"] or now["deferred_count"])
+
+
+def end(process):
+    """Stop it in order."""
+    process.send_signal(signal.SIGTERM)
+    return process.wait(20)
+
+
+def test_messages_are_finished_after_they_are_in_the_file(nsqd, tmp_path):
+    """What nsqd has no longer stands in the file."""
+    publish(nsqd, b"one", b"two")
+    with start(nsqd, tmp_path) as process:
+        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+        assert read_tree(tmp_path) == {"f": b"one\ntwo\n"}
+        assert end(process) == 0
+
+
+def test_a_slow_topic_is_seen_at_once_and_synced_at_the_stop(nsqd, tmp_path):
+    """Records are written long before --sync-interval is over; a stop finishes them."""
+    publish(nsqd, b"one")
+    with start(nsqd, tmp_path, "--sync-interval=1h") as process:
+        wait_until(lambda: read_tree(tmp_path) == {"f": b"one\n"})
+        assert stats(nsqd)["in_flight_count"] == 1
+        assert end(process) == 0
+    assert is_empty(nsqd)
+
+
+def test_messages_are_synced_before_they_time_out(nsqd, tmp_path):
+    """A --sync-interval longer than msg_timeout does not make every message a duplicate."""
+    publish(nsqd, b"one")
+    more = ["--sync-interval=1h", "--consumer-opt=msg_timeout,1s"]
+    with start(nsqd, tmp_path, *more) as process:
+        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+        assert end(process) == 0
+    assert stats(nsqd)["timeout_count"] == 0 and read_tree(tmp_path) == {"f": b"one\n"}
+
+
+@pytest.mark.parametrize("more", [[], ["--gzip"]], ids=["plain", "gzip"])
+def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
+    """No room for a while: messages go back, and all are there once each when there is room."""
+    bodies = [b"%04d" % number + zlib.crc32(b"%d" % number).to_bytes(4, "big").hex().encode() * 8
+              for number in range(100)]
+    with start(nsqd, tmp_path, "--max-in-flight=10", *QUICK, *more) as process:
+        wait_until(lambda: stats(nsqd)["clients"])
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        publish(nsqd, *bodies)
+        wait_until(lambda: stats(nsqd)["requeue_count"] > 10)
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
+        wait_until(lambda: is_empty(nsqd), timeout=20)
+        assert end(process) == 0
+    (content,) = read_tree(tmp_path).values()
+    assert sorted(content.splitlines()) == bodies
+
+
+def test_a_directory_that_cannot_be_written_is_waited_for(nsqd, tmp_path):
+    """The directory cannot be made for a while; then the messages are written."""
+    publish(nsqd, b"one", b"two")
+    folder = tmp_path / "out"
+    folder.write_text("in the way")
+    with start(nsqd, folder, *QUICK) as process:
+        wait_until(lambda: stats(nsqd)["requeue_count"])
+        folder.unlink()
+        wait_until(lambda: is_empty(nsqd))
+        assert end(process) == 0
+    assert sorted(read_tree(folder)["f"].split()) == [b"one", b"two"]
+
+
+def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
+    """--exec-on-close gets the path of every file, also of the last one."""
+    publish(nsqd, b"one", b"two")
+    script, seen = tmp_path / "hook.py", tmp_path / "seen"
+    script.write_text("import os, sys\n"
+                      "open(sys.argv[1], 'a').write(f'{os.environ[\"NSQ_FILE\"]} {sys.argv[2]}\\n')")
+    command = f"--exec-on-close={sys.executable} {script} {seen}"
+    with start(nsqd, tmp_path / "out", "--rotate-size=1", command) as process:
+        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+        assert end(process) == 0
+    paths = sorted((tmp_path / "out").iterdir())
+    assert seen.read_text().splitlines() == [f"{path} {path}" for path in paths]
+
+
+def test_json_lines_hold_what_nsqd_said(nsqd, tmp_path):
+    """--format=jsonl writes id, timestamp, attempts and nsqd with every body."""
+    publish(nsqd, b"one\ntwo")
+    with start(nsqd, tmp_path, "--format=jsonl") as process:
+        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+        assert end(process) == 0
+    record = json.loads(read_tree(tmp_path)["f"])
+    assert record["body"] == "one\ntwo" and record["attempts"] == 1
+    assert record["nsqd"] == nsqd.tcp_address
+
+
+ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
+
+
+@pytest.mark.parametrize(("words", "status", "text"), [
+    (["--bogus"], 2, "bogus"),
+    (["--format=xml", ADDRESS, "--topic=t"], 2, "lines or jsonl"),
+    (["--channel=", ADDRESS], 1, "--channel is required"),
+    ([ADDRESS], 1, "--topic or --topic-pattern required"),
+    ([ADDRESS, "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),
+    (["--topic=t"], 1, "required"),
+    (["--topic=t", ADDRESS, "--lookupd-http-address=a:1"], 1, "not both"),
+    (["--topic=t", ADDRESS, "--gzip-level=10"], 1, "invalid --gzip-level value (10)"),
+    (["--topic=t", ADDRESS, "--gzip", "--zstd"], 1, "not both"),
+    (["--topic=t", ADDRESS, "--gzip", "--filename-format=x"], 1, "missing <REV>"),
+    (["--topic=t", ADDRESS, "--topic-pattern=("], 1, "--topic-pattern"),
+    (["--topic=t", ADDRESS, "--topic-pattern=x"], 1, "allows none"),
+    (["--topic=t", ADDRESS, "--sync-interval=0s"], 1, "should be positive"),
+    (["--topic=t", ADDRESS, "--rotate-size=-1"], 1, "negative"),
+    (["--topic=t", ADDRESS, "--exec-on-close=/no/such/program"], 1, "no such program"),
+    (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
+    (["--topic=t", ADDRESS, "word"], 1, "word"),
+    (["--help"], 0, "--rotate-size"),
+])
+def test_words(words, status, text, capsys):
+    """What cannot be is said in a line that names it."""
+    assert main(["nsq_to_file", *words]) == status
+    assert text in capsys.readouterr().err

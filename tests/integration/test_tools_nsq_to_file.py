@@ -1,0 +1,316 @@
+"""nsq_to_file beside the original, on a real nsqd.
+
+Deliberate differences:
+
+- An nsqd that cannot be reached at the start, a missing <REV>, a bad topic name and a pattern that
+  is no regular expression end it with status 1; the original idles on.
+- The first look for topics of --topic-pattern is at once, not after --topic-refresh.
+- It never gives a message up unless ``--consumer-opt=max_attempts,N`` says so.
+- A full disk or a directory that cannot be written is waited for; the original ends.
+- Files of --work-dir may be on another file system than those of --output-dir.
+- A line that a crash left unfinished is ended before the next record.
+- gzip files have no empty member at their end; one without records has one empty member.
+- Text in --datetime-format stays text; the original reads "2006", "15" or "Jan" as codes of Go.
+- A bad --log-level is status 2. Other stray words are refused with another text.
+- Messages that arrive during a stop go back to nsqd; the original still writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from tests.support.archives import read_tree
+from tests.support.ports import free_port
+from tests.support.tool_runs import run_tool, tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+KINDS = ["ours", "original"]
+BODIES = [b"%d " % n + b"x" * (n % 7) for n in range(40)]
+
+#: Messages and kills of the test with SIGKILL; NSQ_TO_FILE_SIGKILL=50000 is the long run.
+MESSAGES = int(os.environ.get("NSQ_TO_FILE_SIGKILL", "4000"))
+KILLS = 20 if "NSQ_TO_FILE_SIGKILL" in os.environ else 7
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd with room in memory."""
+    return real_nsqd(msg_timeout=60.0, mem_queue_size=100_000)
+
+
+def publish(nsqd, bodies, topic="t", channels=KINDS):
+    """Publish to channels that exist."""
+    nsqd.post("/topic/create", topic=topic)
+    for channel in channels:
+        nsqd.post("/channel/create", topic=topic, channel=channel)
+    if bodies:
+        with Producer([nsqd.tcp_address]) as producer:
+            producer.publish_many(topic, bodies)
+
+
+def words(nsqd, folder, channel, *more, topic="t", sync="100ms"):
+    """Words that archive a channel into ``folder``/out."""
+    return [f"--topic={topic}", f"--channel={channel}", f"--output-dir={folder / 'out'}",
+            f"--nsqd-tcp-address={nsqd.tcp_address}", f"--sync-interval={sync}", *more]
+
+
+def wait_for_end(nsqd, channel, topic="t", timeout=30.0):
+    """Wait until everything of a channel was finished."""
+
+    def is_done():
+        stats = nsqd.stats(topic, channel)
+        return stats and stats["clients"] and not (
+            stats["depth"] or stats["in_flight_count"] or stats["deferred_count"])
+
+    wait_until(is_done, timeout, f"{channel} is read")
+
+
+def end(process, signum=signal.SIGTERM):
+    """Send a signal; return the exit status."""
+    process.send_signal(signum)
+    return process.wait(20)
+
+
+def archive(kind, nsqd, folder, *more):
+    """Run a tool until it has written everything; return its tree, without its process id."""
+    with tool(kind, "nsq_to_file", *words(nsqd, folder, kind, *more)) as process:
+        wait_for_end(nsqd, kind)
+        if "--skip-empty-files" not in more:
+            wait_until(lambda: any(path.is_file() for path in folder.rglob("*")))
+        assert end(process) == 0
+    pid = str(process.pid)
+    return {name.replace(pid, "PID"): content for name, content in read_tree(folder).items()}
+
+
+WORK = "--work-dir={}/work"
+
+
+@pytest.mark.parametrize("count", [40, 0])
+@pytest.mark.parametrize("flags", [
+    [],
+    ["--gzip"],
+    ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
+    ["--rotate-size=50"],
+    ["--rotate-size=50", "--gzip"],
+    ["--rotate-size=50", WORK],
+    ["--rotate-interval=1h"],
+    [WORK],
+    [WORK, "--gzip"],
+    ["--skip-empty-files"],
+    ["--skip-empty-files", "--gzip"],
+    ["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"],
+    ["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"],
+    ["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"],
+    ["--datetime-format=%Y %B %b %m %A %a %d %y %p %Z %z %% %j"],
+], ids=" ".join)
+def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
+    """The same messages and flags give the same names and the same content."""
+    publish(nsqd, BODIES[:count])
+    trees = []
+    for kind in KINDS:
+        folder = tmp_path / kind
+        (folder / "out").mkdir(parents=True)
+        more = ["--datetime-format=%Y", *(flag.format(folder) for flag in flags)]
+        trees.append(archive(kind, nsqd, folder, *more))
+    assert trees[0] == trees[1]
+    assert len(b"".join(trees[0].values())) == sum(len(body) + 1 for body in BODIES[:count])
+
+
+@pytest.mark.parametrize("flags", [[], ["--gzip"], ["--rotate-size=60"], ["--rotate-interval=1h"]],
+                         ids=" ".join)
+def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
+    """After a restart files are appended to, or a new revision is taken, as by the original."""
+    trees = []
+    for kind in KINDS:
+        for _ in range(2):
+            publish(nsqd, BODIES[:20], channels=[kind])
+            tree = archive(kind, nsqd, tmp_path / kind, "--datetime-format=%Y", *flags)
+        trees.append(tree)
+        nsqd.post("/topic/delete", topic="t")
+    assert trees[0] == trees[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_read_what_the_other_began(nsqd, tmp_path, kind):
+    """A plain file of one is appended to by the other."""
+    other = KINDS[1 - KINDS.index(kind)]
+    publish(nsqd, BODIES)
+    for name in (kind, other):
+        with tool(name, "nsq_to_file", *words(
+                nsqd, tmp_path, name, "--datetime-format=%Y")) as process:
+            wait_for_end(nsqd, name)
+            assert end(process) == 0
+    (content,) = read_tree(tmp_path / "out").values()
+    assert content == b"".join(body + b"\n" for body in BODIES) * 2
+
+
+@pytest.mark.parametrize("flags", [[], ["--gzip"]], ids=" ".join)
+def test_hangup_closes_the_file_as_the_original(nsqd, tmp_path, flags):
+    """After SIGHUP the next message opens a file: the same one, or with gzip the next revision."""
+    publish(nsqd, BODIES)
+    trees = []
+    for kind in KINDS:
+        folder = tmp_path / kind
+        more = ["--skip-empty-files", "--datetime-format=%Y", *flags]
+        with tool(kind, "nsq_to_file", *words(nsqd, folder, kind, *more)) as process:
+            wait_for_end(nsqd, kind)
+            for path in folder.rglob("*.log"):
+                path.rename(path.with_suffix(".old"))
+            process.send_signal(signal.SIGHUP)
+            # The kernel delivers the signal before our next message can arrive.
+            wait_until(lambda: not _holds_file(process.pid, folder))
+            with Producer([nsqd.tcp_address]) as producer:
+                producer.publish("t", b"after")
+            wait_for_end(nsqd, kind)
+            assert end(process) == 0
+        trees.append({name: content for name, content in read_tree(folder).items()
+                      if content in (b"after\n", b"".join(body + b"\n" for body in BODIES))})
+        nsqd.post("/channel/empty", topic="t", channel=KINDS[1])
+        publish(nsqd, BODIES)
+    assert trees[0] == trees[1] and len(trees[0]) == 2
+
+
+def _holds_file(pid, folder):
+    """Tell whether a process has a file under ``folder`` open."""
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{number}").startswith(str(folder)):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_work_dir_and_hangup_do_not_crash(nsqd, tmp_path):
+    """The original dies of "file already closed" at the first message after the SIGHUP."""
+    work = f"--work-dir={tmp_path / 'work'}"
+    publish(nsqd, [b"one"], channels=["ours"])
+    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", work)) as process:
+        for number in (1, 2, 3):
+            wait_for_end(nsqd, "ours")
+            process.send_signal(signal.SIGHUP)
+            wait_until(lambda: len(read_tree(tmp_path / "out")) >= number)
+            with Producer([nsqd.tcp_address]) as producer:
+                producer.publish("t", b"more")
+        wait_for_end(nsqd, "ours")
+        assert end(process) == 0
+    contents = b"".join(read_tree(tmp_path / "out").values())
+    assert Counter(contents.split()) == {b"one": 1, b"more": 3}
+    assert read_tree(tmp_path / "work") == {}
+
+
+def test_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_path):
+    """The original dies at the second tick after a rotation."""
+    more = [f"--work-dir={tmp_path / 'work'}", "--skip-empty-files", "--rotate-interval=50ms"]
+    publish(nsqd, [b"one"], channels=["ours"])
+    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
+        wait_until(lambda: read_tree(tmp_path / "out"))
+        with Producer([nsqd.tcp_address]) as producer:
+            producer.publish("t", b"two")
+        wait_until(lambda: len(read_tree(tmp_path / "out")) == 2)
+        assert end(process) == 0
+
+
+@pytest.mark.parametrize("more", [
+    ["--topic=t", "--gzip", "--filename-format=<TOPIC>"],
+    ["--topic=bad$name"],
+    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:%d"],
+    ["--topic=t", "--channel="],
+    [],
+], ids=" ".join)
+def test_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
+    """What can never work ends it with status 1 and says why."""
+    more = [word.replace("%d", str(free_port())) for word in more]
+    if not any("nsqd-tcp" in word for word in more):
+        more.append(f"--nsqd-tcp-address={nsqd.tcp_address}")
+    done = run_tool("ours", "nsq_to_file", f"--output-dir={tmp_path}", *more)
+    assert done.returncode == 1 and b"nsq_to_file: " in done.stderr
+
+
+def test_topic_pattern_looks_at_once(real_nsqd, real_nsqlookupd, tmp_path):
+    """Topics are found at the start, and new ones with the next refresh."""
+    lookupd = real_nsqlookupd()
+    nsqd = real_nsqd(lookupd_tcp_address=lookupd.tcp_address)
+    publish(nsqd, [b"x"], topic="web.one", channels=["ours"])
+    publish(nsqd, [b"x"], topic="other", channels=["ours"])
+    more = ["--topic-pattern=^web", "--topic-refresh=300ms", "--channel=ours",
+            "--sync-interval=100ms", "--consumer-opt=lookupd_poll_interval,100ms",
+            f"--output-dir={tmp_path / 'out'}", f"--lookupd-http-address={lookupd.http_address}"]
+    wait_until(lambda: "web.one" in lookupd.get("/topics").json()["topics"])
+    with tool("ours", "nsq_to_file", *more) as process:
+        wait_for_end(nsqd, "ours", "web.one")
+        publish(nsqd, [b"y"], topic="web.two", channels=["ours"])
+        wait_for_end(nsqd, "ours", "web.two")
+        assert end(process) == 0
+    assert {name.split(".")[1] for name in read_tree(tmp_path / "out")} == {"one", "two"}
+
+
+def test_messages_are_not_dropped_after_five_attempts(nsqd, tmp_path):
+    """The original finishes a message unwritten when it was delivered six times."""
+    publish(nsqd, [b"often"], channels=["ours"])
+    _requeue_often(nsqd, 7)
+    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours")) as process:
+        wait_for_end(nsqd, "ours")
+        assert end(process) == 0
+    assert list(read_tree(tmp_path / "out").values()) == [b"often\n"]
+
+
+def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):
+    """With max_attempts the message is published elsewhere before it is finished."""
+    publish(nsqd, [b"often"], channels=["ours"])
+    publish(nsqd, [], topic="dead", channels=["c"])
+    _requeue_often(nsqd, 4)
+    more = ["--dead-letter-topic=dead", "--consumer-opt=max_attempts,3", "--skip-empty-files"]
+    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
+        wait_until(lambda: nsqd.stats("dead", "c")["depth"] == 1)
+        wait_for_end(nsqd, "ours")
+        assert end(process) == 0
+    assert not read_tree(tmp_path / "out")
+
+
+def _requeue_often(nsqd, times):
+    """Have the message of channel ``ours`` delivered so many times."""
+    with Consumer("t", "ours", nsqd_tcp_addresses=[nsqd.tcp_address],
+                  config=Config(max_attempts=0)) as consumer:
+        for message in consumer.messages(timeout=10):
+            attempts = message.attempts
+            message.requeue(delay=0, backoff=False)
+            if attempts == times:
+                break
+
+
+@pytest.mark.parametrize("flags", [[], ["--gzip"], [WORK]], ids=["plain", "gzip", "work-dir"])
+def test_sigkill_loses_nothing(real_nsqd, tmp_path, flags):
+    """Killed again and again at any moment, every message is in a whole record at the end."""
+    # nsqd gives the messages of a dead client to the next one when they time out.
+    nsqd = real_nsqd(msg_timeout=1.0, mem_queue_size=100_000)
+    bodies = [b"message %06d" % number for number in range(MESSAGES)]
+    more = [flag.format(tmp_path) for flag in flags]
+    more += ["--datetime-format=%Y", "--max-in-flight=50"]
+    part = MESSAGES // KILLS + 1
+    for start in range(0, MESSAGES, part):
+        publish(nsqd, bodies[start:start + part], channels=["ours"])
+        with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
+            wait_until(lambda: nsqd.stats("t", "ours")["clients"])
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(random.uniform(0.0, 1.5e-5 * part + 0.005))
+            process.kill()
+    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
+        wait_for_end(nsqd, "ours")
+        assert end(process) == 0
+    found = Counter(
+        line for folder in ("out", "work")
+        for content in read_tree(tmp_path / folder).values() for line in content.splitlines()
+    )
+    assert set(bodies) - set(found) == set()
+    duplicates = sum(found[body] for body in bodies) - MESSAGES
+    print(f"{flags}: {duplicates} duplicates, {len(set(found) - set(bodies))} torn lines")
