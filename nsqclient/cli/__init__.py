@@ -16,6 +16,7 @@ from nsqclient.version import __version__
 COMMANDS = {
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
+    "nsq_to_http": ("nsqclient.cli.nsq_to_http", "send messages to URLs"),
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
     "nsq_stat": ("nsqclient.cli.nsq_stat", "watch depth and rates of a channel"),
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),

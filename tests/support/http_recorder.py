@@ -67,7 +67,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        request = Recorded(self.command, self.path, dict(self.headers), self.rfile.read(length))
+        body = self.rfile.read(length)
+        if len(body) < length:
+            return  # whoever sent it is gone
+        request = Recorded(self.command, self.path, dict(self.headers), body)
         server = self.server
         server.requests.append(request)
         server.release.wait(_WAIT)

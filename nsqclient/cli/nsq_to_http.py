@@ -1,0 +1,226 @@
+"""``nsqclient nsq_to_http``: send the messages of a topic to URLs, with the flags of the original.
+
+A message is finished after a destination answered 200 to 299. Where one fails the others are
+tried at once; only when all have failed does the message go back, and the consumer back off.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from nsqclient import Message, Requeue
+from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.url_choice import STRATEGIES, Strategy
+from nsqclient.cli.goflags import (
+    DURATION, INT, STRING, STRINGS, CommandLineError, Kind, Parsed,
+)
+from nsqclient.cli.http_requests import Failed, Requester
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.timings import Timings
+from nsqclient.cli.tools import ToolFlags, check_name, check_sources, read_config, run
+
+logger = logging.getLogger("nsqclient.cli")
+
+PROGRAM = "nsq_to_http"
+
+FLOAT = Kind("float", float)
+
+_ALL = "all"
+
+_SUMMARY = """\
+Sends each message of a topic to one of several URLs, as the body of a POST or in the URL of a
+GET. Any answer from 200 to 299 means that it arrived. What fails everywhere is sent again later;
+a message may arrive twice, and none is lost."""
+
+_EXAMPLES = [
+    ("POST to one of two hosts", "nsqclient nsq_to_http --lookupd-http-address=lookup:4161 \\\n"
+     "      --topic=orders --post=http://a/hook --post=http://b/hook"),
+    ("GET, with a header", "nsqclient nsq_to_http --nsqd-tcp-address=127.0.0.1:4150 \\\n"
+     "      --topic=orders --get='http://a/hit?m=%s' --header='X-Token: abc'"),
+    ("send again at once, never pause", "nsqclient nsq_to_http ... \\\n"
+     "      --consumer-opt=default_requeue_delay,0 --consumer-opt=max_backoff_duration,0"),
+]
+
+
+def build_flags() -> ToolFlags:
+    """The flags of nsq_to_http."""
+    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+    flags.group("What to send")
+    flags.add("topic", STRING, "", "NSQ topic; required")
+    flags.add("channel", STRING, "nsq_to_http", "NSQ channel")
+    flags.add("sample", FLOAT, 1.0, "fraction of messages to send; the others are finished unsent")
+    flags.group("Where to (--post or --get is required)")
+    flags.add("post", STRINGS, (), "URL to POST messages to; may be repeated")
+    flags.add("get", STRINGS, (), "URL to GET, with one %s for the message; may be repeated")
+    flags.add("mode", STRING, "hostpool", "which of several URLs: round-robin, hostpool (those that"
+              " live),\n      epsilon-greedy (mostly those that answer fast), or all of them")
+    flags.add("content-type", STRING, "application/octet-stream", "Content-Type of POSTs")
+    flags.add("header", STRINGS, (), "header of each request, \"Key: Value\"; may be repeated")
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
+    flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for HTTP request")
+    flags.group("How fast")
+    flags.add("n", INT, 100, "number of requests at once")
+    flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
+    flags.add("status-every", INT, 250, "log how long requests took every so many; 0: never")
+    flags.add_sources()
+    flags.add_common()
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Send messages until a signal; return the exit status."""
+    return run(build_flags(), argv, _run)
+
+
+def _run(parsed: Parsed) -> int:
+    values = parsed.values
+    config = read_config(values, PROGRAM, "consumer-opt")  # first: a bad one is status 2
+    headers = _check(values, parsed.given)
+    config = config.replace(max_in_flight=values["max-in-flight"])
+    urls = list(dict.fromkeys(values["get"] or values["post"]))
+    requester = Requester(
+        is_get=bool(values["get"]), headers=headers, connections=values["n"],
+        timeouts=(values["http-client-connect-timeout"], values["http-client-request-timeout"]),
+    )
+    sender = Sender(
+        urls, values["mode"], requester, Timings(urls, values["status-every"]), values["sample"])
+    try:
+        with Signals() as signals:
+            consumers = Consumers(values, config, signals)
+            consumers.add(values["topic"], values["channel"], sender.handle, workers=values["n"])
+            consumers.run()
+    finally:
+        requester.close()
+    return 0
+
+
+def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
+    """Check the flags; return the headers to send."""
+    if not values["topic"] or not values["channel"]:
+        raise CommandLineError("--topic and --channel are required")
+    for name in ("topic", "channel"):
+        check_name(values[name], name)
+    if "content-type" in given and not values["post"]:
+        raise CommandLineError("--content-type only used with --post")
+    check_sources(values)
+    if not values["get"] and not values["post"]:
+        raise CommandLineError("--get or --post required")
+    if values["get"] and values["post"]:
+        raise CommandLineError("use --get or --post not both")
+    for url in values["get"] + values["post"]:
+        _check_url(url, is_get=bool(values["get"]))
+    if values["mode"] not in STRATEGIES and values["mode"] != _ALL:
+        raise CommandLineError(
+            f"--mode {values['mode']!r} is unknown: use {', '.join(STRATEGIES)} or {_ALL}")
+    if not 0.0 <= values["sample"] <= 1.0:
+        raise CommandLineError("--sample must be between 0.0 and 1.0")
+    for name in ("n", "max-in-flight"):
+        if values[name] < 1:
+            raise CommandLineError(f"--{name} must be at least 1")
+    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
+        if values[name] <= 0:
+            raise CommandLineError(f"--{name} should be positive")
+    headers = {} if values["get"] else {"Content-Type": values["content-type"]}
+    for text in values["header"]:
+        key, value = parse_header(text)
+        # As names are the same in any case, the later one replaces the former.
+        headers = {name: old for name, old in headers.items() if name.lower() != key.lower()}
+        headers[key] = value
+    return headers
+
+
+def _check_url(url: str, is_get: bool) -> None:
+    if is_get and url.count("%s") != 1:
+        raise CommandLineError(
+            f"invalid GET address {url!r}: it needs one %s in the place of the message")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise CommandLineError(f"{url!r} is no http:// or https:// URL")
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Read ``Key: Value``.
+
+    Raises:
+        CommandLineError: a part is missing, or no header can carry it.
+    """
+    key, _, value = (part.strip() for part in text.partition(":"))
+    if not key or not value:
+        raise CommandLineError(f"--header {text!r}: write it as 'Key: Value'")
+    if not (key + value).isprintable() or not (key + value).isascii() or " " in key:
+        raise CommandLineError(f"--header {text!r} has characters that no header can carry")
+    return key, value
+
+
+class Sender:
+    """The handler: brings a message to its destination.
+
+    Args:
+        mode: a name of STRATEGIES, or "all".
+        sample: fraction to send.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], mode: str, requester: Requester, timings: Timings,
+        sample: float = 1.0,
+    ) -> None:
+        self._urls = list(urls)
+        self._requester = requester
+        self._timings = timings
+        self._sample = sample
+        self._random = random.Random()
+        self._lock = threading.Lock()
+        self._strategy: Strategy | None = None  # None: all; guarded by _lock
+        if mode != _ALL:
+            self._strategy = STRATEGIES[mode](urls, self._random)
+
+    def handle(self, message: Message) -> None:
+        """Send one message.
+
+        Raises:
+            Requeue: it did not arrive; with backoff when no destination took it.
+        """
+        if self._sample < 1.0 and self._random.random() >= self._sample:
+            return
+        with self._lock:
+            order = (self._urls if self._strategy is None
+                     else self._strategy.order(time.monotonic()))
+        failed = 0
+        for number, url in enumerate(order):
+            if number and not message.has_responded:
+                message.touch()  # each try may take a whole request timeout
+            if not self._try(url, message):
+                failed += 1
+            elif self._strategy is not None:
+                return
+        if failed:
+            # With --mode=all some may have it already: they get it again.
+            raise Requeue(backoff=failed == len(order))
+
+    def _try(self, url: str, message: Message) -> bool:
+        began = time.monotonic()
+        try:
+            self._requester.send(url, message.body)
+        except Failed as exc:
+            logger.error("%s: %s did not arrive: %s", url, message.id.decode(), exc)
+            ok = False
+        else:
+            ok = True
+        now = time.monotonic()
+        self._timings.add(url, now - began)
+        if self._strategy is not None:
+            with self._lock:
+                self._strategy.report(url, ok, now - began, now)
+        return ok

@@ -1,0 +1,280 @@
+"""nsq_to_http: choice of URLs, requests, timings, what happens to a message, what is refused."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from urllib.parse import quote_plus
+
+import pytest
+
+from nsqclient import Message, Requeue
+from nsqclient.cli import main
+from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.http_requests import Failed, Requester
+from nsqclient.cli.nsq_to_http import Sender, parse_header
+from nsqclient.cli.timings import Timings, describe
+from nsqclient.cli.url_choice import STRATEGIES, EpsilonGreedy, HostPool, RoundRobin
+from tests.support.http_recorder import recording
+
+URLS = ["a", "b", "c"]
+
+
+# -- the choice
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values())
+def test_every_order_has_all_urls(strategy):
+    """Whatever the mode, a message can try each URL once."""
+    choice = strategy(URLS, random.Random(1))
+    for now in range(200):
+        order = choice.order(now)
+        assert sorted(order) == URLS
+        choice.report(order[0], now % 3 != 0, 0.01, now)
+
+
+def test_round_robin_takes_turns():
+    """Also with one that fails."""
+    choice = RoundRobin(URLS, random.Random(1))
+    choice.report("a", False, 0, 0)
+    assert [choice.order(0)[0] for _ in range(4)] == ["a", "b", "c", "a"]
+
+
+def test_a_dead_host_rests_and_rests_longer():
+    """30 s, doubling to 15 minutes; it is the last choice meanwhile, and a success revives it."""
+    choice = HostPool(["a", "b"], random.Random(1))
+    now = 0.0
+    for rest in [30, 60, 120, 240, 480, 900, 900]:
+        choice.report("a", False, 0, now)
+        choice.report("a", False, 0, now)  # another request that failed with it
+        assert {choice.order(now + rest - 1)[-1] for _ in range(4)} == {"a"}
+        now += rest
+        assert {choice.order(now)[0] for _ in range(4)} == {"a", "b"}
+    choice.report("a", True, 0, now)
+    choice.report("a", False, 0, now)
+    assert {choice.order(now + 30)[0] for _ in range(4)} == {"a", "b"}
+
+
+def test_when_all_are_dead_all_are_tried_again():
+    """Nothing is gained by waiting."""
+    choice = HostPool(["a", "b"], random.Random(1))
+    for one in "ab":
+        choice.report(one, False, 0, 0)
+    assert {choice.order(1)[0] for _ in range(4)} == {"a", "b"}
+
+
+def test_epsilon_greedy_prefers_the_fast_one_and_tries_the_others():
+    """Most messages go where the answers are fast; some go elsewhere to learn."""
+    choice = EpsilonGreedy(["slow", "fast", "dead"], random.Random(1))
+    counts = Counter()
+    for now in range(1000):
+        one = choice.order(now)[0]
+        counts[one] += 1
+        choice.report(one, one != "dead", 0.1 if one == "slow" else 0.001, now)
+    assert counts["fast"] > 900 and counts["slow"] > 0 and 0 < counts["dead"] < 20
+
+
+# -- timings
+
+
+def test_percentiles_are_logged_every_so_often(caplog):
+    """For each URL and for all, when there are several; not at all with 0."""
+    with caplog.at_level(logging.INFO, "nsqclient"):
+        Timings(["a", "b"], 0).add("a", 1.0)
+        timings = Timings(["a", "b"], 4)
+        for name in "aaabb":
+            timings.add(name, 0.01)
+        timings.add("a", 0.01)
+    assert [record.message.split(":")[0] for record in caplog.records[1:]] == ["[aggregate]", "[a]"]
+    assert "more than 100 status values" in caplog.text
+
+
+def test_the_line_of_timings():
+    """The words of the original."""
+    values = [n / 1000 for n in range(1, 101)]
+    assert describe("x", values) == "[x]: finished 100 - 99th: 99ms - 95th: 95ms - avg: 50.5ms"
+
+
+# -- requests
+
+
+@pytest.fixture
+def server(leak_guard):
+    """A running recorder."""
+    with recording() as recorder:
+        yield recorder
+
+
+def requester(is_get=False, **headers):
+    """A Requester with short timeouts."""
+    return Requester(is_get=is_get, headers=headers, connections=2, timeouts=(2.0, 5.0))
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+@pytest.mark.parametrize("is_get", [True, False])
+def test_any_2xx_is_a_success(server, is_get, status):
+    """For GET too, where the original takes 200 alone."""
+    server.status = status
+    requester(is_get).send(f"{server.url}/?m=%s", b"a b&\xff\n~")
+    [request] = server.requests
+    assert request.body == (b"" if is_get else b"a b&\xff\n~")
+    assert not is_get or request.path == f"/?m={quote_plus(bytes(b'a b&') + bytes([255, 10]))}~"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 400, 404, 500, 503])
+def test_what_is_no_success(server, status):
+    """A POST that would be turned into a GET has not arrived either."""
+    server.status, server.headers = status, {"Location": "/elsewhere"}
+    with pytest.raises(Failed, match=str(status)):
+        requester().send(server.url, b"x")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_redirects_that_keep_the_body_are_followed(server, status):
+    """The message arrives behind them; a loop ends."""
+    server.headers = {"Location": "/new"}
+    server.decide = lambda request: 200 if request.path == "/new" else status
+    requester().send(server.url, b"x")
+    assert server.bodies() == [b"x", b"x"]
+    server.decide = lambda request: status
+    with pytest.raises(Failed, match="redirects"):
+        requester().send(server.url, b"x")
+
+
+def test_headers_are_the_originals(server):
+    """Who we are, and what the user says; a Host too."""
+    requester(Host="h.example", **{"X-A": "1", "Content-Type": "text/x"}).send(server.url, b"x")
+    headers = server.requests[0].headers
+    assert headers["User-Agent"].startswith("nsq_to_http v")
+    assert (headers["Host"], headers["X-A"]) == ("h.example", "1")
+    assert headers["Content-Type"] == "text/x"
+    assert headers["Accept-Encoding"] == "gzip" and "Accept" not in headers
+
+
+def test_nobody_there():
+    """A dead host is a failure, not a crash."""
+    with pytest.raises(Failed, match="ConnectionError"):
+        requester().send("http://127.0.0.1:1/", b"x")
+
+
+# -- what happens to a message
+
+
+class Answers:
+    """A Responder that notes."""
+
+    address = "h:1"
+
+    def __init__(self):
+        self.touched = 0
+
+    def touch(self, message):
+        """Count."""
+        self.touched += 1
+
+
+class Fake:
+    """Sends nothing; URLs named "bad..." fail."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, url, body):
+        """Note it, or fail."""
+        self.sent.append(url)
+        if url.startswith("bad"):
+            raise Failed("on purpose")
+
+
+def send(urls, mode="round-robin", sample=1.0, times=1):
+    """Handle messages; return the URLs that were tried, and the last message's responder."""
+    fake, answers = Fake(), Answers()
+    sender = Sender(urls, mode, fake, Timings(urls, 0), sample)
+    for _ in range(times):
+        sender.handle(Message(b"x", b"0123456789abcdef", 1, 0, 0, 60, answers))
+    return fake.sent, answers
+
+
+@pytest.mark.parametrize("mode", STRATEGIES)
+def test_one_bad_url_does_not_back_off_the_consumer(mode):
+    """The message goes to a good one at once, with time to do it."""
+    tried, answers = send(["bad", "good"], mode, times=20)
+    assert tried.count("good") == 20 and 1 <= answers.touched <= 20
+
+
+def test_a_bad_url_is_left_alone_by_hostpool():
+    """After its first failure the others get everything."""
+    assert send(["bad", "good"], "hostpool", times=20)[0].count("bad") == 1
+
+
+@pytest.mark.parametrize("mode, urls, backoff", [
+    ("hostpool", ["bad1", "bad2"], True), ("round-robin", ["bad"], True),
+    ("all", ["bad", "good"], False), ("all", ["bad1", "bad2"], True),
+])
+def test_a_message_that_did_not_arrive_goes_back(mode, urls, backoff):
+    """Everywhere: the consumer backs off. At one of all: it does not."""
+    with pytest.raises(Requeue) as caught:
+        send(urls, mode)
+    assert caught.value.backoff is backoff
+
+
+def test_all_sends_to_all():
+    """Also behind one that fails."""
+    assert send(["a", "b"], "all")[0] == ["a", "b"]
+
+
+@pytest.mark.parametrize("sample, least, most", [(0.0, 0, 0), (0.3, 220, 380), (1.0, 1000, 1000)])
+def test_sample(sample, least, most):
+    """Only a part is sent, the rest is finished."""
+    assert least <= len(send(["a"], sample=sample, times=1000)[0]) <= most
+
+
+# -- flags
+
+
+@pytest.mark.parametrize("text, parsed", [
+    ("A: b", ("A", "b")), ("A:b:c", ("A", "b:c")), (" A :  b ", ("A", "b")),
+])
+def test_header(text, parsed):
+    """Split at the first colon."""
+    assert parse_header(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "A", "A:", ": b", "A: b\nC: d", "A B: c", "A: \u20ac"])
+def test_bad_header(text):
+    """The complaint says how to write it, which the original's does not."""
+    with pytest.raises(CommandLineError, match="header"):
+        parse_header(text)
+
+
+BASE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
+POST = [*BASE, "--post=http://h/"]
+
+
+@pytest.mark.parametrize("words, status, text", [
+    ([], 1, "--topic and --channel are required"),
+    ([*BASE, "--channel="], 1, "--topic and --channel are required"),
+    (BASE, 1, "--get or --post required"),
+    ([*POST, "--get=http://h/%s"], 1, "use --get or --post not both"),
+    ([*BASE, "--get=http://h/"], 1, "it needs one %s"),
+    ([*BASE, "--get=http://h/%s%s"], 1, "it needs one %s"),
+    ([*BASE, "--get=http://h/%s", "--content-type=a/b"], 1, "--content-type only used with --post"),
+    ([*BASE, "--post=h:1"], 1, "is no http:// or https:// URL"),
+    ([*POST, "--mode=roundrobin"], 1, "--mode 'roundrobin' is unknown"),
+    ([*POST, "--sample=1.1"], 1, "--sample must be between 0.0 and 1.0"),
+    ([*POST, "--sample=nan"], 1, "--sample must be between 0.0 and 1.0"),
+    ([*POST, "--sample=x"], 2, "invalid value"),
+    ([*POST, "--header=key=value"], 1, "write it as 'Key: Value'"),
+    ([*POST, "--n=0"], 1, "--n must be at least 1"),
+    ([*POST, "--http-client-request-timeout=0"], 1, "should be positive"),
+    ([*POST, "--consumer-opt=nope,1"], 2, "unknown option 'nope'"),
+    ([*POST, "--lookupd-http-address=h:1"], 1, "not both"),
+    (["--topic=t", "--post=http://h/"], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+    (["--help"], 0, "Examples:"),
+])
+def test_what_it_refuses(words, status, text, capsys):
+    """Unknown modes among them, which the original takes for "send to all"."""
+    assert main(["nsq_to_http", *words]) == status
+    assert text in capsys.readouterr().err

@@ -1,0 +1,181 @@
+"""nsq_to_http beside the original, on a real nsqd, with a server that records the requests.
+
+Deliberate differences:
+
+- An unknown ``--mode`` is refused; the original sends to all URLs. ``--mode=all`` does that.
+- A GET that is answered 201 to 299 has arrived; the original takes 200 alone.
+- When one URL fails the next one is tried at once; the original requeues the message and backs
+  off, whatever the other URLs do.
+- A POST that is redirected with 301, 302 or 303 has not arrived; the original follows with a GET
+  without the message.
+- A message is never given up unless ``--consumer-opt=max_attempts,N`` says so.
+- ``--header`` can set ``Host``.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from nsqclient.http import NsqdHTTP
+from tests.support.http_recorder import recording
+from tests.support.ports import free_port
+from tests.support.tool_runs import run_tool, tool
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+KINDS = ["ours", "original"]
+BODIES = [b"one", b"two\nlines", b"a b&c=d/?%~", b"\x00\xff\r\n", "h\u00e9".encode(), b"x" * 5000]
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd with a topic t and its channel c."""
+    server = real_nsqd(msg_timeout=60.0)
+    with NsqdHTTP(server.http_address) as client:
+        client.create_topic("t")
+        client.create_channel("t", "c")
+    return server
+
+
+def publish(nsqd, bodies):
+    """Publish to t."""
+    with NsqdHTTP(nsqd.http_address) as client:
+        client.mpub("t", bodies)
+
+
+def words(nsqd, *more):
+    """Words that read channel c of t."""
+    return ["--topic=t", "--channel=c", f"--nsqd-tcp-address={nsqd.tcp_address}", *more]
+
+
+def is_done(nsqd):
+    """Tell whether the channel is empty, and everything was answered."""
+    found = nsqd.stats("t", "c")
+    return found["depth"] == found["in_flight_count"] == found["deferred_count"] == 0
+
+
+def seen(nsqd, kind, flags, bodies):
+    """Have a tool send messages; return the requests that came, in any order."""
+    publish(nsqd, bodies)
+    with recording() as server:
+        flags = [flag.replace("URL", server.url) for flag in flags]
+        with tool(kind, "nsq_to_http", *words(nsqd, *flags)) as process:
+            wait_until(lambda: len(server.requests) >= len(bodies) and is_done(nsqd), 20)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        return sorted(_comparable(request) for request in server.requests)
+
+
+def _comparable(request):
+    headers = {name: value for name, value in request.headers.items()
+               if name not in ("Host", "User-Agent", "Connection")}
+    assert request.headers["User-Agent"].startswith("nsq_to_http v")
+    return request.method, request.path, sorted(headers.items()), request.body
+
+
+@pytest.mark.parametrize("flags, bodies", [
+    (["--post=URL"], BODIES),
+    (["--post=URL/a?b=c", "--content-type=text/plain", "--header=X-A: 1", "--header=X-A: 2"],
+     BODIES),
+    (["--post=URL/", "--header=Content-Type: a/b", "--mode=round-robin"], BODIES),
+    (["--get=URL/hit?m=%s"], BODIES[:5]),
+    (["--get=URL/%s", "--header=X-B: c d", "--mode=epsilon-greedy"], BODIES[:5]),
+])
+def test_the_same_requests(nsqd, flags, bodies):
+    """Method, path, headers and body agree."""
+    ours, original = (seen(nsqd, kind, flags, bodies) for kind in KINDS)
+    assert ours == original
+    assert len(ours) == len(bodies)
+
+
+@pytest.mark.parametrize("mode", ["hostpool", "round-robin"])
+def test_several_urls_share_the_messages(nsqd, mode):
+    """Half each, with both tools."""
+    for kind in KINDS:
+        publish(nsqd, [b"%d" % n for n in range(40)])
+        with recording() as a, recording() as b:
+            flags = [f"--post={a.url}", f"--post={b.url}", f"--mode={mode}"]
+            with tool(kind, "nsq_to_http", *words(nsqd, *flags)):
+                wait_until(lambda: is_done(nsqd), 20)
+            assert (len(a.requests), len(b.requests)) == (20, 20)
+
+
+def test_a_201_for_a_get_has_arrived(nsqd):
+    """It is finished, and not sent again."""
+    publish(nsqd, [b"x"])
+    with recording() as server:
+        server.status = 201
+        with tool("ours", "nsq_to_http", *words(nsqd, f"--get={server.url}/%s")):
+            wait_until(lambda: server.requests and is_done(nsqd), 20)
+        assert len(server.requests) == 1
+
+
+def test_one_bad_url_does_not_pause_the_rest(nsqd):
+    """With a dead host and one that says 500, the third takes all of 200 messages at once."""
+    publish(nsqd, [b"%d" % n for n in range(200)])
+    with recording() as broken, recording() as good:
+        broken.status = 500
+        urls = [f"http://127.0.0.1:{free_port()}", broken.url, good.url]
+        flags = [f"--post={url}" for url in urls]
+        with tool("ours", "nsq_to_http", *words(nsqd, *flags)):
+            wait_until(lambda: is_done(nsqd), 20)
+        assert sorted(good.bodies()) == sorted(b"%d" % n for n in range(200))
+        assert nsqd.stats("t", "c")["requeue_count"] == 0
+
+
+def test_an_unknown_mode_is_refused():
+    """Nothing is sent anywhere."""
+    flags = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--mode=rr"]
+    done = run_tool("ours", "nsq_to_http", *flags)
+    assert done.returncode == 1 and b"--mode 'rr' is unknown" in done.stderr
+
+
+def test_500s_back_off_recover_and_lose_nothing(nsqd):
+    """While the only URL fails everything waits; then all of it arrives."""
+    bodies = [b"%d" % n for n in range(50)]
+    publish(nsqd, bodies)
+    retry = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=backoff_multiplier,10ms",
+             "--consumer-opt=max_backoff_duration,200ms"]
+    with recording() as server:
+        server.status = 500
+        with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}", *retry)):
+            wait_until(lambda: len(server.requests) >= 5, 20)
+            refused = len(server.requests)
+            assert nsqd.stats("t", "c")["requeue_count"] > 0
+            server.status = 200
+            wait_until(lambda: is_done(nsqd), 60)
+        assert set(bodies) <= set(server.bodies()) and refused < 150
+
+
+def test_killed_it_loses_nothing(real_nsqd):
+    """SIGKILL five times on the way: each message arrives at least once."""
+    nsqd = real_nsqd(msg_timeout=1.0)
+    with NsqdHTTP(nsqd.http_address) as client:
+        client.create_topic("t")
+        client.create_channel("t", "c")
+    bodies = [b"%d" % n for n in range(2000)]
+    publish(nsqd, bodies)
+    with recording() as server:
+        for turn in range(1, 6):
+            with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}")):
+                wait_until(lambda: len(server.requests) >= turn * 300, 30)
+        with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}")):
+            wait_until(lambda: is_done(nsqd), 60)
+        assert set(server.bodies()) == set(bodies)
+
+
+@pytest.mark.parametrize("flags", [
+    [], ["--topic=t"], ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"],
+    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--get=http://h/"],
+    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--sample=2"],
+    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--header=x"],
+    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/"],
+    ["--bogus"], ["--n=x"], ["--consumer-opt=nope"], ["--help"],
+])
+def test_the_same_exit_statuses(flags):
+    """Also for an nsqd that cannot be reached."""
+    statuses = {run_tool(kind, "nsq_to_http", *flags).returncode for kind in KINDS}
+    assert len(statuses) == 1
