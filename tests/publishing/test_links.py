@@ -196,13 +196,17 @@ def test_a_garbled_answer_is_no_verdict(make_links):
 
 def test_a_connection_that_ended_takes_nothing(make_links):
     """Sending to it says that nothing was sent, and it is not used again."""
+    taken = threading.Event()
+
     def leave(peer):
         peer.identify()
+        taken.wait(WAIT)
 
     with ScriptedServer(leave, idle) as server:
         links = make_links(server.address)
         link = links.take(Deadline(WAIT))
         conn = link.conn
+        taken.set()
         wait_until(lambda: conn.is_closed)
         link.conn = conn  # as a publisher sees it that took it just before
         with pytest.raises(JustEnded):
