@@ -126,8 +126,8 @@ def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     """--exec-on-close gets the path of every file, also of the last one."""
     publish(nsqd, b"one", b"two")
     script, seen = tmp_path / "hook.py", tmp_path / "seen"
-    script.write_text("import os, sys\n"
-                      "open(sys.argv[1], 'a').write(f'{os.environ[\"NSQ_FILE\"]} {sys.argv[2]}\\n')")
+    line = "os.environ['NSQ_FILE'] + ' ' + sys.argv[2] + chr(10)"
+    script.write_text(f"import os, sys\nopen(sys.argv[1], 'a').write({line})\n")
     command = f"--exec-on-close={sys.executable} {script} {seen}"
     with start(nsqd, tmp_path / "out", "--rotate-size=1", command) as process:
         wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
