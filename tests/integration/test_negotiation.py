@@ -1,0 +1,232 @@
+"""TLS, compression and AUTH between our client and both kinds of server, granted and refused."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import threading
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from nsqclient import Config, Consumer, NegotiationError, NSQError, Producer, PublishRejected
+from tests.integration.test_consumer import Collector
+from tests.support.certificates import Certificates
+from tests.support.waiting import wait_until
+
+SECRET = "s3cret-of-the-test"
+ASKED = {
+    "plain": {},
+    "tls": {"tls_v1": True},
+    "snappy": {"snappy": True},
+    "deflate1": {"deflate": True, "deflate_level": 1},
+    "deflate6": {"deflate": True, "deflate_level": 6},
+    "deflate9": {"deflate": True, "deflate_level": 9},
+    "tls+snappy": {"tls_v1": True, "snappy": True},
+    "tls+deflate": {"tls_v1": True, "deflate": True},
+}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates made for this module."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def secure_server(server_factory, certificates):
+    """An nsqd that grants TLS and both compressions."""
+    return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
+
+
+def roundtrip(server, config, bodies):
+    """Publish and consume bodies with one config; return what arrived."""
+    with Producer([server.tcp_address], config=config) as producer:
+        for body in bodies:
+            producer.publish("events", body)
+        producer.publish_many("events", bodies)
+    collector = Collector()
+    consumer = Consumer(
+        "events", "c", collector, nsqd_tcp_addresses=[server.tcp_address], config=config,
+        max_in_flight=5,
+    )
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 2 * len(bodies))
+    return sorted(collector.bodies)
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_short_and_long_bodies_travel_unchanged(secure_server, certificates, asked):
+    """Every combination, both ways: one byte, text, and 1 MiB that does and does not compress."""
+    noise = bytes((n * n * 31 + n // 7) % 251 for n in range(1024)) * 1024
+    bodies = [b"x", b"hello\nworld", b"\0" * 1024 * 1024, noise]
+    config = Config(**asked, tls_root_ca_file=certificates.ca if "tls_v1" in asked else "")
+    assert roundtrip(secure_server, config, bodies) == sorted(bodies * 2)
+
+
+def test_nsqd_sees_what_was_negotiated(secure_server, certificates):
+    """The server's own statistics name TLS and the compression."""
+    config = Config(tls_v1=True, snappy=True, tls_root_ca_file=certificates.ca)
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[secure_server.tcp_address], config=config
+    )
+    with consumer:
+        wait_until(lambda: secure_server.stats("events", "c").get("clients"))
+        client, = secure_server.stats("events", "c")["clients"]
+    assert (client["tls"], client["snappy"], client["deflate"]) == (True, True, False)
+
+
+def refuse(server, config):
+    """Publish where it cannot work; return the error."""
+    with Producer([server.tcp_address], config=config) as producer:
+        with pytest.raises(PublishRejected) as caught:
+            producer.publish("events", b"x", timeout=5)
+    return caught.value
+
+
+def test_an_unknown_authority_is_refused(secure_server):
+    """Verification is on by default, against the system's roots."""
+    assert "certificate" in str(refuse(secure_server, Config(tls_v1=True)))
+
+
+@pytest.mark.parametrize("kind", ["other_ca", "misnamed", "expired"])
+def test_a_wrong_certificate_is_refused(server_factory, certificates, kind):
+    """A stranger's, a misnamed and an expired certificate each end before a byte is sent."""
+    cert, key, ca = certificates.server, certificates.server_key, certificates.ca
+    if kind == "other_ca":
+        ca = certificates.other_ca
+    else:
+        cert, key = getattr(certificates, kind), getattr(certificates, f"{kind}_key")
+    server = server_factory(tls_cert=cert, tls_key=key)
+    error = refuse(server, Config(tls_v1=True, tls_root_ca_file=ca))
+    assert "certificate" in str(error) and not server.stats()["topics"]
+
+
+def test_verification_can_be_turned_off_loudly(secure_server, caplog):
+    """tls_insecure_skip_verify works and logs a warning."""
+    config = Config(tls_v1=True, tls_insecure_skip_verify=True)
+    with caplog.at_level(logging.WARNING):
+        assert roundtrip(secure_server, config, [b"x"]) == [b"x", b"x"]
+    assert "not verified" in caplog.text
+
+
+def test_a_client_certificate_is_shown(server_factory, certificates):
+    """Where nsqd demands one, ours is accepted, and without it we are refused."""
+    server = server_factory(
+        tls_cert=certificates.server, tls_key=certificates.server_key,
+        tls_root_ca_file=certificates.ca, tls_client_auth_policy="require-verify",
+    )
+    config = Config(
+        tls_v1=True, tls_root_ca_file=certificates.ca, tls_cert=certificates.client,
+        tls_key=certificates.client_key,
+    )
+    assert roundtrip(server, config, [b"x"]) == [b"x", b"x"]
+    with Producer([server.tcp_address], config=config.replace(tls_cert="", tls_key="")) as bare:
+        with pytest.raises(NSQError):
+            bare.publish("events", b"x", timeout=2)
+
+
+@pytest.mark.parametrize("asked", ["tls_v1", "snappy", "deflate"])
+def test_what_is_not_granted_is_never_plain(server_factory, asked):
+    """An nsqd without it: the error names it, and nothing was published."""
+    options = {} if asked == "tls_v1" else {asked: False}
+    server = server_factory(**options)
+    error = refuse(server, Config(**{asked: True}))
+    assert asked in str(error) and not error.retryable
+    assert not server.stats()["topics"]
+
+
+def test_tls_required_and_not_asked(server_factory, certificates):
+    """nsqd's own words reach the caller."""
+    server = server_factory(
+        tls_cert=certificates.server, tls_key=certificates.server_key, tls_required=True
+    )
+    with Producer([server.tcp_address]) as producer:
+        with pytest.raises(PublishRejected, match="TLS required"):
+            producer.publish("events", b"x", timeout=5)
+
+
+class AuthServer:
+    """An HTTP auth server that knows one secret, which may use topics named events."""
+
+    def __enter__(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                query = parse_qs(urlsplit(self.path).query)
+                known = query.get("secret") == [SECRET]
+                body = json.dumps({
+                    "ttl": 3600, "identity": "joe", "identity_url": "",
+                    "authorizations": [{
+                        "permissions": ["subscribe", "publish"], "topic": "^events$",
+                        "channels": [".*"],
+                    }] if known else [],
+                }).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.address = "127.0.0.1:%d" % self._server.server_address[1]
+        return self
+
+    def __exit__(self, *exc_info):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def auth_server(server_factory):
+    """An nsqd that asks an auth server."""
+    with AuthServer() as auth:
+        yield server_factory(auth_http_addresses=[auth.address])
+
+
+def said(caplog):
+    """What our loggers said (urllib3's show the request that an embedded nsqd makes)."""
+    return "\n".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("nsqclient")
+    )
+
+
+def test_auth_opens_what_the_secret_may(auth_server, caplog):
+    """With the secret publishing and consuming work; without TLS a warning says so."""
+    with caplog.at_level(logging.DEBUG):
+        assert roundtrip(auth_server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+    assert "without TLS" in said(caplog) and SECRET not in said(caplog)
+
+
+def test_auth_failures_carry_nsqds_text(auth_server, caplog):
+    """A wrong secret, a topic that is not allowed, no secret: each has its own error."""
+    with caplog.at_level(logging.DEBUG):
+        wrong = refuse(auth_server, Config(auth_secret="wrong-secret"))
+        missing = refuse(auth_server, Config())
+        with Producer([auth_server.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+            with pytest.raises(PublishRejected) as forbidden:
+                producer.publish("other", b"x", timeout=5)
+    assert wrong.code == "E_UNAUTHORIZED" and "no authorizations" in str(wrong)
+    assert isinstance(missing.__cause__, NegotiationError) and "auth_secret" in str(missing)
+    assert forbidden.value.code == "E_UNAUTHORIZED"
+    assert "wrong-secret" not in said(caplog) + str(wrong)
+
+
+def test_a_secret_is_in_no_repr():
+    """repr() of a Config hides it."""
+    assert SECRET not in repr(Config(auth_secret=SECRET))
+
+
+def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certificates):
+    """A connection that is lost comes back with TLS and compression."""
+    config = Config(tls_v1=True, deflate=True, tls_root_ca_file=certificates.ca)
+    with Producer([secure_server.tcp_address], config=config) as producer:
+        producer.publish("events", b"before")
+        secure_server.restart()
+        producer.publish("events", b"after")
+    assert secure_server.stats("events")["depth"] == 2
