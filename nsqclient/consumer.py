@@ -38,7 +38,7 @@ from nsqclient.consuming.subscription import Subscription
 logger = logging.getLogger("nsqclient.consumer")
 
 #: Dials under way at once, beside those that discovery brings.
-_MOST_DIALS = 6
+_MOST_DIALS = 4
 
 
 class Consumer:

@@ -66,7 +66,7 @@ class FlowControl:
         )
         self._max_in_flight = max_in_flight
         self._paused = False
-        self._stopped = False
+        self._stopped = False  # written without the lock
         self._retry_is_due = False
         self._retry_delay = _FIRST_RETRY
         self._stalled_ticks = 0
@@ -101,8 +101,9 @@ class FlowControl:
 
     def stop(self) -> None:
         """Raise no RDY any more. CLS is what ends the flow on each connection."""
-        with self._lock:
-            self._stopped = True
+        # Without the lock: a signal handler that waits for the stop may have interrupted the
+        # thread that holds it.
+        self._stopped = True
 
     def attach(self, sub: Subscription) -> None:
         """Take a new connection in and give it its share."""

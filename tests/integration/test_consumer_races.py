@@ -1,0 +1,341 @@
+"""A consumer under rough treatment: answers from everywhere, storms, stops at the wrong moment."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from nsqclient import BatchHandler, Config, Consumer, NSQError, Requeue
+from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.support.waiting import wait_until
+
+PATIENT = QUICK.replace(max_attempts=0)
+
+
+def in_flight(server):
+    """How many messages nsqd has out."""
+    return server.stats("events", "c").get("in_flight_count")
+
+
+@pytest.fixture
+def release():
+    """An event for handlers that block; set at the end, so that their threads end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def workers_are_gone():
+    """Threads that a stop has left behind end with their handler."""
+    return not any(t.name.startswith("nsq-worker") for t in threading.enumerate())
+
+
+def test_a_fin_does_not_wait_for_its_handler(server, release):
+    """finish() in the middle of a handler is nsqd's to know at once, not when it returns."""
+    def early(message):
+        message.finish()
+        release.wait(20)
+
+    publish(server, b"x")
+    collector = Collector(early)
+    with consume(server, collector):
+        wait_until(lambda: collector.messages)
+        wait_until(lambda: in_flight(server) == 0, timeout=2)
+        release.set()
+
+
+def test_the_answers_of_a_batch_do_not_wait_for_the_next(server, release):
+    """While the second batch is handled, the first one is finished for nsqd, too."""
+    batches = []
+
+    def handle(batch):
+        batches.append(batch)
+        if len(batches) == 2:
+            release.wait(20)
+
+    publish(server, *[b"x"] * 20)
+    with consume(server, BatchHandler(handle, size=10), max_in_flight=20):
+        wait_until(lambda: len(batches) == 2)
+        wait_until(lambda: in_flight(server) == 10, timeout=2)
+        release.set()
+
+
+@pytest.mark.parametrize("size", [3, 10])
+def test_a_batch_that_is_abandoned_is_reported(server, release, size):
+    """Whoever handed it over, its messages were not answered, and the report is false."""
+    started = threading.Event()
+
+    def handle(batch):
+        started.set()
+        release.wait(20)
+
+    publish(server, *[b"x"] * 3)
+    handler = BatchHandler(handle, size=size, max_wait=0.05)
+    consumer = consume(server, handler, max_in_flight=100).start()
+    assert started.wait(10)
+    wait_until(lambda: consumer.stats().total.received == 3)
+    report = consumer.stop(0.2)
+    assert not report and report.complete
+    assert report.abandoned + report.handed_back >= 3 - consumer.stats().total.requeued
+    release.set()
+    wait_until(workers_are_gone)
+
+
+def test_giving_up_that_is_abandoned_is_reported(server, release):
+    """A dead letter that is still being kept at the deadline makes the report false."""
+    started = threading.Event()
+
+    def keep(message):
+        started.set()
+        release.wait(20)
+
+    def fail(message):
+        raise Requeue(delay=0)
+
+    publish(server, b"x")
+    consumer = consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep)
+    consumer.start()
+    assert started.wait(10)
+    assert consumer.stop(0.2).abandoned == 1
+    release.set()
+    wait_until(workers_are_gone)
+
+
+def test_stop_waits_for_answers_from_elsewhere(server):
+    """Messages that a handler left to another thread may be answered until the deadline."""
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"a", b"b")
+    consumer = consume(server, collector, max_in_flight=2).start()
+    wait_until(lambda: len(collector.messages) == 2)
+    reports = []
+    stopper = threading.Thread(target=lambda: reports.append(consumer.stop(20)))
+    stopper.start()
+    wait_until(lambda: not consumer.healthy())
+    for message in collector.messages:
+        message.finish()
+    stopper.join(5)
+    assert reports and reports[0]
+    assert consumer.stats().total.finished == 2
+    wait_until(lambda: server.stats("events", "c")["depth"] == in_flight(server) == 0)
+
+
+def test_answers_that_nobody_gives_are_reported(server):
+    """At the deadline they are abandoned; nsqd delivers them again."""
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"a", b"b")
+    consumer = consume(server, collector, max_in_flight=2).start()
+    wait_until(lambda: len(collector.messages) == 2)
+    report = consumer.stop(0.2)
+    assert not report and report.abandoned == 2
+
+
+def test_messages_that_were_never_answered_do_not_starve(server_factory):
+    """Once nsqd has taken them back, they count no longer: is_starved() is about what is out."""
+    server = server_factory(msg_timeout=1.0)
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"x")
+    with consume(server, collector, config=PATIENT) as consumer:
+        wait_until(lambda: collector.messages)
+        assert consumer.is_starved()
+        consumer.pause()
+        wait_until(lambda: collector.messages[-1].time_left <= 0 and not consumer.is_starved())
+
+
+def test_callbacks_that_exit_end_no_thread(server):
+    """SystemExit in a callback is logged like any exception; the consumer goes on."""
+    told = []
+
+    def leave(*arguments):
+        told.append(arguments)
+        raise SystemExit
+
+    def fail_once(message):
+        if message.attempts == 1:
+            raise Requeue(delay=0)
+
+    config = Config(backoff_multiplier=0.05, max_backoff_duration=0.5)
+    collector = Collector(fail_once)
+    consumer = consume(
+        server, collector, config=config, on_connect=leave, on_disconnect=leave, on_error=leave,
+        on_backoff=leave,
+    )
+    publish(server, b"a")
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 2)
+        server.restart()
+        publish(server, b"b")
+        wait_until(lambda: len(collector.messages) >= 4)
+        wait_until(lambda: in_flight(server) == 0)
+    assert len(told) >= 6
+
+
+def test_stops_from_everywhere_at_once(server):
+    """Eight threads, a handler and a callback: one stop, and every caller returns."""
+    reports = []
+
+    def stop(*arguments):
+        reports.append(consumer.stop(10))
+
+    consumer = consume(server, stop, max_in_flight=50, workers=4, on_disconnect=stop)
+    consumer.start()
+    wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+    threads = [threading.Thread(target=stop) for _ in range(8)]
+    publish(server, *[b"x"] * 50)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    final = consumer.stop(1)
+    assert final and not final.threads
+    assert reports.count(final) >= 8
+    wait_until(lambda: in_flight(server) == 0)
+
+
+def test_a_storm_of_changes_loses_nothing(server_factory):
+    """max_in_flight, pause, requeues, a restart, all at once: every message is handled."""
+    servers = [server_factory(msg_timeout=5.0) for _ in range(2)]
+    chance = random.Random(1)
+    seen, over = set(), threading.Event()
+
+    def handler(message):
+        if chance.random() < 0.05:
+            raise Requeue(delay=0, backoff=chance.random() < 0.3)
+        seen.add(message.body)
+
+    def storm(consumer):
+        while not over.wait(0.005):
+            consumer.set_max_in_flight(chance.choice([0, 1, 2, 7, 40]))
+            chance.choice([consumer.pause, consumer.resume])()
+            consumer.stats()
+        consumer.resume()
+        consumer.set_max_in_flight(40)
+
+    config = Config(
+        max_attempts=0, backoff_multiplier=0.01, max_backoff_duration=0.1,
+        low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2,
+    )
+    consumer = Consumer(
+        "events", "c", handler, max_in_flight=40, workers=4, config=config,
+        nsqd_tcp_addresses=[server.tcp_address for server in servers],
+    )
+    bodies = {b"%d" % n for n in range(2000)}
+    with consumer:
+        storming = threading.Thread(target=storm, args=(consumer,))
+        storming.start()
+        for server in servers:
+            publish(server, *sorted(bodies))
+        wait_until(lambda: len(seen) > 200, timeout=30)
+        servers[0].restart()
+        over.set()
+        storming.join()
+        wait_until(lambda: seen == bodies, timeout=30)
+        assert consumer.stats().repairs == 0
+
+
+def test_a_channel_that_is_deleted_is_made_again(server):
+    """nsqd closes the connection; the consumer subscribes again and gets what comes."""
+    collector = Collector()
+    with consume(server, collector) as consumer:
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        server.post("/channel/delete", topic="events", channel="c")
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        publish(server, b"x")
+        wait_until(lambda: collector.bodies == [b"x"])
+        assert consumer.healthy()
+
+
+def test_nothing_flows_after_a_loop_over_messages(server):
+    """While nobody loops, messages stay in nsqd instead of expiring here; the next loop has them.
+    """
+    publish(server, b"a")
+    with consume(server, None, max_in_flight=5) as consumer:
+        assert [m.body for m in consumer.messages(timeout=0.5)] == [b"a"]
+        wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 0)
+        publish(server, b"b")
+        wait_until(lambda: server.stats("events", "c")["depth"] == 1)
+        assert [m.body for m in consumer.messages(timeout=0.5)] == [b"b"]
+
+
+def test_nsqds_that_do_not_answer_delay_no_other(server):
+    """Three addresses accept and say nothing; the fourth is connected to without waiting."""
+    deaf = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    try:
+        addresses = ["127.0.0.1:%d" % sock.getsockname()[1] for sock in deaf]
+        collector = Collector()
+        consumer = Consumer(
+            "events", "c", collector, nsqd_tcp_addresses=[*addresses, server.tcp_address],
+            max_in_flight=4,
+        )
+        publish(server, b"x")
+        with consumer:
+            wait_until(lambda: collector.messages, timeout=3)
+    finally:
+        for sock in deaf:
+            sock.close()
+
+
+def test_answers_from_many_threads_while_connections_break(server):
+    """Finish, requeue and touch after a loss raise nothing by default, and nothing hangs."""
+    failures = []
+
+    def answer(message):
+        try:
+            message.touch()
+            chance.choice([message.finish, lambda: message.requeue(0, backoff=False)])()
+        except NSQError as exc:
+            failures.append(exc)
+
+    chance = random.Random(2)
+    threads = []
+
+    def hand_over(message):
+        message.enable_async()
+        thread = threading.Thread(target=answer, args=(message,))
+        threads.append(thread)
+        thread.start()
+
+    publish(server, *[b"%d" % n for n in range(200)])
+    with consume(server, hand_over, max_in_flight=20, workers=2, config=PATIENT) as consumer:
+        wait_until(lambda: consumer.stats().total.finished > 20)
+        server.restart()
+        wait_until(lambda: consumer.stats().total.finished > 100)
+        wait_until(lambda: server.stats("events", "c")["depth"] == 0, timeout=30)
+    for thread in threads:
+        thread.join(10)
+    assert failures == []
+
+
+_PROGRAM = """
+import sys, threading
+from nsqclient import Consumer
+first = threading.Event()
+consumer = Consumer("events", "c", lambda m: first.set(), nsqd_tcp_addresses=sys.argv[1:],
+                    max_in_flight=100, workers=4).start()
+assert first.wait(20)
+"""
+
+
+def test_a_program_may_end_without_stop(server):
+    """Daemon threads in the middle of their work neither hang nor crash the interpreter."""
+    publish(server, *[b"x"] * 2000)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _PROGRAM, server.tcp_address],
+        capture_output=True, timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert time.monotonic() - began < 20
+
+
+def test_addresses_from_a_generator_survive_a_fork():
+    """What is done in a forked child needs the addresses a second time."""
+    consumer = Consumer("t", "c", print, nsqd_tcp_addresses=(a for a in ["127.0.0.1:4150"]))
+    consumer.after_fork_in_child()
+    assert consumer.healthy().reason == "not started"
