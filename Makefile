@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Tests mostly wait, so a few more processes than processors pay.
+JOBS ?= 3
 
 # Relative paths only, and modules instead of scripts: the path of the checkout may hold spaces.
 VENV := .venv
@@ -51,13 +53,13 @@ demo: $(VENV)/installed
 	@$(RUN) examples/demo.py $(ARGS)
 
 test: $(VENV)/installed-test servers
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) $(ARGS)
 
 unit: $(VENV)/installed-test
 	@$(RUN) -m pytest --ignore tests/integration $(ARGS)
 
 integration: $(VENV)/installed-test servers
-	@$(RUN) -m pytest tests/integration $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
 
 style: $(VENV)/installed-lint
 	@$(RUN) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)
