@@ -182,8 +182,8 @@ class Subscription:
         if message.has_responded:
             raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
         if self.in_flight.holds(message):
-            if self._send(lambda core: core.send_touch(message.id), 1):
-                self._after_touch(message)
+            self._extend(message)
+            self._send(lambda core: core.send_touch(message.id), 1)
         elif self.is_lost:
             self._count_lost(1)
         self._raise_lost(message)
@@ -213,11 +213,12 @@ class Subscription:
                 self.address, message, self._max_msg_timeout,
             )
             return
+        self._extend(message)
         if self._post(lambda core: core.send_touch(message_id), 1):
-            self._after_touch(message)
             self._touch_later(message_id, received)
 
-    def _after_touch(self, message: Message) -> None:
+    def _extend(self, message: Message) -> None:
+        # Before TOUCH is sent, since nsqd's refusal may come at once and must have the last word.
         self.in_flight.extend(message, min(
             time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
         ))
@@ -325,11 +326,11 @@ class Subscription:
 
     def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
         """An answer came after the message's timeout."""
-        before = self.in_flight.tally("late_answers")
         if error.code == "E_TOUCH_FAILED":
             # "TOUCH <id> failed ...": the time that touch() gave the message is not nsqd's.
             words = error.text.encode().split()
             self.in_flight.expire(words[1] if len(words) > 1 else b"")
+        before = self.in_flight.tally("late_answers")
         logger.log(
             logging.WARNING if not before else logging.DEBUG,
             "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"

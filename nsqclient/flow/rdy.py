@@ -109,13 +109,29 @@ class RdySharing:
         room = limit - self.load(now)
         # The same when all has settled: what costs nothing now may cost something then.
         spare = limit - sum(max(link.rdy, link.in_flight) for link in links)
+        if only_one:  # what is out may be more than one, but not more than max_in_flight
+            spare = max(0, spare)
         self._rng.shuffle(links)
-        # First those without any, so that a small room reaches as many as possible.
-        links.sort(key=lambda link: link.rdy > 0)
+        # First those without any, so that a small room reaches as many as possible, and of
+        # these the one that has waited longest.
+        links.sort(key=lambda link: (link.rdy > 0, link.granted if link.rdy == 0 else 0.0))
+        takes_turns = only_one or max_in_flight < len(links)
+        waiting = 0
         for link in links:
             # What is out beyond its RDY is counted already, so raising up to it costs nothing.
             free, kept = link.load(now), max(link.rdy, link.in_flight)
-            target = min(wanted[link.key], free + max(0, room), kept + max(0, spare))
+            target = min(wanted[link.key], free + max(0, room), kept + spare)
+            if spare < 0 and wanted[link.key] > link.rdy:
+                # More is out than may be: the place of an answered message stays free here.
+                spare = min(0, spare + kept - max(target, link.rdy))
+            if takes_turns and wanted[link.key] > link.rdy:
+                if target <= link.rdy:
+                    waiting += 1
+                elif waiting and free > kept:
+                    # Its last turn has not settled. With a new one right now it never would, and
+                    # those who have waited longer, for room, would wait for ever.
+                    waiting -= 1
+                    continue
             if target > link.rdy:
                 room -= max(0, target - free)
                 spare -= max(0, target - kept)
