@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -53,9 +54,16 @@ class Signals:
 
         Blocks: at most ``timeout`` seconds. It returns early after a SIGHUP was served.
         """
-        if not self._stopping and select.select([self._read], [], [], timeout)[0]:
-            if _HANGUP in os.read(self._read, 512) and self.on_hangup is not None:
-                self.on_hangup()
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._stopping:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([self._read], [], [], left)[0]:
+                break
+            # Other bytes only wake this thread, so that Python runs the handlers here.
+            if _HANGUP in os.read(self._read, 512):
+                if self.on_hangup is not None:
+                    self.on_hangup()
+                break
         return self._stopping
 
     def _note(self, what: bytes) -> None:
@@ -78,6 +86,9 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         if threading.current_thread() is threading.main_thread():
+            # The system may hand a signal to any thread, and Python's handlers run in the main
+            # thread only, when it next runs Python: a byte from the C handler wakes it.
+            self._former_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
             for signum in (signal.SIGINT, signal.SIGTERM):
                 self._former[signum] = signal.signal(signum, self._on_stop)
             if self.on_hangup is not None:
@@ -92,5 +103,7 @@ class Signals:
     ) -> None:
         for signum, former in self._former.items():
             signal.signal(signum, former)
+        if self._former:
+            signal.set_wakeup_fd(self._former_fd)
         os.close(self._read)
         os.close(self._write)
