@@ -23,7 +23,8 @@ class StopReport:
     #: ``enable_async()``; nsqd will deliver them again
     abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
-    complete: bool = True  #: False when stop() did not wait: from a handler or a callback
+    #: False when stop() did not wait (from a handler or a callback), or a step of it failed
+    complete: bool = True
 
     def __bool__(self) -> bool:
         return self.complete and self.abandoned == 0

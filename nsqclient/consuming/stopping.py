@@ -114,18 +114,21 @@ class StopProcedure:
 
     def _run(self, deadline: Deadline) -> None:
         subs: list[Subscription] = []
+        report = self._report
         try:
             # Whatever goes wrong with the work, the rest must end.
-            for step in (self._end_work, self._end_all):
-                try:
-                    step(deadline, subs)
-                except Exception:
-                    logger.exception("stop: a step failed")
+            try:
+                report = self._end_work(deadline, subs)
+            except Exception:
+                logger.exception("stop: a step failed")
+            self._report = dataclasses.replace(report, threads=self._end_all(subs))
+        except Exception:
+            logger.exception("stop failed")
         finally:
             self._over.release()
 
-    def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> None:
-        """Steps 1 to 4."""
+    def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> StopReport:
+        """Steps 1 to 4; ``subs`` gets the connections to end."""
         before = self.ledger.total(self._membership.subscriptions())
         logger.debug("stop: no more dials, no more RDY")
         subs += self._membership.stop()
@@ -144,15 +147,14 @@ class StopProcedure:
             sub.post_finished()
         self._await_answers(subs, deadline)
         after = self.ledger.total(self._membership.subscriptions())
-        self._report = StopReport(
+        return StopReport(
             finished=after.finished - before.finished,
             handed_back=after.handed_back - before.handed_back,
             abandoned=self._count_open(subs),
-            complete=False,
         )
 
-    def _end_all(self, deadline: Deadline, subs: list[Subscription]) -> None:
-        """Step 5. Takes a second at most, also where no time is left."""
+    def _end_all(self, subs: list[Subscription]) -> tuple[str, ...]:
+        """Step 5; return the threads that did not end. Takes a second at most, in any case."""
         logger.debug("stop: closing %d connections", len(subs))
         rest = Deadline(_GRACE)
         for sub in subs:
@@ -170,7 +172,7 @@ class StopProcedure:
                 "stop: these threads did not end in time: %s (a handler or a lookup that takes"
                 " long; they are daemons and end with the process)", ", ".join(stuck),
             )
-        self._report = dataclasses.replace(self._report, threads=tuple(stuck), complete=True)
+        return tuple(stuck)
 
     def _send_cls(self, subs: list[Subscription]) -> None:
         for sub in subs:

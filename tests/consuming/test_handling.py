@@ -1,0 +1,190 @@
+"""Handling by value: what each end of a handler means for its message."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nsqclient.consuming.handling import Handling, WorkerTask
+from nsqclient.consuming.subscription import Subscription
+from nsqclient.errors import ConnectionLostError
+from nsqclient.message import Message, Requeue
+from tests.support.virtual_time import VirtualTimer
+
+
+class FakeFlow:
+    """A FlowControl that keeps the results it is told."""
+
+    is_backing_off = False
+
+    def __init__(self):
+        self.results = []
+
+    def on_result(self, outcome):
+        self.results.append(outcome.value)
+
+
+class FakeSubscription(Subscription):
+    """Keeps the answers instead of sending them."""
+
+    def __init__(self):
+        self.address = "nsqd:4150"
+        self.answers, self.finished = [], []
+        self.fin_batch = 2
+        self.lost = False
+
+    @property
+    def is_lost(self):
+        return self.lost
+
+    def flush(self):
+        self.answers += ["FIN"] * len(self.finished)
+        del self.finished[:]
+
+    post_finished = flush
+
+    def finish(self, message):
+        message._responded = True
+        self.answers.append("FIN")
+
+    def requeue(self, message, delay, backoff):
+        message._responded = True
+        self.answers.append(("REQ", delay, backoff))
+        if self.lost:
+            raise ConnectionLostError(self.address, "gone")
+
+    def drop_expired(self, message):
+        message._responded = True
+        self.answers.append("expired")
+
+
+class Bench:
+    """A Handling with one connection; ``run`` handles one message."""
+
+    def __init__(self, handler=lambda message: None, max_attempts=5, give_up=None):
+        self.sub, self.timer, self.flow = FakeSubscription(), VirtualTimer(), FakeFlow()
+        self.given_up = []
+        self.handling = Handling(
+            handler, max_attempts, give_up or self.given_up.append, self.flow, self.timer,
+            lambda: [self.sub],
+        )
+
+    def run(self, attempts=1, life=60.0):
+        now = time.monotonic()
+        message = Message(b"x", b"0" * 16, attempts, 1, now, now + life, self.sub)
+        self.handling.run(message)
+        assert self.handling.running == {}
+        return message
+
+
+def raising(failure):
+    """A handler that raises."""
+    def handler(message):
+        raise failure
+    return handler
+
+
+def test_a_fin_waits_for_company():
+    """It leaves with the next one, with an idle worker, or after a few milliseconds."""
+    bench = Bench()
+    bench.run()
+    assert bench.sub.answers == []
+    bench.timer.advance(0.005)
+    assert bench.sub.answers == ["FIN"]
+    bench.run()
+    bench.run()
+    assert bench.sub.answers == ["FIN"] * 3
+    bench.run()
+    bench.handling.flush()
+    assert bench.sub.answers == ["FIN"] * 4
+
+
+@pytest.mark.parametrize("failure, answer", [
+    (Requeue(), ("REQ", None, True)),
+    (Requeue(5, backoff=False), ("REQ", 5, False)),
+    (RuntimeError("x"), ("REQ", None, True)),
+    (SystemExit(), ("REQ", None, True)),
+    (KeyboardInterrupt(), ("REQ", None, True)),
+])
+def test_what_is_raised_requeues(failure, answer):
+    """Whatever it is; the worker goes on."""
+    bench = Bench(raising(failure))
+    bench.run()
+    assert bench.sub.answers == [answer]
+
+
+def test_async_messages_are_left_alone_unless_the_handler_raises():
+    """enable_async() leaves the answer to the user, but not a failure."""
+    bench = Bench(lambda message: message.enable_async())
+    bench.run()
+    assert (bench.sub.answers, list(bench.sub.finished)) == ([], [])
+
+    def fail(message):
+        message.enable_async()
+        raise RuntimeError("x")
+
+    bench = Bench(fail)
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_false_is_finished_with_one_warning(caplog):
+    """Other clients requeue then, so a reader of the log is told once."""
+    bench = Bench(lambda message: False)
+    bench.run()
+    bench.run()
+    assert bench.sub.answers == ["FIN"] * 2
+    assert caplog.text.count("returned False") == 1
+
+
+def test_expired_and_lost_messages_reach_no_handler():
+    """nsqd gives them to somebody else."""
+    handled = []
+    bench = Bench(handled.append)
+    bench.run(life=-1.0)
+    bench.sub.lost = True
+    bench.run()
+    assert (bench.sub.answers, handled) == (["expired"] * 2, [])
+
+
+@pytest.mark.parametrize("attempts, maximum, given_up", [(5, 5, 0), (6, 5, 1), (65535, 0, 0)])
+def test_giving_up(attempts, maximum, given_up):
+    """After max_attempts deliveries the callback has it; 0 means never."""
+    bench = Bench(max_attempts=maximum)
+    bench.run(attempts)
+    bench.handling.flush()
+    assert len(bench.given_up) == given_up
+    assert bench.sub.answers == ["FIN"]
+
+
+def test_giving_up_that_fails_requeues(caplog):
+    """What was to keep the message failed, so it is not finished."""
+    bench = Bench(give_up=raising(SystemExit()))
+    bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_giving_up_may_answer_itself():
+    """The callback's own answer stands."""
+    bench = Bench(give_up=lambda message: message.requeue(7))
+    bench.run(6)
+    assert bench.sub.answers[0] == ("REQ", 7.0, True)
+
+
+def test_a_lost_answer_ends_no_worker():
+    """With raise_lost_answers, the library's own answers are logged only."""
+    def lose(message):
+        bench.sub.lost = True
+        raise RuntimeError("x")
+
+    bench = Bench(lose)
+    bench.run()
+    assert len(bench.sub.answers) == 1
+
+
+def test_tasks_for_workers_are_run():
+    """They travel among the messages."""
+    done = []
+    Bench().handling.run(WorkerTask(lambda: done.append(1)))
+    assert done == [1]

@@ -1,0 +1,78 @@
+"""InFlight by value: what is out, and who may answer it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from nsqclient.consuming.in_flight import InFlight
+from nsqclient.errors import AlreadyRespondedError
+from nsqclient.message import Message
+
+
+def make(number, deadline=60.0):
+    """A message that nobody has answered."""
+    return Message(b"x", b"%016d" % number, 1, 1, 0.0, deadline, None)
+
+
+@pytest.fixture
+def messages():
+    """Three messages with deadlines 10, 20 and 30."""
+    return [make(n, deadline) for n, deadline in enumerate([10.0, 20.0, 30.0])]
+
+
+@pytest.fixture
+def in_flight(messages):
+    """The three of them out."""
+    in_flight = InFlight()
+    in_flight.add(messages)
+    return in_flight
+
+
+def test_messages_past_their_deadline_do_not_count(in_flight, messages):
+    """nsqd has taken them back; they are still held until they are forgotten."""
+    assert [in_flight.count(now) for now in (0.0, 10.0, 29.0, 30.0)] == [3, 2, 1, 0]
+    assert in_flight.unanswered(15.0) == set(messages[1:])
+    in_flight.forget(25.0)
+    assert (len(in_flight), in_flight.counts.orphaned) == (1, 2)
+
+
+def test_one_claim_wins(in_flight, messages):
+    """The second answer is refused, whoever gives it."""
+    in_flight.claim(messages[0])
+    with pytest.raises(AlreadyRespondedError):
+        in_flight.claim(messages[0])
+    assert in_flight.claim_all(messages) == messages[1:]
+    assert in_flight.claim_all(messages) == []
+
+
+def test_a_message_is_taken_once(in_flight, messages):
+    """Whoever takes it sends its answer."""
+    assert in_flight.take(messages[:2]) == messages[:2]
+    assert in_flight.take(messages) == messages[2:]
+
+
+def test_a_second_delivery_replaces_the_first(in_flight, messages):
+    """The answer of the first would finish the second under its handler: it is not sent."""
+    again = make(0)
+    in_flight.add([again])
+    assert in_flight.holds(again) and not in_flight.holds(messages[0])
+    assert in_flight.take_finished(deque([messages[0]])) == ([], 0)
+    assert in_flight.counts.late_answers == 1
+    assert in_flight.take_finished(deque([again])) == ([again.id], 0)
+
+
+def test_what_is_finished_when_the_connection_is_gone_is_lost(in_flight, messages):
+    """It counts as an orphan, and its answer as lost."""
+    in_flight.lose()
+    assert in_flight.take_finished(deque(messages[:1])) == ([], 1)
+    assert (len(in_flight), in_flight.counts.orphaned, in_flight.is_lost) == (0, 3, True)
+
+
+def test_an_expired_message_gets_no_more_time(in_flight, messages):
+    """expire() ends it now; an unknown id is nothing."""
+    messages[2].deadline = float("inf")
+    in_flight.expire(messages[2].id)
+    in_flight.expire(b"unknown")
+    assert messages[2].time_left <= 0

@@ -1,0 +1,134 @@
+"""Loops over messages: when messages flow, and what becomes of the last turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nsqclient.consuming.iteration import Loops, iterate
+from nsqclient.message import Message
+from nsqclient.runtime.workers import WorkerPool
+
+
+class FakeHandling:
+    """Admits every message; keeps what is finished."""
+
+    def __init__(self):
+        self.finished, self.turns = [], 0
+
+    def flush(self):
+        pass
+
+    def admit(self, message):
+        return message._responder
+
+    def begin_turn(self, message):
+        self.turns += 1
+
+    def end_turn(self, message):
+        self.turns -= 1
+
+    def finish(self, message, sub):
+        message._responded = True
+        self.finished.append(message.body)
+
+
+class FakeSubscription:
+    """Keeps what goes back."""
+
+    def __init__(self):
+        self.back = []
+
+    def requeue(self, message, delay, backoff):
+        self.back.append(message.body)
+
+    def hand_back(self, messages):
+        self.back += [message.body for message in messages]
+
+
+class Bench:
+    """A queue of messages, and the loops over it."""
+
+    def __init__(self, bodies=b"abc"):
+        self.pool = WorkerPool("nsq-test", 0, print)
+        self.sub, self.handling = FakeSubscription(), FakeHandling()
+        self.pauses = []
+        self.loops = Loops(self.pauses.append)
+        self.is_over = False
+        for number in range(len(bodies)):
+            body = bodies[number:number + 1]
+            self.pool.put(Message(body, b"0" * 16, 1, 1, 0.0, time.monotonic() + 60, self.sub))
+
+    def loop(self, timeout=0.0):
+        return iterate(
+            self.pool, self.handling, self.loops, timeout, lambda: self.is_over
+        )
+
+
+def test_each_turn_ends_with_its_message_finished():
+    """The loop ends when no message comes in time."""
+    bench = Bench()
+    assert [message.body for message in bench.loop()] == [b"a", b"b", b"c"]
+    assert (bench.handling.finished, bench.handling.turns) == ([b"a", b"b", b"c"], 0)
+
+
+@pytest.mark.parametrize("how", ["break", "raise"])
+def test_a_loop_that_is_left_gives_back_its_turn(how):
+    """The rest waits for the next loop."""
+    bench = Bench()
+    with pytest.raises(StopIteration if how == "break" else RuntimeError):
+        for message in bench.loop():
+            if how == "raise":
+                raise RuntimeError("x")
+            break
+        raise StopIteration
+    del message
+    assert (bench.sub.back, bench.handling.turns) == ([b"a"], 0)
+    assert [message.body for message in bench.loop()] == [b"b", b"c"]
+
+
+def test_messages_flow_while_somebody_loops():
+    """The first loop lets them flow, the end of the last one stops them."""
+    bench = Bench()
+    first, second = bench.loop(), bench.loop()
+    assert bench.pauses == []
+    next(first)
+    next(second)
+    first.close()
+    assert bench.pauses[-1] is False
+    second.close()
+    assert bench.pauses[-1] is True
+
+
+def test_loops_that_come_and_go_leave_the_right_state():
+    """Whatever threads do at once, messages flow exactly while there is a loop."""
+    bench = Bench()
+
+    def come_and_go():
+        for _ in range(200):
+            with bench.loops.one_more():
+                pass
+
+    with bench.loops.one_more():
+        threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert bench.pauses[-1] is False
+    assert bench.pauses[-1] is True
+
+
+def test_a_stop_between_the_queue_and_the_turn_hands_back():
+    """A message that was taken when the stop began is not given to the loop."""
+    bench = Bench(b"a")
+
+    def stop_now(message):
+        bench.is_over = True
+        return message._responder
+
+    bench.handling.admit = stop_now
+    assert list(bench.loop()) == []
+    assert (bench.sub.back, bench.handling.turns) == ([b"a"], 0)
