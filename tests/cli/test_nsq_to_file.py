@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shlex
 import signal
 import sys
 import zlib
@@ -128,7 +129,7 @@ def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     script, seen = tmp_path / "hook.py", tmp_path / "seen"
     line = "os.environ['NSQ_FILE'] + ' ' + sys.argv[2] + chr(10)"
     script.write_text(f"import os, sys\nopen(sys.argv[1], 'a').write({line})\n")
-    command = f"--exec-on-close={sys.executable} {script} {seen}"
+    command = f"--exec-on-close={shlex.join([sys.executable, str(script), str(seen)])}"
     with start(nsqd, tmp_path / "out", "--rotate-size=1", command) as process:
         wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
         assert end(process) == 0
