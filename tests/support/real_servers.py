@@ -164,7 +164,8 @@ class RealNsqd(RealServer):
         self.data_path.mkdir(exist_ok=True)
 
     def _extra_flags(self) -> list[str]:
-        return [f"-data-path={self.data_path}"]
+        # With a certificate it listens for HTTPS too, on 0.0.0.0:4152 unless told otherwise.
+        return [f"-data-path={self.data_path}", "-https-address=127.0.0.1:0"]
 
 
 class RealNsqlookupd(RealServer):
