@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,33 @@ class BenchmarkError(Exception):
     """The benchmark cannot go on; says why."""
 
 
-class Nsqd:
-    """A real nsqd with a temporary data path. A context manager."""
+def bodies_of(kind: str, size: int) -> list[bytes]:
+    """Make one MPUB's bodies of ``size`` bytes: ``x`` alone, or ``json`` that differs."""
+    if kind == "x":
+        return [b"x" * size] * BATCH
+    source = random.Random(size)  # the same in every run
+    bodies = []
+    for number in range(BATCH):
+        event = {
+            "id": f"{source.getrandbits(64):016x}", "user": source.randrange(10**6),
+            "kind": source.choice(["view", "click", "order", "refund"]), "number": number,
+            "price": source.randrange(10**5) / 100, "at": f"2026-01-01T00:00:{number % 60:02}Z",
+        }
+        text = json.dumps(event).encode()
+        bodies.append((text * (size // len(text) + 1))[:size])
+    return bodies
 
-    def __init__(self) -> None:
+
+class Nsqd:
+    """A real nsqd with a temporary data path. A context manager.
+
+    Args:
+        secure: make a certificate for 127.0.0.1, and grant TLS.
+    """
+
+    def __init__(self, secure: bool = False) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="nsqclient-bench-")
+        self._secure = secure
         self._process: subprocess.Popen[bytes] | None = None
         self.tcp_address = self.http_address = ""
 
@@ -42,6 +66,7 @@ class Nsqd:
         folder = build_nsq.programs_folder()
         if build_nsq.missing_programs(folder, ("nsqd",)):
             raise BenchmarkError("no real nsqd: run tools/build_nsq.py (needs Go), or set NSQ_BIN")
+        tls = self._make_certificate() if self._secure else ()
         log = Path(self._temporary.name) / "nsqd.log"
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
@@ -51,6 +76,7 @@ class Nsqd:
                     "-http-address=127.0.0.1:0",
                     f"-data-path={self._temporary.name}",
                     f"-mem-queue-size={MEM_QUEUE_SIZE}",
+                    *tls,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -65,17 +91,39 @@ class Nsqd:
             self._process.wait()
         self._temporary.cleanup()
 
-    def fill(self, topic: str, channel: str, count: int, size: int) -> None:
-        """Create topic and channel and put ``count`` messages into the channel."""
+    @property
+    def certificate(self) -> str:
+        """The certificate, which is its own authority."""
+        return str(Path(self._temporary.name) / "cert.pem")
+
+    def _make_certificate(self) -> Sequence[str]:
+        """Make it with the program that comes with Go, which a benchmark needs anyway."""
+        go = build_nsq.find_go()
+        if go is None:
+            raise BenchmarkError("TLS needs a certificate, and there is no Go to make it with")
+        root = subprocess.run([go, "env", "GOROOT"], capture_output=True, text=True, check=True)
+        program = Path(root.stdout.strip()) / "src" / "crypto" / "tls" / "generate_cert.go"
+        subprocess.run(
+            [go, "run", str(program), "-ca", "-ecdsa-curve=P256", "-host=127.0.0.1"],
+            cwd=self._temporary.name, check=True, capture_output=True,
+        )
+        key = str(Path(self._temporary.name) / "key.pem")
+        return (f"-tls-cert={self.certificate}", f"-tls-key={key}")
+
+    def fill(self, topic: str, channel: str, count: int, bodies: Sequence[bytes]) -> None:
+        """Create topic and channel and put ``count`` messages into the channel.
+
+        ``bodies`` are those of one MPUB, which is sent again and again.
+        """
         self.create(topic, channel)
-        body = size.to_bytes(4, "big") + b"x" * size
+        sized = [len(body).to_bytes(4, "big") + body for body in bodies]
         host, _, port = self.tcp_address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=30) as connection:
             connection.sendall(b"  V2")
             left = count
             while left:
-                number = min(left, BATCH)
-                content = number.to_bytes(4, "big") + number * body
+                number = min(left, len(sized))
+                content = number.to_bytes(4, "big") + b"".join(sized[:number])
                 head = b"MPUB %b\n" % topic.encode() + len(content).to_bytes(4, "big")
                 connection.sendall(head + content)
                 answer = connection.recv(10, socket.MSG_WAITALL)

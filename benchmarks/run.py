@@ -13,7 +13,7 @@ import sys
 
 import contestants
 from contestants import CONSUMERS, PUBLISHERS, Measurement
-from nsqd import BenchmarkError, Nsqd
+from nsqd import BenchmarkError, Nsqd, bodies_of
 
 PUBLISH_MODES = {
     "sync": "publish, one thread, each waits for its OK",
@@ -24,6 +24,8 @@ PUBLISH_MODES = {
 #: How many messages a mode is measured with, as a factor of --count: about a second each.
 SHARES = {"sync": 0.1, "sync16": 0.5, "multi": 10, "async": 1}
 CHANNEL = "bench"
+#: The clients that take byte layers here.
+LAYERED = ("go-nsq", "nsqclient")
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -35,6 +37,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-in-flight", type=int, default=2500, help="(2500)")
     parser.add_argument("--workers", type=int, default=1, help="handlers at once (1)")
     parser.add_argument("--only", help="contenders, separated by commas")
+    parser.add_argument("--body", choices=("x", "json"), default="x",
+                        help="consume the letter x or JSON that differs (x)")
+    for name in ("tls", "snappy", "deflate"):
+        parser.add_argument(f"--{name}", action="store_true",
+                            help=f"through {name}; {' and '.join(LAYERED)} only")
     parser.add_argument(
         "--publish",
         nargs="?",
@@ -42,7 +49,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         help=f"measure publishing instead; modes ({','.join(PUBLISH_MODES)})",
     )
     arguments = parser.parse_args(argv)
+    arguments.layers = [
+        name for name in ("tls", "snappy", "deflate") if getattr(arguments, name)
+    ]
     known = PUBLISHERS if arguments.publish else CONSUMERS
+    known = LAYERED if arguments.layers else known
     arguments.names = arguments.only.split(",") if arguments.only else list(known)
     arguments.modes = arguments.publish.split(",") if arguments.publish else []
     for given, allowed in ((arguments.names, known), (arguments.modes, tuple(PUBLISH_MODES))):
@@ -60,15 +71,16 @@ def measure_consuming(nsqd: Nsqd, arguments: argparse.Namespace) -> list[Measure
     # The end of a stream waits in nsqd's output buffer for a timer of 250 ms, which would round
     # every result up to a multiple of that: the last message measured is not the last there is.
     surplus = 4 * arguments.max_in_flight
+    bodies = bodies_of(arguments.body, arguments.size)
     results = []
     for number in range(arguments.rounds):
         for position, name in enumerate(_rotated(arguments.names, number)):
             topic = f"consume{number}-{position}"
-            nsqd.fill(topic, CHANNEL, arguments.count + surplus, arguments.size)
+            nsqd.fill(topic, CHANNEL, arguments.count + surplus, bodies)
             result = contestants.run(
                 commands[name],
                 [nsqd.tcp_address, topic, CHANNEL, arguments.count, arguments.max_in_flight,
-                 arguments.workers],
+                 arguments.workers, *_layers(nsqd, arguments)],
             )
             if result is not None:
                 nsqd.check_finished(topic, CHANNEL, arguments.count)
@@ -91,7 +103,9 @@ def measure_publishing(
             topic = f"publish-{mode}{number}-{position}"
             nsqd.create(topic, CHANNEL)
             result = contestants.run(
-                commands[name], [nsqd.tcp_address, topic, count, arguments.size, mode]
+                commands[name],
+                [nsqd.tcp_address, topic, count, arguments.size, mode,
+                 *_layers(nsqd, arguments)],
             )
             if result is not None:
                 nsqd.check_published(topic, CHANNEL, count)
@@ -99,6 +113,13 @@ def measure_publishing(
                 results.append(result)
             nsqd.delete(topic)
     return results
+
+
+def _layers(nsqd: Nsqd, arguments: argparse.Namespace) -> list[str]:
+    """Name the layers as a contender reads them."""
+    return [
+        f"tls={nsqd.certificate}" if name == "tls" else name for name in arguments.layers
+    ]
 
 
 def _rotated(names: list[str], by: int) -> list[str]:
@@ -145,10 +166,13 @@ def main(argv: list[str] | None = None) -> int:
     print(
         f"nsqd {contestants.build_nsq.VERSION}, Python {platform.python_version()},"
         f" {platform.system()} {platform.machine()}, {os.cpu_count()} processors;"
-        f" {arguments.count:,} messages of {arguments.size} bytes, {arguments.rounds} rounds"
+        f" {arguments.count:,} messages of {arguments.size} bytes ({arguments.body}),"
+        f" {arguments.rounds} rounds"
     )
+    if arguments.layers:
+        print(f"through {' and '.join(arguments.layers)}")
     try:
-        with Nsqd() as nsqd:
+        with Nsqd(secure=arguments.tls) as nsqd:
             if not arguments.modes:
                 print(f"consume: max_in_flight {arguments.max_in_flight},"
                       f" workers {arguments.workers}")

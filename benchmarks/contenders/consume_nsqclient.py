@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from options import config_of
 from report import Clock, read_consume_task, report
 
 from nsqclient import Consumer, Message
@@ -32,6 +33,7 @@ def main() -> None:
         nsqd_tcp_addresses=[task.address],
         max_in_flight=task.max_in_flight,
         workers=task.workers,
+        config=config_of(task.layers),
     )
     consumer.start()
     done.wait()

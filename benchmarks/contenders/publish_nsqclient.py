@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from options import config_of
 from report import PublishTask, read_publish_task, report, skip
 
 from nsqclient import Producer
@@ -56,7 +57,7 @@ def main() -> None:
         skip("nsqclient", f"has no way to publish {task.mode}")
         return
     body = b"x" * task.size
-    with Producer(nsqd_tcp_addresses=[task.address]) as producer:
+    with Producer([task.address], config=config_of(task.layers)) as producer:
         producer.ping()
         started = time.perf_counter()
         MODES[task.mode](producer, task, body, task.count)

@@ -1,7 +1,8 @@
 """How a contender hears what to do and says what it measured.
 
 A contender is a program that is called with ``address topic channel count max_in_flight workers``
-(consuming) or ``address topic count size mode`` (publishing), and prints one line of JSON. It
+(consuming) or ``address topic count size mode`` (publishing), and prints one line of JSON. Behind
+these may stand byte layers: ``snappy``, ``deflate``, ``tls=FILE`` with the authority to trust. It
 shares nothing else with the harness, so each may live in a virtual environment of its own.
 """
 
@@ -22,6 +23,7 @@ class ConsumeTask(NamedTuple):
     count: int
     max_in_flight: int
     workers: int
+    layers: list[str]
 
 
 class PublishTask(NamedTuple):
@@ -32,18 +34,21 @@ class PublishTask(NamedTuple):
     count: int
     size: int
     mode: str
+    layers: list[str]
 
 
 def read_consume_task() -> ConsumeTask:
     """Read the command line."""
-    address, topic, channel, *numbers = sys.argv[1:]
-    return ConsumeTask(address, topic, channel, *map(int, numbers))
+    address, topic, channel, count, max_in_flight, workers, *layers = sys.argv[1:]
+    return ConsumeTask(
+        address, topic, channel, int(count), int(max_in_flight), int(workers), layers
+    )
 
 
 def read_publish_task() -> PublishTask:
     """Read the command line."""
-    address, topic, count, size, mode = sys.argv[1:]
-    return PublishTask(address, topic, int(count), int(size), mode)
+    address, topic, count, size, mode, *layers = sys.argv[1:]
+    return PublishTask(address, topic, int(count), int(size), mode, layers)
 
 
 class Clock:

@@ -1,6 +1,6 @@
 // Consume measures go-nsq's Consumer with a handler that only counts.
 //
-//	consume address topic channel count max_in_flight workers
+//	consume address topic channel count max_in_flight workers [layer ...]
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nsqio/go-nsq"
+
+	"nsqclient.invalid/benchmarks/go/layers"
 )
 
 func number(text string) int {
@@ -23,13 +25,13 @@ func number(text string) int {
 }
 
 func main() {
-	if len(os.Args) != 7 {
-		log.Fatal("usage: consume address topic channel count max_in_flight workers")
+	if len(os.Args) < 7 {
+		log.Fatal("usage: consume address topic channel count max_in_flight workers [layer ...]")
 	}
 	address, topic, channel := os.Args[1], os.Args[2], os.Args[3]
 	count, maxInFlight, workers := int64(number(os.Args[4])), number(os.Args[5]), number(os.Args[6])
 
-	config := nsq.NewConfig()
+	config := layers.Config(os.Args[7:])
 	config.MaxInFlight = maxInFlight
 	consumer, err := nsq.NewConsumer(topic, channel, config)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Publish measures go-nsq's Producer.
 //
-//	publish address topic count size sync|sync16|multi|async
+//	publish address topic count size sync|sync16|multi|async [layer ...]
 package main
 
 import (
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nsqio/go-nsq"
+
+	"nsqclient.invalid/benchmarks/go/layers"
 )
 
 const (
@@ -73,13 +75,13 @@ func publishAsync(producer *nsq.Producer, topic string, body []byte, count int) 
 }
 
 func main() {
-	if len(os.Args) != 6 {
-		log.Fatal("usage: publish address topic count size sync|sync16|multi|async")
+	if len(os.Args) < 6 {
+		log.Fatal("usage: publish address topic count size sync|sync16|multi|async [layer ...]")
 	}
 	address, topic, mode := os.Args[1], os.Args[2], os.Args[5]
 	count, size := number(os.Args[3]), number(os.Args[4])
 
-	producer, err := nsq.NewProducer(address, nsq.NewConfig())
+	producer, err := nsq.NewProducer(address, layers.Config(os.Args[6:]))
 	check(err)
 	producer.SetLoggerLevel(nsq.LogLevelError)
 	check(producer.Ping())
