@@ -18,6 +18,9 @@ __all__ = ["lookup", "lookup_url", "nodes"]
 
 logger = logging.getLogger("nsqclient.discovery")
 
+#: Of one answer, in bytes: room for some 50,000 nsqds.
+_MAX_ANSWER_SIZE = 16 * 1024 * 1024
+
 
 def nodes(address: str, config: Config) -> list[str]:
     """Ask one nsqlookupd for the ``host:port`` of every nsqd it knows. Else like ``lookup``."""
@@ -33,10 +36,12 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
 
     An unknown topic gives an empty list: it is "not yet", no error.
 
-    Blocks: at most ``lookupd_poll_timeout`` between two reads.
+    Blocks: ``dial_timeout`` to connect, then ``lookupd_poll_timeout`` for the whole answer, at
+    most.
 
     Raises:
-        DiscoveryError: it cannot be reached, or what it says is no answer to a lookup.
+        DiscoveryError: it cannot be reached, or what it says is no answer to a lookup, or has
+            more than 16 MiB.
     """
     try:
         with _client(address, config) as client:
@@ -53,7 +58,8 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
 def _client(address: str, config: Config) -> NsqlookupdHTTP:
     timeout = config.lookupd_poll_timeout
     return NsqlookupdHTTP(
-        address, config, connect_timeout=min(config.dial_timeout, timeout), timeout=timeout
+        address, config, connect_timeout=min(config.dial_timeout, timeout), timeout=timeout,
+        max_answer_size=_MAX_ANSWER_SIZE,
     )
 
 

@@ -278,7 +278,7 @@ def test_unknown_host(monkeypatch):
 def test_timeout(lookupd):
     """A server that does not answer is given up after lookupd_poll_timeout."""
     lookupd.release.clear()
-    assert "no answer within 0.05 s" in _fails(lookupd, lookupd_poll_timeout=0.05)
+    assert "no whole answer within 0.05 s" in _fails(lookupd, lookupd_poll_timeout=0.05)
 
 
 def test_dial_timeout(monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any
 from nsqclient.config import Config
 from nsqclient.errors import HTTPError, HTTPStatusError, InvalidMessageError
 from nsqclient.http.answers import NsqdInfo, Stats
-from nsqclient.http.session import BrokenUpload, HTTPClient, Server
+from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.names import check_channel, check_topic
@@ -28,9 +28,10 @@ class NsqdHTTP(HTTPClient):
 
     Args:
         address: ``host:port`` or a URL; a path in it is a prefix.
-        config, connect_timeout, timeout, headers: see :class:`~nsqclient.http.session.HTTPClient`;
-            of the config also ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and
-            ``nsqd_max_req_timeout``, which nsqd does not tell.
+        config, connect_timeout, timeout, max_answer_size, headers: see
+            :class:`~nsqclient.http.session.HTTPClient`; of the config also
+            ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``, which nsqd
+            does not tell.
         bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd: nsqd's own HTTP
             API asks for no authentication, so the config's ``auth_secret`` is not sent to it.
 
@@ -47,14 +48,15 @@ class NsqdHTTP(HTTPClient):
         *,
         connect_timeout: Duration = 2.0,
         timeout: Duration = 5.0,
+        max_answer_size: int = MAX_ANSWER_SIZE,
         headers: Mapping[str, str] | None = None,
         bearer_token: str = "",
     ) -> None:
         nsqd_url(address, "")
         super().__init__(
             _SERVER, address, nsqd_url, Config() if config is None else config,
-            connect_timeout=connect_timeout, timeout=timeout, headers=headers or {},
-            bearer_token=bearer_token,
+            connect_timeout=connect_timeout, timeout=timeout, max_answer_size=max_answer_size,
+            headers=headers or {}, bearer_token=bearer_token,
         )
 
     # -- questions
@@ -92,7 +94,8 @@ class NsqdHTTP(HTTPClient):
 
     def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
         """Ask for the counters as nsqd formats them for people."""
-        return self._send("GET", "stats", _selection(topic, channel, True, True)).text
+        return self._send("GET", "stats", _selection(topic, channel, True, True)).decode(
+            "utf-8", "replace")
 
     # -- publishing
 
@@ -194,7 +197,7 @@ class NsqdHTTP(HTTPClient):
         Raises:
             HTTPStatusError: 400 INVALID_OPTION.
         """
-        text = self._send("GET", f"config/{name}").text
+        text = self._send("GET", f"config/{name}").decode("utf-8", "replace")
         try:
             return json.loads(text)
         except ValueError:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from nsqclient.config import Config
 from nsqclient.http.answers import Lookup, LookupdInfo, Node, Producer
 from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.session import HTTPClient, Server
+from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
 from nsqclient.http.urls import lookup_url
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.deadline import Duration
@@ -27,7 +27,8 @@ class NsqlookupdHTTP(HTTPClient):
     Args:
         address: ``host:port`` or a URL. A path in the URL stands for ``/lookup``, as with
             go-nsq: the other endpoints are beside it.
-        config, connect_timeout, timeout, headers: see :class:`~nsqclient.http.session.HTTPClient`.
+        config, connect_timeout, timeout, max_answer_size, headers: see
+            :class:`~nsqclient.http.session.HTTPClient`.
         bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, where
             ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
 
@@ -44,6 +45,7 @@ class NsqlookupdHTTP(HTTPClient):
         *,
         connect_timeout: Duration = 2.0,
         timeout: Duration = 5.0,
+        max_answer_size: int = MAX_ANSWER_SIZE,
         headers: Mapping[str, str] | None = None,
         bearer_token: str | None = None,
     ) -> None:
@@ -53,7 +55,8 @@ class NsqlookupdHTTP(HTTPClient):
             bearer_token = config.auth_secret
         super().__init__(
             _SERVER, address, lookup_url, config, connect_timeout=connect_timeout,
-            timeout=timeout, headers=headers or {}, bearer_token=bearer_token or "",
+            timeout=timeout, max_answer_size=max_answer_size, headers=headers or {},
+            bearer_token=bearer_token or "",
         )
 
     def ping(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from http.cookiejar import DefaultCookiePolicy
 from types import TracebackType
@@ -16,9 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 import requests
 
 from nsqclient.config import Config
-from nsqclient.errors import HTTPAnswerError, HTTPNoAnswerError, HTTPStatusError
+from nsqclient.errors import (
+    ConfigError, HTTPAnswerError, HTTPError, HTTPNoAnswerError, HTTPStatusError,
+)
 from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.tls import mount_tls
+from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
+from nsqclient.http.tls import context_of
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 
@@ -26,6 +30,8 @@ logger = logging.getLogger("nsqclient.http")
 
 T = TypeVar("T")
 
+#: The largest answer that is taken, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
+MAX_ANSWER_SIZE = 64 * 1024 * 1024
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
@@ -52,12 +58,13 @@ class HTTPClient:
             address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
             ``tls_v1`` the server is verified against the authorities that ``requests`` brings.
         connect_timeout: for the TCP connection.
-        timeout: for the answer: seconds without a byte.
+        timeout: for the whole answer, from the request's last byte to the answer's.
+        max_answer_size: of an answer, in bytes.
         headers: sent with each request.
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
 
     Raises:
-        ConfigError: a timeout is none. TLSError: a file of the ``tls_*`` options is not usable.
+        ConfigError: a timeout or size is none. TLSError: a file of the ``tls_*`` options is not usable.
 
     Every method raises an HTTPError: HTTPNoAnswerError when none came, HTTPStatusError when the
     server refused, HTTPAnswerError when it said something else than it should.
@@ -80,9 +87,13 @@ class HTTPClient:
         *,
         connect_timeout: Duration,
         timeout: Duration,
+        max_answer_size: int,
         headers: Mapping[str, str],
         bearer_token: str,
     ) -> None:
+        if max_answer_size < 1:
+            raise ConfigError(f"max_answer_size must be at least 1 byte, not {max_answer_size}")
+        self._max_answer_size = max_answer_size
         self.address = address
         self._server = server
         self._url = url
@@ -139,9 +150,9 @@ class HTTPClient:
 
     def _ask_json(self, endpoint: str, params: Mapping[str, str] | None = None) -> Any:
         """GET JSON, without the wrapping of servers before 1.0."""
-        text = self._send("GET", endpoint, params).text
+        body = self._send("GET", endpoint, params)
         try:
-            data = json.loads(text)
+            data = json.loads(body)
         except (ValueError, RecursionError) as exc:
             raise HTTPAnswerError(
                 self._url(self.address, endpoint),
@@ -156,35 +167,42 @@ class HTTPClient:
         endpoint: str,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> requests.Response:
-        """Send one request; return the answer of one that succeeded."""
+    ) -> bytes:
+        """Send one request; return the body of the answer of one that succeeded."""
         url = self._url(self.address, endpoint)
         try:
             response = self._session.request(
                 method, url, params=params, data=body, headers=self._headers,
-                timeout=self._timeouts, allow_redirects=method == "GET",
+                timeout=self._timeouts, allow_redirects=method == "GET", stream=True,
             )
+            answer = read_body(response, self._max_answer_size)
+        except TooLarge as exc:
+            raise HTTPAnswerError(url, str(exc)) from None
         except requests.exceptions.InvalidHeader:
             # "from None": the text of that exception shows the secret.
             raise HTTPNoAnswerError(
                 url, "auth_secret, user_agent or another value has characters that no HTTP header"
                 " can carry"
             ) from None
-        except requests.exceptions.ConnectTimeout as exc:
-            raise HTTPNoAnswerError(url, f"no connection within {self._timeouts[0]:g} s") from exc
-        except requests.exceptions.Timeout as exc:
-            raise HTTPNoAnswerError(url, f"no answer within {self._timeouts[1]:g} s") from exc
-        except requests.exceptions.SSLError as exc:
-            raise HTTPNoAnswerError(url, f"TLS: {_innermost(exc)}") from exc
         except requests.exceptions.RequestException as exc:
-            if body and _is_reset(exc):
-                raise BrokenUpload(
-                    url, f"the connection broke while {len(body)} bytes were sent"
-                ) from exc
-            raise HTTPNoAnswerError(url, self._reason(exc)) from exc
+            raise self._error(url, exc, len(body or b"")) from exc
         if response.status_code != 200:
-            raise HTTPStatusError(url, response.status_code, _message(response))
-        return response
+            raise HTTPStatusError(url, response.status_code, _message(answer))
+        return answer
+
+    def _error(
+        self, url: str, exc: requests.exceptions.RequestException, sent: int
+    ) -> HTTPError:
+        """What went wrong, as one of ours; ``sent``: bytes of the request's body."""
+        if isinstance(exc, requests.exceptions.ConnectTimeout):
+            return HTTPNoAnswerError(url, f"no connection within {self._timeouts[0]:g} s")
+        if isinstance(exc, requests.exceptions.Timeout):
+            return HTTPNoAnswerError(url, f"no whole answer within {self._timeouts[1]:g} s")
+        if isinstance(exc, requests.exceptions.SSLError):
+            return HTTPNoAnswerError(url, f"TLS: {_innermost(exc)}")
+        if sent and _is_reset(exc):
+            return BrokenUpload(url, f"the connection broke while {sent} bytes were sent")
+        return HTTPNoAnswerError(url, self._reason(exc))
 
     def _reason(self, exc: requests.exceptions.RequestException) -> str:
         text = str(exc)
@@ -207,15 +225,19 @@ class HTTPClient:
         session.trust_env = False
         # No cookies: they are the one thing that a call would change for the next one.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        session.mount("http://", LimitedAdapter())
+        context = None
         if self.address.startswith("https:") and self._config.tls_v1:
-            mount_tls(session, self._config)
+            context = context_of(self._config)
+            session.verify = context.verify_mode is not ssl.CERT_NONE
+        session.mount("https://", LimitedAdapter(context))
         return session
 
 
-def _message(response: requests.Response) -> str:
+def _message(answer: bytes) -> str:
     """What the server says is wrong: its code, in either format, or the start of the text."""
     try:
-        data = response.json()
+        data = json.loads(answer)
     except (ValueError, RecursionError):
         data = None
     if isinstance(data, dict):
@@ -224,7 +246,7 @@ def _message(response: requests.Response) -> str:
                 code: str = data[key]
                 port = data.get("https_port")
                 return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
-    return response.text[:200].strip()
+    return answer[:200].decode("utf-8", "replace").strip()
 
 
 def _innermost(exc: BaseException) -> str:

@@ -205,7 +205,7 @@ def test_no_answer_in_time(server):
     """A server that says nothing is given up after the timeout."""
     server.release.clear()
     with NsqdHTTP(server.address, timeout=0.05) as nsqd:
-        with pytest.raises(HTTPNoAnswerError, match="no answer within 0.05 s"):
+        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 0.05 s"):
             nsqd.ping()
 
 

@@ -1,0 +1,125 @@
+"""Limits of an answer: its size, and the time until the whole of it is there.
+
+``requests`` has a timeout for each read alone: a server that sends a byte now and then would keep
+the caller for good.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+import time
+from http.client import HTTPResponse
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ReadTimeoutError
+
+_CHUNK = 64 * 1024
+
+
+class TooLarge(Exception):
+    """The answer has more bytes than the caller takes."""
+
+
+class LimitedAdapter(HTTPAdapter):
+    """Connects for a ``requests`` session; its read timeout is for the whole answer.
+
+    Args:
+        context: for ``https``: its authorities are the only ones that count. None: those that
+            ``requests`` brings.
+        connections: kept open to one host.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None, connections: int = 10) -> None:
+        self._context = context
+        super().__init__(pool_maxsize=connections)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        if self._context is not None:
+            options["ssl_context"] = self._context
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        # The original adds the authorities that requests brings to those of the context.
+        if self._context is None:
+            check: Any = super().cert_verify
+            check(conn, url, verify, cert)
+
+
+def read_body(response: requests.Response, most: int) -> bytes:
+    """Read the body of an answer that was asked for with ``stream=True``, and release it.
+
+    Raises:
+        TooLarge: it has more than ``most`` bytes, decompressed.
+        requests.exceptions.Timeout: it was not there in time.
+        requests.exceptions.RequestException: the connection broke.
+    """
+    parts, size = [], 0
+    try:
+        for part in response.iter_content(_CHUNK):
+            size += len(part)
+            if size > most:
+                raise TooLarge(f"its answer has more than {most} bytes")
+            parts.append(part)
+    except requests.exceptions.ConnectionError as exc:
+        if any(isinstance(arg, ReadTimeoutError) for arg in exc.args):
+            raise requests.exceptions.ReadTimeout(*exc.args) from exc
+        raise
+    finally:
+        response.close()
+    return b"".join(parts)
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads from a socket until a point in time; the socket's own timeout says how far it is."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+        seconds = sock.gettimeout()
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._until is not None:
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_TimedReader(sock))
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _TLSConnection(HTTPSConnection):
+    response_class = _Response
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TLSPool(HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection

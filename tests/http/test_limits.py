@@ -1,0 +1,101 @@
+"""The limits of an answer: its size, and the time until the whole of it is there."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.devserver import Nsqd
+from nsqclient.discovery import lookup
+from nsqclient.errors import ConfigError, DiscoveryError, HTTPAnswerError, HTTPNoAnswerError
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from tests.support.http_recorder import recording
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+
+
+@contextmanager
+def dripping(first):
+    """A server that sends ``first``, then a byte each 20 ms until the client leaves; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    end = threading.Event()
+
+    def serve():
+        conn, _ = listener.accept()
+        with conn:
+            try:
+                conn.sendall(first)
+                while not end.wait(0.02):
+                    conn.sendall(b"x")
+            except OSError:
+                pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+    finally:
+        end.set()
+        thread.join(10)
+        listener.close()
+
+
+@pytest.mark.parametrize("first", [b"", HEAD[:20], HEAD], ids=["line", "headers", "body"])
+@pytest.mark.parametrize("client", [NsqdHTTP, NsqlookupdHTTP])
+def test_an_answer_that_drips_ends_in_time(leak_guard, client, first):
+    """Each byte comes soon after the one before; the timeout is for all of them."""
+    with dripping(first) as address, client(address, timeout=0.3) as http:
+        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 0.3 s"):
+            http.ping()
+
+
+def test_a_lookup_that_drips_ends_in_time(leak_guard):
+    """lookupd_poll_timeout is the total time of a lookup."""
+    with dripping(HEAD) as address:
+        with pytest.raises(DiscoveryError, match="no whole answer within 0.3 s"):
+            lookup(address, "t", Config(lookupd_poll_timeout=0.3))
+
+
+def test_an_answer_that_is_too_large(leak_guard):
+    """It is refused with its limit, and the next one is read."""
+    with recording() as server, NsqdHTTP(server.address, max_answer_size=1000) as http:
+        server.body = b"x" * 1001
+        with pytest.raises(HTTPAnswerError, match="more than 1000 bytes"):
+            http.stats_text()
+        server.body = b"x" * 1000
+        assert len(http.stats_text()) == 1000
+
+
+def test_the_limit_is_for_what_comes_out_of_compression(leak_guard):
+    """A small answer that becomes a large one does not get past it."""
+    with recording() as server, NsqdHTTP(server.address, max_answer_size=10**6) as http:
+        server.body = gzip.compress(bytes(10**7))
+        server.headers = {"Content-Encoding": "gzip"}
+        with pytest.raises(HTTPAnswerError, match="more than 1000000 bytes"):
+            http.stats_text()
+
+
+def test_a_lookup_that_is_too_large(leak_guard, monkeypatch):
+    """Discovery takes no endless list."""
+    monkeypatch.setattr("nsqclient.discovery._MAX_ANSWER_SIZE", 1000)
+    with recording() as server:
+        server.body = b'{"producers":[],"channels":["' + b"c" * 1000 + b'"]}'
+        with pytest.raises(DiscoveryError, match="more than 1000 bytes"):
+            lookup(server.address, "t", Config())
+
+
+def test_a_connection_is_used_again_with_the_whole_time(leak_guard):
+    """What one answer has used of its time is not taken from the next one."""
+    with Nsqd() as server, NsqdHTTP(server.http_address, timeout=5.0) as http:
+        assert http.info().version == http.info().version == http.info().version
+
+
+def test_a_limit_is_at_least_a_byte():
+    """0 would refuse every answer."""
+    with pytest.raises(ConfigError, match="max_answer_size"):
+        NsqdHTTP("h:1", max_answer_size=0)
