@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from http.cookiejar import DefaultCookiePolicy
 from urllib.parse import quote_plus, urljoin
 
 import requests
-from requests.adapters import HTTPAdapter
 
+from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
 from nsqclient.version import __version__
 
 _MAX_REDIRECTS = 10
@@ -17,8 +18,19 @@ _MAX_REDIRECTS = 10
 _KEEPS_BODY = (307, 308)
 
 
+#: The most that is read of an answer, in bytes, so that its connection can be used again.
+_MAX_ANSWER = 1024 * 1024
+
+
 class Failed(Exception):
-    """The destination did not take the message; the text says why."""
+    """The destination did not take the message; the text says why.
+
+    ``status`` is that of its answer, None where none came.
+    """
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class Requester:
@@ -28,7 +40,8 @@ class Requester:
         is_get: GET with the message in the URL, in the place of ``%s``; else POST.
         headers: sent with each request; they go before the usual ones.
         connections: kept open to one host.
-        timeouts: seconds for the connection, and without a byte of the answer.
+        timeouts: seconds for the connection, and for the whole answer.
+        context: for ``https``; None: the authorities that ``requests`` brings count.
 
     Threads: any; nothing in the session changes after it was made. Proxies and ``~/.netrc`` of
     the environment have no say, as with the original.
@@ -41,6 +54,7 @@ class Requester:
         headers: Mapping[str, str],
         connections: int,
         timeouts: tuple[float, float],
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self._is_get = is_get
         self._timeouts = timeouts
@@ -49,7 +63,8 @@ class Requester:
         session.max_redirects = _MAX_REDIRECTS
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         for scheme in ("http://", "https://"):
-            session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
+            session.mount(scheme, LimitedAdapter(context, connections))
+        session.verify = context is None or context.verify_mode is not ssl.CERT_NONE
         session.headers.clear()
         session.headers.update({
             "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": "gzip", **headers,
@@ -64,13 +79,16 @@ class Requester:
         try:
             if self._is_get:
                 response = self._session.get(
-                    url.replace("%s", quote_plus(body)), timeout=self._timeouts)
+                    url.replace("%s", quote_plus(body)), timeout=self._timeouts, stream=True)
             else:
                 response = self._post(url, body)
+            read_body(response, _MAX_ANSWER)
+        except TooLarge:
+            pass  # it has answered; what more it says matters to nobody
         except requests.exceptions.RequestException as exc:
             raise Failed(f"{type(exc).__name__}: {exc}") from exc
         if not 200 <= response.status_code < 300:
-            raise Failed(f"HTTP {response.status_code}")
+            raise Failed(f"HTTP {response.status_code}", response.status_code)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -79,9 +97,10 @@ class Requester:
     def _post(self, url: str, body: bytes) -> requests.Response:
         for _ in range(_MAX_REDIRECTS):
             response = self._session.post(
-                url, data=body, timeout=self._timeouts, allow_redirects=False)
+                url, data=body, timeout=self._timeouts, allow_redirects=False, stream=True)
             location = response.headers.get("Location")
             if response.status_code not in _KEEPS_BODY or location is None:
                 return response
+            response.close()
             url = urljoin(url, location)
         raise Failed(f"more than {_MAX_REDIRECTS} redirects")

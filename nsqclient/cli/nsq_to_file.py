@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nsqclient import Config, DeadLetterTopic, Producer
+from nsqclient import Config
 from nsqclient.cli.archive.archive import Archive
 from nsqclient.cli.archive.archiver import Archiver
 from nsqclient.cli.archive.hooks import CloseHook
@@ -23,6 +23,7 @@ from nsqclient.cli.archive.places import Places
 from nsqclient.cli.archive.records import make_formatter
 from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
 from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.dead_letters import make_dead_letters
 from nsqclient.cli.goflags import CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools import check_topics, read_config, run
@@ -38,6 +39,8 @@ def _run(parsed: Parsed) -> int:
     check(values)
     config = read_config(values, PROGRAM, "consumer-opt").replace(
         max_in_flight=values["max-in-flight"])
+    if values["dead-letter-topic"] and config.max_attempts == 0:
+        raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
     tool = _Tool(values, config, Log(values["log-prefix"]))
     return tool.run()
 
@@ -72,7 +75,7 @@ class _Tool:
                 stack.callback(hook.close)
                 self._on_closed = hook
             if values["dead-letter-topic"]:
-                self._options["on_giving_up"] = self._make_dead_letters(stack)
+                self._options["on_giving_up"] = make_dead_letters(values, self._config, stack)
             consumers = Consumers(values, self._config, signals)
             stack.callback(consumers.stop)  # those of topics that came while others stopped
             for topic in self._topics:
@@ -83,16 +86,6 @@ class _Tool:
                 watcher.start()
             consumers.run()
         return 1 if any(archiver.has_failed for archiver in self._archivers) else 0
-
-    def _make_dead_letters(self, stack: contextlib.ExitStack) -> DeadLetterTopic:
-        if self._config.max_attempts == 0:
-            raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
-        producer = Producer(
-            nsqd_tcp_addresses=self._values["nsqd-tcp-address"],
-            lookupd_http_addresses=self._values["lookupd-http-address"], config=self._config,
-        )
-        stack.callback(producer.close)
-        return DeadLetterTopic(producer, self._values["dead-letter-topic"])
 
     def _make_watcher(self, consumers: Consumers) -> TopicWatcher:
         values = self._values

@@ -2,36 +2,35 @@
 
 A message is finished after a destination answered 200 to 299. Where one fails the others are
 tried at once; only when all have failed does the message go back, and the consumer back off.
+``--on-status`` names answers that decide otherwise.
 """
 
 from __future__ import annotations
 
-import logging
-import random
-import threading
-import time
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from nsqclient import Message, Requeue
+from nsqclient import Config
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.url_choice import STRATEGIES, Strategy
+from nsqclient.cli.dead_letters import make_dead_letters
 from nsqclient.cli.goflags import (
     DURATION, INT, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
-from nsqclient.cli.http_requests import Failed, Requester
+from nsqclient.cli.http_requests import Requester
+from nsqclient.cli.http_sender import ALL, Sender
+from nsqclient.cli.http_tls import add_tls_flags, read_context
 from nsqclient.cli.signals import Signals
+from nsqclient.cli.status_policy import Outcome, parse_rule
 from nsqclient.cli.timings import Timings
 from nsqclient.cli.tools import ToolFlags, check_name, check_sources, read_config, run
-
-logger = logging.getLogger("nsqclient.cli")
+from nsqclient.cli.url_choice import STRATEGIES
 
 PROGRAM = "nsq_to_http"
 
 FLOAT = Kind("float", float)
-
-_ALL = "all"
+RULES = Kind("status=action", parse_rule, is_list=True)
 
 _SUMMARY = """\
 Sends each message of a topic to one of several URLs, as the body of a POST or in the URL of a
@@ -43,6 +42,9 @@ _EXAMPLES = [
      "      --topic=orders --post=http://a/hook --post=http://b/hook"),
     ("GET, with a header", "nsqclient nsq_to_http --nsqd-tcp-address=127.0.0.1:4150 \\\n"
      "      --topic=orders --get='http://a/hit?m=%s' --header='X-Token: abc'"),
+    ("what they refuse for good goes to another topic",
+     "nsqclient nsq_to_http ... --on-status=429=retry \\\n"
+     "      --on-status=4xx=dead-letter --dead-letter-topic=orders.refused"),
     ("send again at once, never pause", "nsqclient nsq_to_http ... \\\n"
      "      --consumer-opt=default_requeue_delay,0 --consumer-opt=max_backoff_duration,0"),
 ]
@@ -64,6 +66,13 @@ def build_flags() -> ToolFlags:
     flags.add("header", STRINGS, (), "header of each request, \"Key: Value\"; may be repeated")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
     flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for HTTP request")
+    add_tls_flags(flags)
+    flags.group("What to do with a message that does not arrive")
+    flags.add("on-status", RULES, (), "what an answer of such a status (404, 4xx, 400-428) means:"
+              " retry,\n      drop or dead-letter; the first that fits counts, and what none"
+              " names\n      is tried again; may be repeated")
+    flags.add("dead-letter-topic", STRING, "", "publish here what --on-status says, and what is"
+              " given up after\n      --consumer-opt=max_attempts,N")
     flags.group("How fast")
     flags.add("n", INT, 100, "number of requests at once")
     flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
@@ -83,21 +92,41 @@ def _run(parsed: Parsed) -> int:
     config = read_config(values, PROGRAM, "consumer-opt")  # first: a bad one is status 2
     headers = _check(values, parsed.given)
     config = config.replace(max_in_flight=values["max-in-flight"])
+    _check_dead_letters(values, config)
     urls = list(dict.fromkeys(values["get"] or values["post"]))
     requester = Requester(
         is_get=bool(values["get"]), headers=headers, connections=values["n"],
         timeouts=(values["http-client-connect-timeout"], values["http-client-request-timeout"]),
+        context=read_context(values),
     )
-    sender = Sender(
-        urls, values["mode"], requester, Timings(urls, values["status-every"]), values["sample"])
-    try:
-        with Signals() as signals:
-            consumers = Consumers(values, config, signals)
-            consumers.add(values["topic"], values["channel"], sender.handle, workers=values["n"])
-            consumers.run()
-    finally:
-        requester.close()
+    with contextlib.ExitStack() as stack:
+        stack.callback(requester.close)
+        signals = stack.enter_context(Signals())
+        options: dict[str, Any] = {}
+        if values["dead-letter-topic"]:
+            options["on_giving_up"] = make_dead_letters(values, config, stack)
+        sender = Sender(
+            urls, values["mode"], requester, Timings(urls, values["status-every"]),
+            values["sample"], values["on-status"], options.get("on_giving_up"))
+        consumers = Consumers(values, config, signals)
+        consumers.add(
+            values["topic"], values["channel"], sender.handle, workers=values["n"], **options)
+        consumers.run()
     return 0
+
+
+def _check_dead_letters(values: dict[str, Any], config: Config) -> None:
+    """Check that ``--dead-letter-topic`` and what sends messages there come together."""
+    wanted = any(rule.outcome is Outcome.DEAD_LETTER for rule in values["on-status"])
+    if not values["dead-letter-topic"]:
+        if wanted:
+            raise CommandLineError("--on-status=...=dead-letter needs --dead-letter-topic")
+        return
+    check_name(values["dead-letter-topic"], "dead-letter-topic")
+    if not wanted and config.max_attempts == 0:
+        raise CommandLineError(
+            "--dead-letter-topic needs --on-status=STATUS=dead-letter or"
+            " --consumer-opt=max_attempts,N")
 
 
 def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
@@ -115,9 +144,9 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
         raise CommandLineError("use --get or --post not both")
     for url in values["get"] + values["post"]:
         _check_url(url, is_get=bool(values["get"]))
-    if values["mode"] not in STRATEGIES and values["mode"] != _ALL:
+    if values["mode"] not in STRATEGIES and values["mode"] != ALL:
         raise CommandLineError(
-            f"--mode {values['mode']!r} is unknown: use {', '.join(STRATEGIES)} or {_ALL}")
+            f"--mode {values['mode']!r} is unknown: use {', '.join(STRATEGIES)} or {ALL}")
     if not 0.0 <= values["sample"] <= 1.0:
         raise CommandLineError("--sample must be between 0.0 and 1.0")
     for name in ("n", "max-in-flight"):
@@ -160,67 +189,3 @@ def parse_header(text: str) -> tuple[str, str]:
     if not (key + value).isprintable() or not (key + value).isascii() or " " in key:
         raise CommandLineError(f"--header {text!r} has characters that no header can carry")
     return key, value
-
-
-class Sender:
-    """The handler: brings a message to its destination.
-
-    Args:
-        mode: a name of STRATEGIES, or "all".
-        sample: fraction to send.
-
-    Threads: any.
-    """
-
-    def __init__(
-        self, urls: Sequence[str], mode: str, requester: Requester, timings: Timings,
-        sample: float = 1.0,
-    ) -> None:
-        self._urls = list(urls)
-        self._requester = requester
-        self._timings = timings
-        self._sample = sample
-        self._random = random.Random()
-        self._lock = threading.Lock()
-        self._strategy: Strategy | None = None  # None: all; guarded by _lock
-        if mode != _ALL:
-            self._strategy = STRATEGIES[mode](urls, self._random)
-
-    def handle(self, message: Message) -> None:
-        """Send one message.
-
-        Raises:
-            Requeue: it did not arrive; with backoff when no destination took it.
-        """
-        if self._sample < 1.0 and self._random.random() >= self._sample:
-            return
-        with self._lock:
-            order = (self._urls if self._strategy is None
-                     else self._strategy.order(time.monotonic()))
-        failed = 0
-        for number, url in enumerate(order):
-            if number and not message.has_responded:
-                message.touch()  # each try may take a whole request timeout
-            if not self._try(url, message):
-                failed += 1
-            elif self._strategy is not None:
-                return
-        if failed:
-            # With --mode=all some may have it already: they get it again.
-            raise Requeue(backoff=failed == len(order))
-
-    def _try(self, url: str, message: Message) -> bool:
-        began = time.monotonic()
-        try:
-            self._requester.send(url, message.body)
-        except Failed as exc:
-            logger.error("%s: %s did not arrive: %s", url, message.id.decode(), exc)
-            ok = False
-        else:
-            ok = True
-        now = time.monotonic()
-        self._timings.add(url, now - began)
-        if self._strategy is not None:
-            with self._lock:
-                self._strategy.report(url, ok, now - began, now)
-        return ok

@@ -40,12 +40,14 @@ class LimitedAdapter(HTTPAdapter):
         super().__init__(pool_maxsize=connections)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """Called by ``requests``."""
         if self._context is not None:
             options["ssl_context"] = self._context
         super().init_poolmanager(*args, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Called by ``requests``."""
         # The original adds the authorities that requests brings to those of the context.
         if self._context is None:
             check: Any = super().cert_verify

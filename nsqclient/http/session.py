@@ -64,7 +64,8 @@ class HTTPClient:
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
 
     Raises:
-        ConfigError: a timeout or size is none. TLSError: a file of the ``tls_*`` options is not usable.
+        ConfigError: a timeout or size is none.
+        TLSError: a file of the ``tls_*`` options is not usable.
 
     Every method raises an HTTPError: HTTPNoAnswerError when none came, HTTPStatusError when the
     server refused, HTTPAnswerError when it said something else than it should.

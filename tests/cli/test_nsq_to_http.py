@@ -13,7 +13,8 @@ from nsqclient import Message, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.cli.http_requests import Failed, Requester
-from nsqclient.cli.nsq_to_http import Sender, parse_header
+from nsqclient.cli.http_sender import Sender
+from nsqclient.cli.nsq_to_http import parse_header
 from nsqclient.cli.timings import Timings, describe
 from nsqclient.cli.url_choice import STRATEGIES, EpsilonGreedy, HostPool, RoundRobin
 from tests.support.http_recorder import recording

@@ -21,7 +21,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 
 @contextmanager
 def dripping(first):
-    """A server that sends ``first``, then a byte each 20 ms until the client leaves; its address."""
+    """A server that sends ``first``, then a byte each 20 ms; its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     end = threading.Event()
 

@@ -1,0 +1,97 @@
+"""nsq_to_http as a process, on the embedded nsqd: refused messages, TLS towards the URLs."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+
+import pytest
+
+from nsqclient.devserver import Nsqd
+from nsqclient.http import NsqdHTTP
+from nsqclient.runtime.tls import server_context
+from tests.support.certificates import Certificates
+from tests.support.http_recorder import recording
+from tests.support.tool_runs import tool
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def nsqd(leak_guard):
+    """An embedded nsqd with a topic t, its channel, and a client."""
+    with Nsqd() as server, NsqdHTTP(server.http_address) as client:
+        client.create_topic("t")
+        client.create_channel("t", "nsq_to_http")
+        client.create_topic("refused")
+        server.client = client
+        yield server
+
+
+def is_done(nsqd):
+    """Tell whether the channel is empty, and everything was answered."""
+    found = nsqd.client.stats("t", "nsq_to_http").topic("t").channel("nsq_to_http")
+    return found.depth == found.in_flight_count == found.deferred_count == 0
+
+
+def run(nsqd, *words):
+    """Run the tool until all is done, and end it."""
+    words = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", *words]
+    with tool("ours", "nsq_to_http", *words) as process:
+        wait_until(lambda: is_done(nsqd), 20)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_refused_messages_go_to_the_dead_letter_topic(nsqd):
+    """Those that the URL calls bad are kept elsewhere, those that it dislikes are dropped."""
+    nsqd.client.mpub("t", [b"good", b"bad", b"ugly"])
+    with recording() as server:
+        statuses = {b"good": 200, b"bad": 400, b"ugly": 410}
+        server.decide = lambda request: statuses[request.body]
+        run(nsqd, f"--post={server.url}", "--on-status=410=drop", "--on-status=4xx=dead-letter",
+            "--dead-letter-topic=refused")
+        assert sorted(server.bodies()) == sorted(statuses)
+    assert nsqd.client.stats("refused").topic("refused").depth == 1
+
+
+def test_given_up_messages_go_to_the_dead_letter_topic(nsqd):
+    """After max_attempts tries a message that no URL takes is kept elsewhere."""
+    nsqd.client.pub("t", b"x")
+    with recording() as server:
+        server.status = 500
+        run(nsqd, f"--post={server.url}", "--dead-letter-topic=refused",
+            "--consumer-opt=max_attempts,2", "--consumer-opt=default_requeue_delay,10ms",
+            "--consumer-opt=max_backoff_duration,0")
+        assert server.bodies() == [b"x", b"x"]
+    assert nsqd.client.stats("refused").topic("refused").depth == 1
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates of an authority, a server and a client."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_https_with_an_own_authority_and_a_client_certificate(nsqd, certificates):
+    """The URL asks for a certificate, and gets it; its own is checked."""
+    nsqd.client.pub("t", b"x")
+    context = server_context(cert=certificates.server, key=certificates.server_key,
+                             ca_file=certificates.ca, verify_clients=True)
+    with recording(context) as server:
+        run(nsqd, f"--post={server.url}", f"--http-client-tls-root-ca-file={certificates.ca}",
+            f"--http-client-tls-cert={certificates.client}",
+            f"--http-client-tls-key={certificates.client_key}")
+        assert server.bodies() == [b"x"]
+
+
+@pytest.mark.parametrize("words, arrives", [([], False), (["insecure-skip-verify"], True)])
+def test_https_is_verified_unless_told_otherwise(nsqd, certificates, words, arrives):
+    """A certificate of an authority that nobody named is refused, and the message waits."""
+    nsqd.client.pub("t", b"x")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    with recording(context) as server:
+        more = ["--consumer-opt=max_attempts,1", "--consumer-opt=default_requeue_delay,10ms",
+                "--consumer-opt=max_backoff_duration,0"]
+        run(nsqd, f"--post={server.url}", *more, *(f"--http-client-tls-{word}" for word in words))
+        assert server.bodies() == ([b"x"] if arrives else [])
