@@ -34,6 +34,7 @@ from nsqclient.errors import (
 )
 from nsqclient.message import Message, Requeue
 from nsqclient.producer import Producer
+from nsqclient.publishing.statistics import ProducerStats
 from nsqclient.version import __version__
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "NegotiationError",
     "NotNSQError",
     "Producer",
+    "ProducerStats",
     "PublishError",
     "PublishNotSent",
     "PublishRejected",

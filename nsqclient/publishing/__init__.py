@@ -1,6 +1,7 @@
 """The parts of a Producer, each with one reason to change.
 
-``verdicts`` says how a try ended, ``links`` keeps a connection to each nsqd and dials in the
+``verdicts`` says how a try ended, ``link`` is one nsqd and ``links`` all of them, dialed in the
 background, ``blocking`` is a publish in the calling thread, ``pipeline`` publishes
-asynchronously, ``discoverer`` asks nsqlookupds for nsqds, ``statistics`` counts.
+asynchronously, ``items`` and ``batches`` are what it carries, ``discoverer`` asks nsqlookupds for
+nsqds, ``statistics`` counts.
 """

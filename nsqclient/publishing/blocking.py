@@ -16,7 +16,8 @@ from nsqclient.errors import (
     PublishUnknown,
     ServerError,
 )
-from nsqclient.publishing.links import JustEnded, Link, Links
+from nsqclient.publishing.link import JustEnded, Link
+from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Attempt, Verdict, rejection
 from nsqclient.runtime.deadline import Deadline
 

@@ -8,7 +8,7 @@ import threading
 
 from nsqclient.config import Config
 from nsqclient.discovery import nodes
-from nsqclient.errors import DiscoveryError
+from nsqclient.errors import DiscoveryError, PublishNotSent
 from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.publishing.links import Links
 from nsqclient.runtime.deadline import Deadline
@@ -40,12 +40,19 @@ class Discoverer:
         self._asked: set[str] = set()  # lookupds that have not answered yet
         self._failed_rounds = 0
         self._timer: Timer | None = None
-        # One thread for each, so that one that hangs delays none of the others.
-        self._chores = WorkerPool("nsq-chores", len(lookupds), self._ask)
+        self._chores = self._make_chores()
         self._has_started = not lookupds  # read without the lock
 
+    def _make_chores(self) -> WorkerPool[str]:
+        # One thread for each, so that one that hangs delays none of the others.
+        return WorkerPool("nsq-chores", len(self._lookupds), self._ask)
+
     def start(self) -> None:
-        """Begin to ask, with the first publish."""
+        """Begin to ask, with the first publish.
+
+        Raises:
+            PublishNotSent: the system has no thread left.
+        """
         if not self._has_started:
             self._start()
 
@@ -53,9 +60,16 @@ class Discoverer:
         with self._lock:
             if self._timer is not None or self._has_started:
                 return
-            self._timer = Timer()
-            self._timer.start()
-            self._chores.start()
+            timer = Timer()
+            try:
+                timer.start()
+                self._chores.start()
+            except RuntimeError as exc:  # no thread is left; the next publish tries again
+                timer.stop()
+                self._chores.stop(Deadline(0))
+                self._chores = self._make_chores()
+                raise PublishNotSent(f"no thread to ask nsqlookupd: {exc}") from exc
+            self._timer = timer
             self._has_started = True
         self._round()
 

@@ -1,4 +1,4 @@
-"""``Link``: one nsqd of a producer; ``Links``: all of them, dialed in the background.
+"""``Links``: the nsqds of a producer, dialed in the background.
 
 Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
 address costs nobody anything while another one is alive.
@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.connection import Connection
@@ -24,8 +23,7 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.flow.delays import reconnect_delay
-from nsqclient.protocol.wire import RawMessage
-from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
+from nsqclient.publishing.link import Link
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.producer")
@@ -35,85 +33,6 @@ HANDSHAKE_TIMEOUT = 5.0
 #: Longest pause in seconds between two dials of one nsqd while publishers wait and no other is
 #: alive: it may be back.
 _MAX_PAUSE = 0.5
-
-
-class JustEnded(ConnectError):
-    """The connection ended before anything was sent: try again at once."""
-
-
-class Link:
-    """One nsqd of a producer. All its state is guarded by the lock of its Links."""
-
-    def __init__(self, address: str, links: Links) -> None:
-        self.address = address
-        self.conn: Connection | None = None  # read without the lock by publishers
-        self.is_dialing = False
-        self.dialed: Connection | None = None  # while it is being opened
-        self.dialer: threading.Thread | None = None  # the last thread that dialed
-        self.has_stored = False  # on this connection
-        self.failures = 0  # dials that failed or led to nothing, in a row
-        self.refusals = 0  # publishes that nsqd was unable to store, in a row
-        self.failed_at = 0.0  # when it failed last, on time.monotonic()
-        self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
-        self.last_error: NSQError | None = None
-        self._links = links
-
-    def send(self, command: bytes, token: Any, deadline: Deadline) -> None:
-        """Send a publish; ``token.settle(verdict, error)`` is called when the verdict is known.
-
-        Raises:
-            JustEnded: nothing was sent.
-        """
-        conn = self.conn
-        try:
-            if conn is None:
-                raise ClosedError("no connection")
-            conn.send(lambda core: core.send_publish(command, token), deadline)
-        except ClosedError as exc:
-            self._links.remove(self, conn)
-            raise JustEnded(self.address, "the connection ended just before") from exc
-        except NSQConnectionError:
-            pass  # queued, so the reader settles the token when it reports the end
-
-    def is_alive(self) -> bool:
-        """Try to write to it; False when the connection has ended."""
-        conn = self.conn
-        try:
-            if conn is None:
-                raise ClosedError("no connection")
-            conn.send(lambda core: core.send_nop())
-        except (ClosedError, NSQConnectionError):
-            self._links.remove(self, conn)
-            return False
-        return True
-
-    # -- from the connection's reader
-
-    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
-        """Producers subscribe to nothing."""
-
-    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
-        """nsqd gave its verdict."""
-        if error is None:
-            self.refusals = self.failures = 0
-            self.has_stored = True
-        elif error.code in UNABLE:
-            self._links.on_unable(self, conn)
-        token.settle(verdict_of(error), error)
-
-    def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
-        """Producers answer nothing."""
-
-    def on_close_wait(self, conn: Connection) -> None:
-        """Producers do not send CLS."""
-
-    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection ended; publishes without a verdict get one now."""
-        self._links.on_closed(self, conn, error)
-        # After a refusal nsqd reads no further: what was pipelined behind it is not stored.
-        verdict = Verdict.NOT_READ if isinstance(error, ServerError) else Verdict.UNKNOWN
-        for token in unanswered:
-            token.settle(verdict, error)
 
 
 class Links:
@@ -229,7 +148,13 @@ class Links:
         thread = threading.Thread(
             target=self._dial, args=(link,), name=f"nsq-dialer-{link.address}", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as exc:  # the system has no thread left, or the interpreter ends
+            link.last_error = ConnectError(link.address, f"no thread to dial it: {exc}")
+            link.failures += 1
+            self._rest(link, link.failures)
+            return
         link.dialer = thread
         link.is_dialing = True
 
@@ -248,7 +173,10 @@ class Links:
                 link.conn = conn
         if error is None:
             # Started before anybody may use it: what it is sent is answered by its reader.
-            conn.start()
+            try:
+                conn.start()
+            except RuntimeError as exc:  # no thread is left: on_closed() hears of it from here
+                conn.close(f"no thread to read from it: {exc}")
             if closed:
                 conn.close("the producer was closed")
         elif not closed:

@@ -18,42 +18,30 @@ from nsqclient.errors import (
     NSQError,
     PublishError,
     PublishNotSent,
-    PublishRejected,
     PublishUnknown,
     ServerError,
 )
-from nsqclient.protocol import commands
+from nsqclient.publishing.batches import (
+    BATCH_BYTES,
+    BATCH_MESSAGES,
+    Batch,
+    closed,
+    cut,
+    failure_of,
+    too_late,
+)
 from nsqclient.publishing.items import Item
-from nsqclient.publishing.links import JustEnded, Link, Links
-from nsqclient.publishing.verdicts import Verdict, is_about_one_message, rejection
+from nsqclient.publishing.link import JustEnded, Link
+from nsqclient.publishing.links import Links
+from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.producer")
 
 #: Commands without a verdict per producer: enough to keep the wire busy.
 _UNANSWERED = 3
-#: Messages whose deadlines are further apart than this, in seconds, do not share an MPUB.
-_DEADLINE_SPREAD = 0.5
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
-#: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
-_BATCH_MESSAGES = 2000
-_BATCH_BYTES = 1024 * 1024
-
-
-class Batch:
-    """Items that travel as one command; the token of that command."""
-
-    __slots__ = ("items", "until", "_pipeline")
-
-    def __init__(self, items: list[Item], pipeline: Pipeline) -> None:
-        self.items = items
-        self.until = max(item.until for item in items)
-        self._pipeline = pipeline
-
-    def settle(self, verdict: Verdict, error: NSQError | None) -> None:
-        """The verdict is known. On a reader thread."""
-        self._pipeline.on_settled(self, verdict, error)
 
 
 class Pipeline:
@@ -85,7 +73,7 @@ class Pipeline:
         self._block = block
         self._linger = linger
         self._retry_unknown = retry_unknown
-        self._batch_bytes = min(_BATCH_BYTES, max_body_size)
+        self._batch_bytes = min(BATCH_BYTES, max_body_size)
         self._count = count
         # The plain lock, for the many; a Condition's own "with" costs three times as much.
         self._lock = threading.Lock()
@@ -132,17 +120,24 @@ class Pipeline:
                 self._putters += 1
                 self._changed.wait(left)
                 self._putters -= 1
+            if self._thread is None:
+                self._start()
             self.pending += 1
             self._pending_bytes += size
             self._queue.append(item)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="nsq-publisher", daemon=True
-                )
-                self._thread.start()
-            elif self._publisher_sleeps and len(self._unanswered) < _UNANSWERED:
+            if self._publisher_sleeps and len(self._unanswered) < _UNANSWERED:
                 self._publisher_sleeps = False
                 self._changed.notify_all()
+
+    def _start(self) -> None:
+        """Start the publisher. Needs _lock."""
+        thread = threading.Thread(target=self._run, name="nsq-publisher", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as exc:  # the system has no thread left, or the interpreter ends
+            self._count("rejected", 1)
+            raise PublishNotSent(f"no thread to publish it: {exc}") from exc
+        self._thread = thread
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""
@@ -162,7 +157,7 @@ class Pipeline:
             self._changed.notify_all()
             thread = self._thread
         for item in left:
-            self._fail(item, _closed(item))
+            self._fail(item, closed(item))
         for batch in batches:
             for item in batch.items:
                 self._fail(item, PublishUnknown("the producer was closed before the verdict"))
@@ -190,14 +185,14 @@ class Pipeline:
             sendable = []
             for item in items:
                 if item.until <= now:
-                    self._fail(item, _too_late(item))
+                    self._fail(item, too_late(item))
                 elif item.start():
                     sendable.append(item)
                 else:
                     self._done([item])  # it was cancelled
             if sendable:
                 try:
-                    self._send(Batch(sendable, self))
+                    self._send(Batch(sendable, self._on_settled))
                 except Exception as exc:
                     logger.exception("publisher failed; it goes on")
                     for item in sendable:
@@ -213,32 +208,17 @@ class Pipeline:
                 self._in_hand = late
                 return late
             if self._queue and len(self._unanswered) < _UNANSWERED:
-                if self._linger and len(self._queue) < _BATCH_MESSAGES and not self._putters:
+                if self._linger and len(self._queue) < BATCH_MESSAGES and not self._putters:
                     self._changed.wait(self._linger)
-                return self._cut()
+                if self._queue:
+                    items: list[Item] = []
+                    self._in_hand = items  # before they leave the queue
+                    cut(self._queue, items, self._batch_bytes)
+                    return items
+                continue
             self._publisher_sleeps = True
             self._changed.wait(self._until_next_deadline())
             self._publisher_sleeps = False
-
-    def _cut(self) -> list[Item]:
-        """Take the first item and those behind it that may share its MPUB. Needs _lock."""
-        queue = self._queue
-        if not queue:
-            return []
-        first = queue[0]
-        items, size = [first], 8 + len(first.body)
-        self._in_hand = items  # before it leaves the queue, as with those behind it
-        queue.popleft()
-        while queue and not first.alone and len(items) < _BATCH_MESSAGES:
-            item = queue[0]
-            size += 4 + len(item.body)
-            if item.topic != first.topic or item.alone or size > self._batch_bytes:
-                break
-            if abs(item.until - first.until) > _DEADLINE_SPREAD:
-                break
-            items.append(item)
-            queue.popleft()
-        return items
 
     def _until_next_deadline(self) -> float | None:
         first = min((batch.until for batch in self._unanswered), default=None)
@@ -275,18 +255,12 @@ class Pipeline:
             with self._lock:
                 late = self._take_late()
             for item in late:
-                self._fail(item, _too_late(item))
+                self._fail(item, too_late(item))
 
     def _send(self, batch: Batch) -> None:
         items = batch.items
-        first = items[0]
-        if len(items) > 1:
-            command = commands.mpub_unchecked(first.topic, [item.body for item in items])
-        elif first.delay_ms is not None:
-            command = commands.dpub_unchecked(first.topic, first.delay_ms, first.body)
-        else:
-            command = commands.pub_unchecked(first.topic, first.body)
-        deadline = Deadline(max(0.0, first.until - time.monotonic()))
+        command = batch.command()
+        deadline = Deadline(max(0.0, items[0].until - time.monotonic()))
         while True:
             try:
                 link = self._take_link(deadline)
@@ -294,6 +268,7 @@ class Pipeline:
                     if self._closed:
                         raise ClosedError("the producer is closed")
                     self._unanswered.add(batch)
+                batch.address = link.address
                 link.send(command, batch, deadline)
                 return
             except JustEnded:
@@ -308,7 +283,7 @@ class Pipeline:
 
     # -- verdicts, on a reader thread
 
-    def on_settled(self, batch: Batch, verdict: Verdict, error: NSQError | None) -> None:
+    def _on_settled(self, batch: Batch, verdict: Verdict, error: NSQError | None) -> None:
         """A command got its verdict."""
         with self._lock:
             if batch not in self._unanswered:
@@ -332,29 +307,13 @@ class Pipeline:
                 item.succeed()
             self._count("published", len(items))
             return
-        again = verdict is Verdict.NOT_READ or (verdict is Verdict.UNKNOWN and self._retry_unknown)
-        if verdict is Verdict.REJECTED and isinstance(error, ServerError):
-            refused = rejection("nsqd", error)
-            if len(items) > 1 and is_about_one_message(error):
-                # One of them is guilty: each is tried alone, and only that one will fail.
-                again = True
-                for item in items:
-                    item.alone = True
-            elif not refused.retryable:
-                for item in items:
-                    self._fail(item, PublishUnknown(str(error)) if item.maybe_stored else refused)
-                return
-            else:
-                again = True
-        if verdict is Verdict.UNKNOWN:
-            for item in items:
-                item.maybe_stored = True
-        if again:
+        failure = failure_of(batch, verdict, error, self._retry_unknown)
+        if failure is None:
             self._count("retried", len(items))
             self._put_back(items)
             return
         for item in items:
-            self._fail(item, PublishUnknown(f"no verdict: {error}"))
+            self._fail(item, PublishUnknown(str(failure)) if item.maybe_stored else failure)
 
     def _put_back(self, items: list[Item]) -> None:
         with self._lock:
@@ -363,7 +322,7 @@ class Pipeline:
                 self._changed.notify_all()
                 return
         for item in items:
-            self._fail(item, _closed(item))
+            self._fail(item, closed(item))
 
     def _fail(self, item: Item, error: PublishError) -> None:
         if item.fail(error):
@@ -377,15 +336,3 @@ class Pipeline:
             self._pending_bytes -= size
             if self._putters:
                 self._changed.notify_all()
-
-
-def _too_late(item: Item) -> PublishRejected | PublishUnknown:
-    if item.maybe_stored:
-        return PublishUnknown("no verdict before the deadline")
-    return PublishNotSent("the deadline came before it could be sent")
-
-
-def _closed(item: Item) -> PublishRejected | PublishUnknown:
-    if item.maybe_stored:
-        return PublishUnknown("the producer was closed before the verdict")
-    return PublishNotSent("the producer was closed before it was sent")

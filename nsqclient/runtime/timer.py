@@ -57,8 +57,9 @@ class Timer:
         """Start the thread. Idempotent; does nothing after ``stop()``."""
         with self._changed:
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread  # not before: one that did not start cannot be joined
 
     def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
         """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.errors import DiscoveryError
+from nsqclient.errors import DiscoveryError, PublishNotSent
 from nsqclient.publishing import discoverer as module
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.runtime.deadline import Deadline
@@ -75,6 +75,17 @@ def test_without_nsqlookupd_nothing_is_asked(discover, cluster):
     discoverer, _ = discover()
     discoverer.start()
     assert discoverer.stop(Deadline(WAIT)) == [] and cluster.asked == []
+
+
+@pytest.mark.parametrize("role", ["nsq-timer", "nsq-chores-2"])
+def test_a_thread_that_cannot_start_is_told_at_once(discover, cluster, no_thread, role):
+    """The next publish tries again."""
+    cluster.answers = {"a": ["x:1"], "b": ["y:1"]}
+    discoverer, links = discover("a", "b")
+    with no_thread(role), pytest.raises(PublishNotSent, match="no thread"):
+        discoverer.start()
+    discoverer.start()
+    wait_until(lambda: links.addresses == {"x:1", "y:1"})
 
 
 def test_answers_are_merged(discover, cluster):

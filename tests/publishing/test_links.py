@@ -15,9 +15,11 @@ from nsqclient.errors import (
     ConnectionLostError,
     NegotiationError,
     NotNSQError,
+    NSQConnectionError,
 )
 from nsqclient.protocol import commands
-from nsqclient.publishing.links import JustEnded, Links
+from nsqclient.publishing.link import JustEnded
+from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Attempt, Verdict
 from nsqclient.runtime.deadline import Deadline
 from tests.support.ports import free_port
@@ -156,6 +158,17 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
         assert links.take(Deadline(WAIT)).address == server.address
         links.close(Deadline(WAIT))
     assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize(("role", "dials"), [("nsq-dialer", 1), ("nsq-reader", 2)])
+def test_a_thread_that_cannot_start_is_told_in_time(make_links, no_thread, role, dials):
+    """Whoever waits hears why at the deadline; when there are threads again, all is well."""
+    with ScriptedServer(*[idle] * dials) as server:
+        links = make_links(server.address)
+        with no_thread(role), pytest.raises(NSQConnectionError, match="no thread"):
+            links.take(Deadline(0.3))
+        assert links.take(Deadline(WAIT)).address == server.address
+        links.close(Deadline(WAIT))
 
 
 def test_verdicts_reach_their_attempts(make_links):

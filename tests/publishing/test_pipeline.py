@@ -216,6 +216,17 @@ def test_a_bug_costs_one_batch_and_not_the_thread(world, caplog):
     assert "publisher failed" in caplog.text
 
 
+def test_a_publisher_that_cannot_start_is_told_at_once(world, no_thread):
+    """Nothing stays pending, and the next publish tries again."""
+    pipeline = world.pipeline()
+    with no_thread("nsq-publisher"), pytest.raises(PublishNotSent, match="no thread"):
+        pipeline.put(future())
+    assert pipeline.pending == 0
+    put(pipeline, future())
+    assert world.links.sent_line(0) == b"PUB t"
+    world.links.token(0).settle(Verdict.STORED, None)
+
+
 def test_a_cancelled_message_is_not_sent(world):
     """Until it is sent a message can be taken back."""
     world.links.go_down()

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from nsqclient.errors import ClosedError, ConnectError
-from nsqclient.publishing.links import JustEnded
+from nsqclient.publishing.link import JustEnded
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 

@@ -1,0 +1,113 @@
+"""``Link``: one nsqd of a producer, and what its connection reports."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+from nsqclient.connection import Connection
+from nsqclient.errors import (
+    ClosedError,
+    ConnectError,
+    NSQConnectionError,
+    NSQError,
+    ServerError,
+)
+from nsqclient.protocol.wire import RawMessage
+from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
+from nsqclient.runtime.deadline import Deadline
+
+
+class LinkOwner(Protocol):
+    """Whom a Link tells what it hears: its Links."""
+
+    def remove(self, link: Link, conn: Connection | None) -> None:
+        """This connection is of no use any more."""
+        ...
+
+    def on_unable(self, link: Link, conn: Connection) -> None:
+        """nsqd is up and cannot store."""
+        ...
+
+    def on_closed(self, link: Link, conn: Connection, error: NSQError) -> None:
+        """A connection ended."""
+        ...
+
+
+class JustEnded(ConnectError):
+    """The connection ended before anything was sent: try again at once."""
+
+
+class Link:
+    """One nsqd of a producer. All its state is guarded by the lock of its Links."""
+
+    def __init__(self, address: str, owner: LinkOwner) -> None:
+        self.address = address
+        self.conn: Connection | None = None  # read without the lock by publishers
+        self.is_dialing = False
+        self.dialed: Connection | None = None  # while it is being opened
+        self.dialer: threading.Thread | None = None  # the last thread that dialed
+        self.has_stored = False  # on this connection
+        self.failures = 0  # dials that failed or led to nothing, in a row
+        self.refusals = 0  # publishes that nsqd was unable to store, in a row
+        self.failed_at = 0.0  # when it failed last, on time.monotonic()
+        self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
+        self.last_error: NSQError | None = None
+        self._owner = owner
+
+    def send(self, command: bytes, token: Any, deadline: Deadline) -> None:
+        """Send a publish; ``token.settle(verdict, error)`` is called when the verdict is known.
+
+        Raises:
+            JustEnded: nothing was sent.
+        """
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(lambda core: core.send_publish(command, token), deadline)
+        except ClosedError as exc:
+            self._owner.remove(self, conn)
+            raise JustEnded(self.address, "the connection ended just before") from exc
+        except NSQConnectionError:
+            pass  # queued, so the reader settles the token when it reports the end
+
+    def is_alive(self) -> bool:
+        """Try to write to it; False when the connection has ended."""
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(lambda core: core.send_nop())
+        except (ClosedError, NSQConnectionError):
+            self._owner.remove(self, conn)
+            return False
+        return True
+
+    # -- from the connection's reader
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Producers subscribe to nothing."""
+
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
+        """nsqd gave its verdict."""
+        if error is None:
+            self.refusals = self.failures = 0
+            self.has_stored = True
+        elif error.code in UNABLE:
+            self._owner.on_unable(self, conn)
+        token.settle(verdict_of(error), error)
+
+    def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
+        """Producers answer nothing."""
+
+    def on_close_wait(self, conn: Connection) -> None:
+        """Producers do not send CLS."""
+
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
+        """The connection ended; publishes without a verdict get one now."""
+        self._owner.on_closed(self, conn, error)
+        # After a refusal nsqd reads no further: what was pipelined behind it is not stored.
+        verdict = Verdict.NOT_READ if isinstance(error, ServerError) else Verdict.UNKNOWN
+        for token in unanswered:
+            token.settle(verdict, error)
