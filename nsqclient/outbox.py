@@ -52,7 +52,7 @@ class Outbox:
         """
         while self._write_lock.acquire(blocking=False):
             try:
-                done = self.send_all(wait, deadline)
+                done = self._send_queued(wait, deadline)
             finally:
                 self._write_lock.release()
             if not done:
@@ -77,21 +77,32 @@ class Outbox:
 
     def send_all(self, wait: bool, deadline: Deadline | None = None) -> bool:
         """Send until nothing is queued. Needs the write lock, or no other thread yet."""
+        while self._send_queued(wait, deadline):
+            with self._core_lock:
+                if not self._core.has_data_to_send():
+                    return True
+        return False
+
+    def _send_queued(self, wait: bool, deadline: Deadline | None) -> bool:
+        """Send what is queued now; False when bytes were left. Needs the write lock."""
         transport = self._transport
         assert transport is not None
-        while True:
-            if not self._unsent:
-                with self._core_lock:
-                    data = self._core.data_to_send()
-                if not data:
-                    return True
-                self._unsent = memoryview(data)
-            sent = transport.send_some(self._unsent)
-            self._unsent = self._unsent[sent:]
-            if self._unsent and not sent:
+        data: bytes | memoryview = self._unsent
+        if not data:
+            with self._core_lock:
+                data = self._core.data_to_send()
+        while data:
+            sent = transport.send_some(data)
+            if sent == len(data):
+                break
+            data = memoryview(data)[sent:]
+            self._unsent = data
+            if not sent:
                 if not wait or (deadline is not None and deadline.expired()):
                     return False
                 self._wait_writable(transport, deadline)
+        self._unsent = memoryview(b"")
+        return True
 
     def _wait_writable(self, transport: Transport, deadline: Deadline | None) -> None:
         """Wait for room to send; raise when there is none for ``write_timeout``."""

@@ -99,11 +99,10 @@ TRANSITIONS: dict[tuple[State, Did], State] = {
     **{(state, Did.END): State.CLOSED for state in State},
 }
 
-_HANDSHAKE = frozenset({State.NEW, State.IDENTIFYING, State.UPGRADING})
-_MAY_PUBLISH = frozenset(
-    {State.READY, State.SUBSCRIBING, State.SUBSCRIBED, State.CLOSING, State.DRAINING}
-)
-_MAY_ANSWER = frozenset({State.SUBSCRIBED, State.CLOSING, State.DRAINING})
+# Tuples, the common state first: an Enum's hash is computed in Python, for every message.
+_HANDSHAKE = (State.NEW, State.IDENTIFYING, State.UPGRADING)
+_MAY_ANSWER = (State.SUBSCRIBED, State.CLOSING, State.DRAINING)
+_MAY_PUBLISH = (State.READY, *_MAY_ANSWER, State.SUBSCRIBING)
 
 
 class _Awaited(Enum):
@@ -146,7 +145,7 @@ class ClientProtocol:
         """
         if self.state is State.CLOSED:
             return  # what follows a fatal error has no meaning
-        if not len(self._layers):
+        if not self._layers.stack:
             self._parse(data)
         else:
             self._parse_all(self._layers.decode(data))
@@ -180,7 +179,7 @@ class ClientProtocol:
                     raise RemoteProtocolError(f"message while {self.state.value}")
                 if self.state is State.CLOSED:
                     return  # what follows a fatal error has no meaning
-            if not items:
+            if not items or not (careful or self._reader.is_broken):
                 return
             data = b""
 
@@ -257,11 +256,13 @@ class ClientProtocol:
 
     def has_data_to_send(self) -> bool:
         """Tell whether ``data_to_send()`` would return something."""
-        return bool(self._out or self._wire) or self._layers.has_output()
+        if self._out or self._wire:
+            return True
+        return bool(self._layers.stack) and self._layers.has_output()
 
     def data_to_send(self) -> bytes:
         """Remove and return the bytes that must be written, in order."""
-        if self._out or len(self._layers):  # a layer may have bytes of its own to send
+        if self._out or self._layers.stack:  # a layer may have bytes of its own to send
             self._encode()
         if not self._wire:
             return b""
@@ -270,8 +271,8 @@ class ClientProtocol:
 
     def _encode(self) -> None:
         out, self._out = self._out, []
-        data = b"".join(out)
-        if len(self._layers):
+        data = out[0] if len(out) == 1 else b"".join(out)
+        if self._layers.stack:
             data = self._layers.encode(data)
         if data:
             self._wire.append(data)
@@ -335,7 +336,7 @@ class ClientProtocol:
         self._awaited.append((awaited, None))
         self._out.append(data)
 
-    def _need(self, states: frozenset[State], what: str) -> None:
+    def _need(self, states: tuple[State, ...], what: str) -> None:
         if self.state not in states:
             raise self._misuse(what)
 

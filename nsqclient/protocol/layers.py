@@ -44,35 +44,36 @@ class LayerStack:
     """The layers of one connection, the one nearest the wire first (TLS before compression)."""
 
     def __init__(self) -> None:
-        self._layers: list[ByteLayer] = []
+        #: To be read only.
+        self.stack: list[ByteLayer] = []
 
     def __len__(self) -> int:
-        return len(self._layers)
+        return len(self.stack)
 
     def push(self, layer: ByteLayer, unread: Iterable[bytes] = ()) -> Iterator[bytes]:
         """Add ``layer`` on the frame side; return what it makes of the ``unread`` bytes.
 
         These are decoded one by one, as they are asked for.
         """
-        self._layers.append(layer)
+        self.stack.append(layer)
         return _through(layer, unread)
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         """Bring received bytes up through all layers, piece by piece."""
         pieces = iter((data,))
-        for layer in self._layers:
+        for layer in self.stack:
             pieces = _through(layer, pieces)
         return pieces
 
     def encode(self, data: bytes) -> bytes:
         """Bring bytes to send, and what the layers have to say themselves, down to the wire."""
-        for layer in reversed(self._layers):
+        for layer in reversed(self.stack):
             data = (layer.encode(data) if data else b"") + layer.wire_output()
         return data
 
     def has_output(self) -> bool:
         """Tell whether a layer has something of its own to send."""
-        return any(layer.has_output() for layer in self._layers)
+        return any(layer.has_output() for layer in self.stack)
 
 
 def _through(layer: ByteLayer, pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -83,6 +83,8 @@ class FrameReader:
         self._chunks: list[bytes] = []  # received, not yet parsed
         self._have = 0  # their total length
         self._need = 4  # do not look again before this many bytes are there
+        #: A fault stands behind the frames that ``feed`` returned last: its next call raises.
+        self.is_broken = False
 
     @property
     def buffered(self) -> int:
@@ -160,6 +162,7 @@ class FrameReader:
             return self._read_frame(buf, pos, end, parsed)
         except RemoteProtocolError:
             if parsed:
+                self.is_broken = True
                 return -1
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -40,16 +41,19 @@ class WorkerPool(Generic[T]):
         self._run_item = run
         self._idle = idle
         self._items: deque[T] = deque()
-        self._wake = threading.Condition()
-        self._sleeping = 0  # written under _wake; read without it, see put_many
-        self._stopping = False  # written under _wake
+        # One lock for each thread that sleeps, held by it; whoever removes it releases it. A
+        # condition would cost a wake-up two more locks, and there is one for every message where
+        # max_in_flight is 1.
+        self._sleepers: deque[threading.Lock] = deque()
+        self._lock = threading.RLock()  # a signal handler may stop what it interrupts starting
+        self._stopping = False  # written under _lock
         self._threads = [
             threading.Thread(
                 target=self._loop, name=name if threads == 1 else f"{name}-{n + 1}", daemon=True
             )
             for n in range(threads)
         ]
-        self._started = False  # guarded by _wake
+        self._started = False  # guarded by _lock
 
     def __len__(self) -> int:
         """How many items wait for a worker."""
@@ -57,7 +61,7 @@ class WorkerPool(Generic[T]):
 
     def start(self) -> None:
         """Start the threads. Idempotent."""
-        with self._wake:
+        with self._lock:
             if self._started or self._stopping:
                 return
             self._started = True
@@ -77,10 +81,33 @@ class WorkerPool(Generic[T]):
 
     def _wake_one(self) -> None:
         # A worker counts itself as sleeping before it looks at the queue for the last time. So
-        # if we read 0 here, that last look comes later than our append and finds the item.
-        if self._sleeping:
-            with self._wake:
-                self._wake.notify()
+        # if nobody sleeps here, that last look comes later than our append and finds the item.
+        try:
+            baton = self._sleepers.pop()
+        except IndexError:
+            return
+        baton.release()
+
+    def _sleep(self, baton: threading.Lock, timeout: float | None = None) -> None:
+        """Sleep until there may be an item, the time is over, or the pool stops.
+
+        ``baton`` is the caller's own lock, and held by it before and after. After an exception
+        it may not be used again.
+        """
+        self._sleepers.append(baton)
+        try:
+            if not self._items and not self._stopping:
+                if baton.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+                    return
+        except BaseException:  # a signal handler raised; the wake-up may have been for us
+            with contextlib.suppress(ValueError):
+                self._sleepers.remove(baton)
+            self._wake_one()
+            raise
+        try:
+            self._sleepers.remove(baton)
+        except ValueError:  # somebody is about to wake us
+            baton.acquire()
 
     def take_one(self, timeout: float | None) -> T | None:
         """Remove and return the first item, as a worker would; None when none came in time.
@@ -89,27 +116,24 @@ class WorkerPool(Generic[T]):
         the queue is empty.
         """
         until = None if timeout is None else time.monotonic() + timeout
+        baton: threading.Lock | None = None
         while True:
             try:
                 item = self._items.popleft()
             except IndexError:
                 pass
             else:
-                if self._sleeping and self._items:
+                if self._sleepers and self._items:
                     self._wake_one()  # as in _loop: a burst reaches all who wait
                 return item
-            with self._wake:
-                self._sleeping += 1
-                try:
-                    left = None if until is None else until - time.monotonic()
-                    if not self._items and (
-                        self._stopping or (left is not None and left <= 0)
-                    ):
-                        return None
-                    if not self._items:
-                        self._wake.wait(left)
-                finally:
-                    self._sleeping -= 1
+            left = None if until is None else until - time.monotonic()
+            if self._stopping or (left is not None and left <= 0):
+                if self._items:
+                    continue
+                return None
+            if baton is None:
+                baton = _held_lock()
+            self._sleep(baton, left)
 
     def take_all(self) -> list[T]:
         """Remove and return the items that no worker has taken yet."""
@@ -125,9 +149,10 @@ class WorkerPool(Generic[T]):
 
         Idempotent. A worker that calls it is not joined and not named.
         """
-        with self._wake:
+        with self._lock:
             self._stopping = True
-            self._wake.notify_all()
+        for _ in range(len(self._sleepers)):
+            self._wake_one()
         alive = []
         for thread in self._threads:
             # Not started yet: never, or by the start() that our signal handler interrupted;
@@ -146,14 +171,16 @@ class WorkerPool(Generic[T]):
     def _loop(self) -> None:
         take = self._items.popleft
         run = self._run_item
+        sleepers = self._sleepers
+        baton = _held_lock()
         while True:
             try:
                 item = take()
             except IndexError:
-                if not self._wait_for_item():
+                if not self._wait_for_item(baton):
                     return
                 continue
-            if self._sleeping and self._items:
+            if sleepers and self._items:
                 # Each worker that found more work wakes the next one: a burst reaches all of
                 # them, a trickle only as many as it needs.
                 self._wake_one()
@@ -162,20 +189,22 @@ class WorkerPool(Generic[T]):
             except BaseException:  # a SystemExit must not end a thread of ours
                 logger.exception("%s: task failed; the worker goes on", self._name)
 
-    def _wait_for_item(self) -> bool:
+    def _wait_for_item(self, baton: threading.Lock) -> bool:
         """Sleep until there may be an item; False when the worker must end."""
         if self._idle is not None:
             try:
                 self._idle()
             except Exception:
                 logger.exception("%s: idle hook failed; the worker goes on", self._name)
-        with self._wake:
-            self._sleeping += 1
-            try:
-                while not self._items:
-                    if self._stopping:
-                        return False
-                    self._wake.wait()
-            finally:
-                self._sleeping -= 1
+        while not self._items:
+            if self._stopping:
+                # Looked at once more: what was put before stop() is still to be done.
+                return bool(self._items)
+            self._sleep(baton)
         return True
+
+
+def _held_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock

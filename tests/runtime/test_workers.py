@@ -101,7 +101,7 @@ def test_a_burst_reaches_all_workers(make_pool, many):
     """Items that are put together run at the same time, as far as there are workers."""
     together = threading.Barrier(4)
     pool = make_pool(3, lambda item: together.wait(WAIT))
-    wait_until(lambda: pool._sleeping == 3)
+    wait_until(lambda: len(pool._sleepers) == 3)
     if many:
         pool.put_many([1, 2, 3])
     else:
@@ -140,7 +140,7 @@ def test_idle(make_pool):
     pool = make_pool(1, seen.append, lambda: seen.append("idle"), started=False)
     pool.put_many([1, 2])
     pool.start()
-    wait_until(lambda: pool._sleeping == 1)
+    wait_until(lambda: len(pool._sleepers) == 1)
     assert seen == [1, 2, "idle"]
     pool.put(3)
     wait_until(lambda: seen == [1, 2, "idle", 3, "idle"])
@@ -151,7 +151,7 @@ def test_idle_that_raises(make_pool, caplog):
     seen = []
     with caplog.at_level(logging.ERROR, "nsqclient.workers"):
         pool = make_pool(1, seen.append, lambda: 1 / 0)
-        wait_until(lambda: pool._sleeping == 1)
+        wait_until(lambda: len(pool._sleepers) == 1)
         pool.put(1)
         wait_until(lambda: seen == [1])
     assert "idle hook failed" in caplog.text
@@ -193,7 +193,7 @@ def test_take_one_waits(make_pool):
     found = []
     taker = threading.Thread(target=lambda: found.append(pool.take_one(WAIT)))
     taker.start()
-    wait_until(lambda: pool._sleeping == 1)
+    wait_until(lambda: len(pool._sleepers) == 1)
     pool.put(7)
     taker.join(WAIT)
     assert found == [7]
@@ -211,7 +211,7 @@ def test_take_one_shares_a_burst(make_pool):
     takers = [threading.Thread(target=take) for _ in range(2)]
     for taker in takers:
         taker.start()
-    wait_until(lambda: pool._sleeping == 2)
+    wait_until(lambda: len(pool._sleepers) == 2)
     pool.put_many([1, 2])
     together.wait(WAIT)
     for taker in takers:
@@ -224,7 +224,7 @@ def test_take_one_ends_with_stop(make_pool):
     found = []
     taker = threading.Thread(target=lambda: found.append(pool.take_one(None)))
     taker.start()
-    wait_until(lambda: pool._sleeping == 1)
+    wait_until(lambda: len(pool._sleepers) == 1)
     assert pool.stop() == []
     taker.join(WAIT)
     pool.put(1)
