@@ -37,7 +37,8 @@ class _Pipe:
 class _Link:
     """A client's connection and its connection to the server."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, number: int, client: socket.socket, server: socket.socket) -> None:
+        self.number = number
         self.sockets = (client, server)
         self.pipes = {CLIENT: _Pipe(self, client, server), SERVER: _Pipe(self, server, client)}
 
@@ -55,9 +56,15 @@ class FaultProxy:
 
     As a context manager it is started and closed. The address stays the same over
     ``stop()`` and ``start()``.
+
+    ``tap(number, direction, data)`` is called with all that was forwarded, on the proxy's thread;
+    connections are numbered from 1.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(
+        self, upstream: str, tap: Callable[[int, str, bytes], object] | None = None
+    ) -> None:
+        self._tap = tap
         host, _, port = upstream.rpartition(":")
         self._upstream = (host, int(port))
         self._listener: socket.socket | None = None
@@ -143,6 +150,11 @@ class FaultProxy:
     def flip_after(self, count: int, direction: str = SERVER) -> None:
         """Forward ``count`` more bytes in ``direction`` and invert the next one. Once."""
         self._do(lambda: self._faults.__setitem__(direction, _Fault(count, "flip")))
+
+    def heal(self) -> None:
+        """Listen, and forward faithfully again; the end of every fault."""
+        self._do(lambda: (self._listen(), self._speed_up(), setattr(self, "_deaf", False),
+                          self._faults.update({CLIENT: None, SERVER: None})))
 
     # --- the thread ---
 
@@ -244,6 +256,8 @@ class FaultProxy:
         sent = pipe.target.send(data) if data else 0
         pipe.pending = pipe.pending[sent:]
         self.forwarded[direction] += sent
+        if self._tap is not None and sent:
+            self._tap(pipe.link.number, direction, data[:sent])
         if sent and self._slow is not None:
             pipe.not_before = time.monotonic() + self._slow[1]
         if fault is None or self._faults[direction] is None:
@@ -293,7 +307,7 @@ class FaultProxy:
         for sock in (client, server):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._links.append(_Link(client, server))
+        self._links.append(_Link(self.accepted, client, server))
 
     def _drop(self, link: _Link, *, reset: bool) -> None:
         self._links.remove(link)

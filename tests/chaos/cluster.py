@@ -1,0 +1,268 @@
+"""Three nsqds behind proxies, two nsqlookupds, and the programs under test; and their faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import schedule
+from tests.chaos.program import CHANNEL, END_TIMEOUT, TOPIC
+from tests.chaos.record import Record
+from tests.chaos.schedule import Event
+from tests.support.ports import free_port
+from tests.support.processes import CHECKOUT
+from tests.support.proxy import FaultProxy
+from tests.support.real_servers import RealNsqd, RealNsqlookupd
+
+#: Mean seconds between two publishes of one thread.
+PACE = 0.05
+#: How a slow connection is: bytes at a time, seconds between.
+_SLOW = (400, 0.01)
+
+
+class Programs:
+    """The processes of one role and number: one after the other, each with a ledger of its own."""
+
+    def __init__(self, folder: Path, role: str, index: int, settings: dict[str, Any]) -> None:
+        self._folder = folder
+        self._role = role
+        self._settings = settings
+        self._prefix = f"{role[0]}{index}"
+        self._count = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.name = ""  #: of the one that runs, or ran last: its ledger's name
+
+    @property
+    def runs(self) -> bool:
+        """Tell whether a process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the next process."""
+        self._count += 1
+        self.name = f"{self._prefix}i{self._count}"
+        settings = {
+            **self._settings, "name": self.name,
+            "ledger": str(self._folder / f"{self.name}.ledger"),
+        }
+        module = {"producer": "producing", "consumer": "consuming"}[self._role]
+        with (self._folder / f"{self.name}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.chaos.{module}", json.dumps(settings)],
+                cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=log, stderr=log,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the end; False when it was killed for it."""
+        process = self._process
+        if process is None:
+            return True
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return False
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+        return True
+
+
+class Cluster:
+    """All of it. ``start()``, ``perform(event)`` from any thread, ``finish()``, ``close()``."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.record = Record()
+        self.folder = folder
+        self.hurt: set[tuple[str, int]] = set()  #: targets with a fault; replaced, never changed
+        self.stops: list[tuple[int, float, bool]] = []  #: nsqd, when, whether it was killed
+        self.errors: list[str] = []  #: what our own machinery or a program did wrong
+        self.is_over = threading.Event()  #: set: faults end at once
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[str, int], threading.Lock] = {}
+        self.lookupds = [
+            RealNsqlookupd(folder / f"lookupd{n}") for n in range(schedule.LOOKUPDS)
+        ]
+        self.nsqds: list[RealNsqd] = []
+        self.proxies: list[FaultProxy] = []
+        self._seed = seed
+        self.programs: dict[tuple[str, int], Programs] = {}
+
+    def start(self) -> None:
+        """Start the servers, create the channel everywhere, start the programs."""
+        for lookupd in self.lookupds:
+            lookupd.start()
+        lookupds = [lookupd.tcp_address for lookupd in self.lookupds]
+        for number in range(schedule.NSQDS):
+            self._start_nsqd(number, lookupds)
+        settings: dict[str, Any] = {
+            "seed": self._seed, "pace": PACE,
+            "lookupds": [lookupd.http_address for lookupd in self.lookupds], "nsqds": [],
+        }
+        direct = {**settings, "nsqds": [proxy.address for proxy in self.proxies], "lookupds": []}
+        for role, count in (("consumer", schedule.CONSUMERS), ("producer", schedule.PRODUCERS)):
+            for index in range(count):
+                # One producer knows its nsqds, all others discover them.
+                mine = direct if (role, index) == ("producer", 0) else settings
+                programs = Programs(self.folder, role, index, mine)
+                self.programs[role, index] = programs
+                programs.start()
+
+    def _start_nsqd(self, number: int, lookupds: list[str]) -> None:
+        tcp_address = f"127.0.0.1:{free_port()}"
+
+        def tap(link: int, direction: str, data: bytes) -> None:
+            self.record.take(number, link, direction, data)
+
+        proxy = FaultProxy(tcp_address, tap).__enter__()
+        self.proxies.append(proxy)
+        nsqd = RealNsqd(
+            self.folder / f"nsqd{number}", lookupd_tcp_addresses=lookupds,
+            # What the nsqlookupds tell leads through the proxy.
+            broadcast_tcp_port=int(proxy.address.rpartition(":")[2]),
+        )
+        self.nsqds.append(nsqd)
+        nsqd.tcp_address, nsqd.address = tcp_address, f"127.0.0.1:{free_port()}"
+        nsqd.start()
+        nsqd.post("/topic/create", topic=TOPIC)
+        nsqd.post("/channel/create", topic=TOPIC, channel=CHANNEL)
+
+    def perform(self, event: Event) -> None:
+        """Do it, wait, undo it. One at a time for each target."""
+        target = (event.target, event.number)
+        with self._lock:
+            lock = self._locks.setdefault(target, threading.Lock())
+        with lock:
+            if self.is_over.is_set():
+                return
+            self._mark(target, True)
+            try:
+                getattr(self, f"_{event.action}")(event)
+            except Exception as exc:
+                self.errors.append(f"{event}: {exc!r}")
+            finally:
+                self._mark(target, False)
+
+    def _mark(self, target: tuple[str, int], hurt: bool) -> None:
+        with self._lock:
+            self.hurt = self.hurt | {target} if hurt else self.hurt - {target}
+
+    # -- the faults, by their names in the schedule
+
+    def _server(self, event: Event) -> RealNsqd | RealNsqlookupd:
+        servers: list[Any] = self.nsqds if event.target == "nsqd" else self.lookupds
+        server: RealNsqd | RealNsqlookupd = servers[event.number]
+        return server
+
+    def _restart(self, event: Event) -> None:
+        self._stop_server(event, self._server(event).stop)
+
+    def _kill(self, event: Event) -> None:
+        if event.target in ("nsqd", "lookupd"):
+            self._stop_server(event, self._server(event).kill)
+            return
+        programs = self.programs[event.target, event.number]
+        programs.signal(signal.SIGKILL)
+        programs.wait(10)
+        self.is_over.wait(event.seconds)
+        programs.start()
+
+    def _stop_server(self, event: Event, stop: Callable[[], None]) -> None:
+        if event.target == "nsqd":
+            self.stops.append((event.number, time.monotonic(), event.action == "kill"))
+        stop()
+        self.is_over.wait(event.seconds)
+        self._server(event).start()
+
+    def _freeze(self, event: Event) -> None:
+        if event.target in ("nsqd", "lookupd"):
+            pid = self._server(event).pid
+            send: Callable[[signal.Signals], None] = lambda number: os.kill(pid, number)
+        else:
+            send = self.programs[event.target, event.number].signal
+        send(signal.SIGSTOP)
+        try:
+            self.is_over.wait(event.seconds)
+        finally:
+            send(signal.SIGCONT)
+
+    def _roll(self, event: Event) -> None:
+        programs = self.programs[event.target, event.number]
+        self._end(programs)
+        programs.start()
+
+    def _end(self, programs: Programs) -> None:
+        if programs.runs:
+            programs.signal(signal.SIGTERM)
+        else:
+            self.errors.append(f"{programs.name} ended by itself: see its log")
+        if not programs.wait(4 * END_TIMEOUT):
+            self.errors.append(f"{programs.name} did not end after SIGTERM")
+
+    def _deaf(self, event: Event) -> None:
+        self.proxies[event.number].set_deaf()
+        self.is_over.wait(event.seconds)
+        self.proxies[event.number].heal()
+
+    def _slow(self, event: Event) -> None:
+        self.proxies[event.number].set_slow(*_SLOW)
+        self.is_over.wait(event.seconds)
+        self.proxies[event.number].heal()
+
+    def _refuse(self, event: Event) -> None:
+        self.proxies[event.number].stop()
+        self.is_over.wait(event.seconds)
+        self.proxies[event.number].heal()
+
+    def _cut(self, event: Event) -> None:
+        self.proxies[event.number].cut_after(event.after, event.direction, reset=event.reset)
+
+    def _reset(self, event: Event) -> None:
+        self.proxies[event.number].reset()
+
+    def _drop(self, event: Event) -> None:
+        self.proxies[event.number].drop()
+
+    # -- the end
+
+    def heal(self) -> None:
+        """End every fault that is left."""
+        for proxy in self.proxies:
+            proxy.heal()
+
+    def end_programs(self, role: str) -> None:
+        """End all programs of a role, side by side."""
+        threads = [
+            threading.Thread(target=self._end, args=(programs,))
+            for (kind, _), programs in self.programs.items() if kind == role
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        self.is_over.set()
+        for programs in self.programs.values():
+            if programs.runs:
+                programs.signal(signal.SIGKILL)
+            programs.wait(10)
+        for proxy in self.proxies:
+            proxy.close()
+        for server in (*self.nsqds, *self.lookupds):
+            server.kill()

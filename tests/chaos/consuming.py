@@ -1,0 +1,76 @@
+"""The consumer under test: writes each id down before its FIN, and how it is twice a second."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from typing import Any
+
+from nsqclient import Config, Consumer, Message, Requeue
+from tests.chaos.program import CHANNEL, TOPIC, Program
+
+#: Of a thousand messages so many fail, and so many take longer than their timeout.
+_FAILING, _SLOW = 3, 1
+_STATE_INTERVAL = 0.5
+
+CONFIG = Config(
+    msg_timeout=5, heartbeat_interval=1, max_attempts=0, lookupd_poll_interval=5,
+    lookupd_poll_timeout=5, default_requeue_delay=0.2, max_backoff_duration=1,
+    backoff_multiplier=0.1,
+)
+
+
+class Handler(Program):
+    """One Consumer until the program ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        settings = self.settings
+        self._rng = random.Random(f"{settings['seed']} {settings['name']}")
+        self._handled = 0
+        self._last = time.monotonic()
+        self._consumer = Consumer(
+            TOPIC, CHANNEL, self._handle, lookupd_http_addresses=settings["lookupds"],
+            max_in_flight=100, workers=4, config=CONFIG,
+        )
+
+    def run(self) -> None:
+        """Consume until told to end, then stop."""
+        self._consumer.start()
+        threading.Thread(target=self._tell, daemon=True).start()
+        self.wait()
+        self.end("Consumer.stop", self._consumer.stop)
+
+    def _handle(self, message: Message) -> None:
+        chance = self._rng.randrange(1000)
+        if chance < _FAILING:
+            raise Requeue()
+        if chance < _FAILING + _SLOW:
+            self.ending.wait(CONFIG.msg_timeout + 1)
+        self.ledger.write("H", message.body.split(b" ")[0].decode())
+        self._handled += 1
+        self._last = time.monotonic()
+
+    def _tell(self) -> None:
+        while True:
+            self.ledger.write("C", json.dumps(self._state()))
+            if self.ending.wait(_STATE_INTERVAL):
+                return
+
+    def _state(self) -> dict[str, Any]:
+        stats = self._consumer.stats()
+        return {
+            "at": time.monotonic(),
+            "handled": self._handled,
+            "last": self._last,
+            "backoff": stats.backoff != "flowing",
+            "paused": stats.is_paused,
+            "repairs": stats.repairs,
+            "connections": {conn.address: conn.rdy for conn in stats.connections},
+        }
+
+
+if __name__ == "__main__":
+    Handler().run()

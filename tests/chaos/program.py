@@ -1,0 +1,65 @@
+"""What both programs under test share: their settings, the end by signal, and the lag meter."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.chaos.ledger import LedgerWriter
+
+TOPIC, CHANNEL = "chaos", "all"
+#: Seconds that stop() and close() get.
+END_TIMEOUT = 5.0
+_BEAT = 0.25
+
+
+class Program:
+    """One process: settings as JSON in its first argument, ended by SIGTERM or the end of stdin.
+
+    The parent holds the other end of stdin, so a program never outlives it.
+    """
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = json.loads(sys.argv[1])
+        self.ledger = LedgerWriter(self.settings["ledger"])
+        self.ending = threading.Event()
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
+        )
+        signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's business
+        for work in (self._watch_parent, self._measure_lag):
+            threading.Thread(target=work, daemon=True).start()
+
+    def wait(self) -> None:
+        """Block until it is time to end."""
+        while not self.ending.wait(0.5):
+            pass
+
+    def end(self, what: str, call: Callable[[float], object]) -> None:
+        """Make the last call, with its deadline, and note how long it took."""
+        began = time.monotonic()
+        result = call(END_TIMEOUT)
+        took = time.monotonic() - began
+        self.ledger.note_call(what, took - END_TIMEOUT)
+        self.ledger.write("D", f"{what} {took:.3f} {result}")
+
+    def _watch_parent(self) -> None:
+        sys.stdin.read()
+        self.ending.set()
+
+    def _measure_lag(self) -> None:
+        pause, worst = threading.Event(), 0.1
+        while True:
+            due = time.monotonic() + _BEAT
+            pause.wait(_BEAT)
+            lag = time.monotonic() - due
+            if lag > worst:
+                worst = lag
+                self.ledger.write("T", f"{lag:.3f}")
