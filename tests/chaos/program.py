@@ -34,7 +34,10 @@ class Program:
         )
         signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's business
-        for work in (self._watch_parent, self._measure_lag):
+        works = [self._watch_parent]
+        if self.settings["name"].startswith("p"):  # a consumer may be frozen on purpose
+            works.append(self._measure_lag)
+        for work in works:
             threading.Thread(target=work, daemon=True).start()
 
     def wait(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import random
 import selectors
 import socket
 import struct
@@ -31,6 +32,7 @@ class _Pipe:
         self.target = target
         self.pending = b""  # read and not yet written; nothing more is read meanwhile
         self.ended = False  # the source sent its end of file
+        self.is_hole = False  # what the source sends vanishes
         self.not_before = 0.0  # a slow pipe's next move, monotonic time
 
 
@@ -75,6 +77,9 @@ class FaultProxy:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._faults: dict[str, _Fault | None] = {CLIENT: None, SERVER: None}
         self._deaf = False
+        self._hole = False
+        self._delay = (0.0, 0.0)  # seconds, and how much it varies
+        self._rng = random.Random(1)
         self._slow: tuple[int, float] | None = None  # bytes at a time, seconds between
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
@@ -135,8 +140,23 @@ class FaultProxy:
         """Forward ``chunk`` bytes at a time with ``pause`` seconds between, per direction."""
         self._do(lambda: setattr(self, "_slow", (chunk, pause)))
 
+    def set_delay(self, delay: float, jitter: float = 0.0) -> None:
+        """Forward what comes only ``delay`` seconds later, give or take ``jitter``."""
+        self._do(lambda: setattr(self, "_delay", (delay, jitter)))
+
+    def half_close(self, direction: str = SERVER) -> None:
+        """On open connections, end this direction alone; what still comes in it vanishes."""
+        self._do(lambda: [self._half_close(link.pipes[direction]) for link in self._links])
+
+    def set_black_hole(self) -> None:
+        """Let all bytes vanish, of the open connections for good, without a word to anybody.
+
+        New connections are accepted and vanish too, until ``heal()``.
+        """
+        self._do(self._open_hole)
+
     def set_fast(self) -> None:
-        """End ``set_slow``."""
+        """End ``set_slow`` and ``set_delay``."""
         self._do(self._speed_up)
 
     def cut_after(self, count: int, direction: str = SERVER, *, reset: bool = False) -> None:
@@ -153,8 +173,7 @@ class FaultProxy:
 
     def heal(self) -> None:
         """Listen, and forward faithfully again; the end of every fault."""
-        self._do(lambda: (self._listen(), self._speed_up(), setattr(self, "_deaf", False),
-                          self._faults.update({CLIENT: None, SERVER: None})))
+        self._do(self._heal)
 
     # --- the thread ---
 
@@ -235,14 +254,24 @@ class FaultProxy:
             if not pipe.pending and not pipe.ended:
                 pipe.pending = pipe.source.recv(size)
                 pipe.ended = not pipe.pending
-                if pipe.ended:
+                if pipe.is_hole:
+                    self._swallow(pipe)
+                elif pipe.ended:
                     self._end(pipe)
+                elif any(self._delay):
+                    delay, jitter = self._delay
+                    pipe.not_before = time.monotonic() + delay + self._rng.uniform(0, jitter)
+                    return
             if pipe.pending:
                 self._write(direction, pipe, size)
         except BlockingIOError:
             return
         except OSError:
-            self._drop(pipe.link, reset=True)
+            if pipe.is_hole:
+                pipe.ended = True
+                self._swallow(pipe)
+            else:
+                self._drop(pipe.link, reset=True)
 
     def _write(self, direction: str, pipe: _Pipe, size: int) -> None:
         data = pipe.pending[:size]
@@ -267,6 +296,12 @@ class FaultProxy:
             self._faults[direction] = None
             self.cuts += 1
             self._drop(pipe.link, reset=fault.action == "reset")
+
+    def _swallow(self, pipe: _Pipe) -> None:
+        """Let what came vanish; the link of which both ends are gone is over."""
+        pipe.pending = b""
+        if all(other.ended for other in pipe.link.pipes.values()):
+            self._drop(pipe.link, reset=False)
 
     def _end(self, pipe: _Pipe) -> None:
         """Hand on an end of file; both ends over is the end of the link."""
@@ -300,14 +335,26 @@ class FaultProxy:
             return
         self.accepted += 1
         try:
-            server = socket.create_connection(self._upstream, timeout=5)
+            server = self._dial()
         except OSError:
             client.close()  # as a dead server behind a load balancer looks
             return
         for sock in (client, server):
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._links.append(_Link(self.accepted, client, server))
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = _Link(self.accepted, client, server)
+        for pipe in link.pipes.values():
+            pipe.is_hole = self._hole
+        self._links.append(link)
+
+    def _dial(self) -> socket.socket:
+        if self._hole:
+            server, nobody = socket.socketpair()
+            nobody.close()
+            return server
+        server = socket.create_connection(self._upstream, timeout=5)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return server
 
     def _drop(self, link: _Link, *, reset: bool) -> None:
         self._links.remove(link)
@@ -321,8 +368,25 @@ class FaultProxy:
         for link in list(self._links):
             self._drop(link, reset=reset)
 
+    def _open_hole(self) -> None:
+        self._hole = True
+        for pipe in self._pipes():
+            pipe.is_hole, pipe.pending = True, b""
+
+    @staticmethod
+    def _half_close(pipe: _Pipe) -> None:
+        pipe.is_hole, pipe.pending = True, b""
+        pipe.target.shutdown(socket.SHUT_WR)
+
+    def _heal(self) -> None:
+        self._listen()
+        self._speed_up()
+        self._deaf = self._hole = False
+        self._faults = {CLIENT: None, SERVER: None}
+
     def _speed_up(self) -> None:
         self._slow = None
+        self._delay = (0.0, 0.0)
         for pipe in self._pipes():
             pipe.not_before = 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -137,3 +138,69 @@ def test_flip_changes_one_byte(proxy):
     with _connect(proxy) as client:
         client.sendall(b"hello")
         assert _receive(client, 5) == b"he" + bytes([ord("l") ^ 0xFF]) + b"lo"
+
+
+def test_a_delay_is_kept(proxy):
+    """What comes is forwarded after the delay, both ways, and nothing is lost."""
+    proxy.set_delay(0.05, 0.01)
+    with _connect(proxy) as client:
+        began = time.monotonic()
+        client.sendall(b"hello")
+        assert _receive(client, 5) == b"hello"
+        assert time.monotonic() - began >= 0.1
+
+
+def test_half_closed_is_one_direction_alone(proxy):
+    """The client reads the end of the stream, and what it sends still arrives."""
+    with _connect(proxy) as client:
+        client.sendall(b"hello")
+        assert _receive(client, 5) == b"hello"
+        proxy.half_close(SERVER)
+        assert client.recv(1) == b""
+        before = proxy.forwarded[CLIENT]
+        client.sendall(b"more")
+        wait_until(lambda: proxy.forwarded[CLIENT] == before + 4)
+    wait_until(lambda: proxy.open_links == 0)
+
+
+def test_a_black_hole_tells_nobody(proxy):
+    """Bytes of open connections vanish, and nothing ends."""
+    with _connect(proxy) as client:
+        wait_until(lambda: proxy.open_links == 1)
+        proxy.set_black_hole()
+        client.sendall(b"hello")
+        client.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        proxy.reset()
+
+
+def test_connections_are_swallowed_until_the_hole_heals(proxy):
+    """A connection that is made meanwhile leads nowhere for good; a later one works."""
+    proxy.set_black_hole()
+    with _connect(proxy) as lost:
+        wait_until(lambda: proxy.accepted == 1)
+        proxy.heal()
+        with _connect(proxy) as client:
+            client.sendall(b"hello")
+            assert _receive(client, 5) == b"hello"
+        lost.sendall(b"hello")
+        lost.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            lost.recv(1)
+
+
+def test_the_tap_sees_what_was_forwarded():
+    """A tap gets the number of the connection, the direction and the bytes."""
+    seen = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_echo, args=(listener,), daemon=True)
+        thread.start()
+        upstream = f"127.0.0.1:{listener.getsockname()[1]}"
+        with FaultProxy(upstream, lambda *what: seen.append(what)) as proxy:
+            with _connect(proxy) as client:
+                client.sendall(b"hello")
+                _receive(client, 5)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+    assert seen == [(1, CLIENT, b"hello"), (1, SERVER, b"hello")]

@@ -1,0 +1,166 @@
+"""Whole dialogues of a consumer and of a producer through a proxy, with one fault somewhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from nsqclient import Config, Consumer, Producer, PublishUnknown
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import wait_until
+
+#: Whether every position is tried, or a choice.
+FULL = os.environ.get("NSQ_FAULTS") == "full"
+#: Dialogues under way at once: they mostly wait.
+_CROWD = 8
+#: Seconds in which a client has recovered from a fault that is over.
+RECOVERY = 5.0
+#: nsqd looks at a channel's timeouts again after so many seconds at most.
+SCAN = 6.0
+
+#: Short times, so that a fault costs little of them.
+QUICK = Config(
+    heartbeat_interval=1, max_reconnect_delay=0.01, max_attempts=0, max_backoff_duration=0,
+    default_requeue_delay=0,
+)
+BODIES = {b"one", b"two" * 50, b"three" * 100}
+
+#: Does something to a proxy that was just started.
+Fault = Callable[[FaultProxy], object]
+#: One dialogue: (server, topic, config, fault) -> bytes forwarded in each direction.
+Dialogue = Callable[[ServerUnderTest, str, Config, Fault], dict[str, int]]
+
+
+def faithful(proxy: FaultProxy) -> None:
+    """No fault at all."""
+
+
+class Seen:
+    """A handler that notes each body."""
+
+    def __init__(self) -> None:
+        self.bodies: set[bytes] = set()
+
+    def __call__(self, message: Any) -> None:
+        self.bodies.add(message.body)
+
+
+def make_channel(server: ServerUnderTest, topic: str) -> None:
+    """Create the topic with its channel."""
+    server.post("/topic/create", topic=topic)
+    server.post("/channel/create", topic=topic, channel="c")
+
+
+def consume(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -> dict[str, int]:
+    """Handle three messages and stop, whatever the fault; then nothing is left."""
+    for body in BODIES:
+        server.post("/pub", body, topic=topic)
+    seen = Seen()
+    with FaultProxy(server.tcp_address) as proxy:
+        fault(proxy)
+        consumer = Consumer(
+            topic, "c", seen, nsqd_tcp_addresses=[proxy.address], max_in_flight=2, config=config
+        )
+        with consumer:
+            wait_until(lambda: seen.bodies == BODIES, RECOVERY + SCAN, "all were handled")
+            assert consumer.stop(2).complete
+        forwarded = dict(proxy.forwarded)
+    drain(server, topic)
+    return forwarded
+
+
+def drain(server: ServerUnderTest, topic: str) -> set[bytes]:
+    """Take what is left: FINs may have been lost. Fails when something stays."""
+
+    def left() -> int:
+        channel = server.stats(topic, "c")
+        return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
+
+    seen = Seen()
+    if left():
+        with Consumer(topic, "c", seen, nsqd_tcp_addresses=[server.tcp_address],
+                      max_in_flight=10, config=QUICK):
+            wait_until(lambda: not left(), 1 + SCAN + RECOVERY, "nothing is left")
+    return seen.bodies
+
+
+def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -> dict[str, int]:
+    """Publish in three ways, whatever the fault; each is stored."""
+    with FaultProxy(server.tcp_address) as proxy:
+        fault(proxy)
+        with Producer([proxy.address], config=config) as producer:
+            _publish(producer, topic)
+        forwarded = dict(proxy.forwarded)
+    assert drain(server, topic) == BODIES | {b"later"}
+    return forwarded
+
+
+def publish_once(
+    server: ServerUnderTest, topic: str, config: Config, fault: Fault
+) -> dict[str, int]:
+    """Publish without repeating what is unknown: stored, or PublishUnknown, and no duplicate."""
+    with FaultProxy(server.tcp_address) as proxy:
+        fault(proxy)
+        with Producer([proxy.address], config=config, retry_unknown=False) as producer:
+            unknown = False
+            try:
+                producer.publish(topic, b"once", timeout=RECOVERY)
+            except PublishUnknown:
+                unknown = True
+        forwarded = dict(proxy.forwarded)
+    count = server.stats(topic)["message_count"]
+    assert count == 1 or unknown and count == 0
+    drain(server, topic)
+    return forwarded
+
+
+def _publish(producer: Producer, topic: str) -> None:
+    first, *others = sorted(BODIES)
+    producer.publish(topic, first, timeout=RECOVERY)
+    assert producer.publish_many(topic, others, timeout=RECOVERY) == 2
+    producer.publish(topic, b"later", defer=0.001, timeout=RECOVERY)
+
+
+DIALOGUES: dict[str, Dialogue] = {
+    "consume": consume, "publish": publish, "publish_once": publish_once,
+}
+
+
+def positions(length: int, seed: int, count: int) -> list[int]:
+    """All positions of a dialogue, or so many of them."""
+    if FULL or count >= length:
+        return list(range(length))
+    return sorted(random.Random(seed).sample(range(length), count))
+
+
+def try_all(
+    server: ServerUnderTest, dialogue: Dialogue, config: Config, faults: Iterable[tuple[str, Fault]],
+    prefix: str,
+) -> int:
+    """Play the dialogue once for each named fault, several at a time, each on a topic of its own.
+
+    Returns: how many. Raises: AssertionError with the names of those that failed.
+    """
+    failures: list[str] = []
+    lock = threading.Lock()
+
+    def play(named: tuple[str, Fault]) -> None:
+        name, fault = named
+        topic = f"{prefix}-{name}"
+        try:
+            make_channel(server, topic)
+            dialogue(server, topic, config, fault)
+        except Exception as exc:  # any of them, with the position that brought it
+            with lock:
+                failures.append(f"{name}: {exc!r}")
+
+    chosen = list(faults)
+    with ThreadPoolExecutor(_CROWD) as crowd:
+        list(crowd.map(play, chosen))
+    assert not failures, f"{len(failures)} of {len(chosen)}: " + "; ".join(failures[:5])
+    return len(chosen)
