@@ -139,7 +139,10 @@ def positions(length: int, seed: int, count: int) -> list[int]:
 
 
 def try_all(
-    server: ServerUnderTest, dialogue: Dialogue, config: Config, faults: Iterable[tuple[str, Fault]],
+    server: ServerUnderTest,
+    dialogue: Dialogue,
+    config: Config,
+    faults: Iterable[tuple[str, Fault]],
     prefix: str,
 ) -> int:
     """Play the dialogue once for each named fault, several at a time, each on a topic of its own.
