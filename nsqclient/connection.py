@@ -25,7 +25,8 @@ from nsqclient.errors import (
 )
 from nsqclient.negotiation import negotiate
 from nsqclient.outbox import Outbox
-from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.client_states import State
 from nsqclient.protocol.events import (
     AnswerFailed,
     CloseWait,

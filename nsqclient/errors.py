@@ -25,7 +25,9 @@ Each class carries its data as attributes and makes its own message::
     │   ├── HTTPStatusError                the server refused: .status, .message
     │   └── HTTPAnswerError                it answered something else than it should
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
-    │   └── one class per code, see SERVER_ERRORS
+    │   └── one class per code, see SERVER_ERRORS and PARTITION_ERRORS
+    ├── PartitionError                     what was asked for and this NSQ or topic do not fit
+    │   └── OrderError                     a message came behind one that was finished
     └── PublishError
         ├── PublishRejected                surely not stored: .code, .retryable
         │   └── PublishNotSent             no nsqd could be reached in time; .code is None
@@ -250,6 +252,32 @@ class AnswerFailedError(ServerError):
     fatal = False
 
 
+class NotLeaderError(ServerError):
+    """E_FAILED_ON_NOT_LEADER, E_FAILED_ON_NOT_WRITABLE: the partition's leader is elsewhere now,
+    or may not take messages for the moment."""
+
+
+class TopicNotExistError(ServerError):
+    """E_TOPIC_NOT_EXIST: no such topic, or this nsqd has no copy of the partition."""
+
+
+class BadPartitionError(ServerError):
+    """E_BAD_PARTITION: no such partition, or none was named where one must be."""
+
+
+class OrderRequiredError(ServerError):
+    """E_SUB_ORDER_IS_MUST: the topic is ordered; consume it with ``ordered=True``."""
+
+
+class ExtendError(ServerError):
+    """E_SUB_EXTEND_NEED, E_SUB_EXTEND_FORBIDDON, E_EXT_NOT_SUPPORT, E_BAD_EXT: the topic has JSON
+    headers and the command has none, or the other way round."""
+
+
+class BadHeaderError(ServerError):
+    """E_INVALID_JSON_HEADER, INVALID_TRACE_ID: the JSON header of a message."""
+
+
 #: code -> (class, does nsqd close the connection). All codes of nsqd 1.3.0.
 SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
     "E_INVALID": (InvalidCommandError, True),
@@ -273,12 +301,42 @@ SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
     "E_TOUCH_FAILED": (AnswerFailedError, False),
 }
 
+#: Further codes of a partitioned nsqd (0.3.7-HA). Which of them end the connection depends on the
+#: command: see ``docs/topics/partitions.rst``.
+PARTITION_ERRORS: dict[str, type[ServerError]] = {
+    "E_FAILED_ON_NOT_LEADER": NotLeaderError,
+    "E_FAILED_ON_NOT_WRITABLE": NotLeaderError,
+    "E_TOPIC_NOT_EXIST": TopicNotExistError,
+    "E_BAD_PARTITION": BadPartitionError,
+    "E_PUB_TOO_MUCH_WAITING": PubFailedError,
+    "E_SUB_ORDER_IS_MUST": OrderRequiredError,
+    "E_SUB_EXTEND_NEED": ExtendError,
+    "E_SUB_EXTEND_FORBIDDON": ExtendError,
+    "E_SUB_CHANNEL_NOT_REGISTERED": BadChannelError,
+    "E_EXT_NOT_SUPPORT": ExtendError,
+    "E_BAD_EXT": ExtendError,
+    "E_INVALID_JSON_HEADER": BadHeaderError,
+    "INVALID_TRACE_ID": BadHeaderError,
+    "E_CREATE_TOPIC_FAILED": BadTopicError,
+}
+
 
 def server_error(data: bytes) -> ServerError:
     """Build the exception for the data of an error frame; unknown codes count as fatal."""
     code, _, text = data.decode("utf-8", "backslashreplace").partition(" ")
-    cls, _fatal = SERVER_ERRORS.get(code, (ServerError, True))
+    cls, _fatal = SERVER_ERRORS.get(code, (PARTITION_ERRORS.get(code, ServerError), True))
     return cls(code, text)
+
+
+# -- partitioned NSQ
+
+
+class PartitionError(NSQError):
+    """What was asked for and this NSQ, or this topic, do not fit; the text says what to do."""
+
+
+class OrderError(PartitionError):
+    """An ordered message came whose place is before one that was finished on its connection."""
 
 
 # -- outcomes of a publish

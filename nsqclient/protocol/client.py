@@ -21,15 +21,18 @@ from nsqclient.errors import (
     ServerError,
     server_error,
 )
-from nsqclient.protocol import commands
+from nsqclient.protocol import commands, partition_commands
+from nsqclient.protocol.client_states import TRANSITIONS, Did, State
 from nsqclient.protocol.events import (
     AnswerFailed,
     Authenticated,
     CloseWait,
+    DetailedMessages,
     Event,
     Heartbeat,
     Identified,
     Messages,
+    NotPublished,
     Published,
     Refused,
     ServerSettings,
@@ -37,6 +40,12 @@ from nsqclient.protocol.events import (
     Upgraded,
     read_json,
     read_settings,
+)
+from nsqclient.protocol.extended import (
+    Extras,
+    MessageForm,
+    is_partitioned_version,
+    read_stored,
 )
 from nsqclient.protocol.layers import ByteLayer, LayerStack
 from nsqclient.protocol.wire import (
@@ -48,61 +57,20 @@ from nsqclient.protocol.wire import (
     Frame,
     FrameReader,
     FrameType,
+    RawMessage,
 )
-
-
-class State(Enum):
-    """Where the dialogue is."""
-
-    NEW = "new"  #: nothing sent
-    IDENTIFYING = "identifying"  #: IDENTIFY sent, its answer awaited
-    UPGRADING = "upgrading"  #: a byte layer is due, or was pushed and its OK is awaited
-    AUTHENTICATING = "authenticating"  #: AUTH sent, its answer awaited
-    READY = "ready"  #: may publish, may subscribe
-    SUBSCRIBING = "subscribing"  #: SUB sent, its answer awaited
-    SUBSCRIBED = "subscribed"  #: messages flow while RDY > 0
-    CLOSING = "closing"  #: CLS sent; messages may still arrive
-    DRAINING = "draining"  #: CLOSE_WAIT received; no further message will come
-    CLOSED = "closed"  #: EOF, or an error after which nsqd closes
-
-
-class Did(Enum):
-    """What moves the machine."""
-
-    SEND_IDENTIFY = "send IDENTIFY"
-    GET_IDENTIFY = "answer to IDENTIFY"
-    GRANT_LAYERS = "answer to IDENTIFY that grants TLS or compression"
-    GET_LAYER_OK = "OK of a layer, one more is due"
-    UPGRADED = "OK of the last layer"
-    SEND_AUTH = "send AUTH"
-    GET_AUTH = "answer to AUTH"
-    SEND_SUB = "send SUB"
-    GET_SUB = "answer to SUB"
-    SEND_CLS = "send CLS"
-    GET_CLS = "answer to CLS"
-    END = "end of the stream or fatal error"
-
-
-#: Every legal move. ``docs/topics/protocol.rst`` shows this table; code only looks it up.
-TRANSITIONS: dict[tuple[State, Did], State] = {
-    (State.NEW, Did.SEND_IDENTIFY): State.IDENTIFYING,
-    (State.IDENTIFYING, Did.GET_IDENTIFY): State.READY,
-    (State.IDENTIFYING, Did.GRANT_LAYERS): State.UPGRADING,
-    (State.UPGRADING, Did.GET_LAYER_OK): State.UPGRADING,
-    (State.UPGRADING, Did.UPGRADED): State.READY,
-    (State.READY, Did.SEND_AUTH): State.AUTHENTICATING,
-    (State.AUTHENTICATING, Did.GET_AUTH): State.READY,
-    (State.READY, Did.SEND_SUB): State.SUBSCRIBING,
-    (State.SUBSCRIBING, Did.GET_SUB): State.SUBSCRIBED,
-    (State.SUBSCRIBED, Did.SEND_CLS): State.CLOSING,
-    (State.CLOSING, Did.GET_CLS): State.DRAINING,
-    **{(state, Did.END): State.CLOSED for state in State},
-}
 
 # Tuples, the common state first: an Enum's hash is computed in Python, for every message.
 _HANDSHAKE = (State.NEW, State.IDENTIFYING, State.UPGRADING)
 _MAY_ANSWER = (State.SUBSCRIBED, State.CLOSING, State.DRAINING)
 _MAY_PUBLISH = (State.READY, *_MAY_ANSWER, State.SUBSCRIBING)
+
+#: Refusals of a publish after which a partitioned nsqd reads on. After one to MPUB_EXT it reads
+#: the rest of the body as commands, and closes then.
+_SPARES_PUBLISHERS = frozenset({
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_PUB_FAILED", "E_MPUB_FAILED",
+    "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID",
+})
 
 
 class _Awaited(Enum):
@@ -112,6 +80,10 @@ class _Awaited(Enum):
     SUB = "SUB"
     CLS = "CLS"
     PUBLISH = "publish"
+    TRACED = "traced publish"
+
+
+_PUBLISHES = (_Awaited.PUBLISH, _Awaited.TRACED)
 
 
 class ClientProtocol:
@@ -131,6 +103,10 @@ class ClientProtocol:
         self._wire: list[bytes] = []  # already encoded by the layers that were there then
         # What still has to be answered, oldest first: nsqd answers in order.
         self._awaited: deque[tuple[_Awaited, Any]] = deque()
+        #: nsqd speaks the partitioned dialect: message ids are binary, some errors spare us.
+        self.is_partitioned = False
+        self._asked_extend = False  # IDENTIFY said extend_support
+        self._form: MessageForm | None = None  # what messages carry beside a stock nsqd's
 
     # -- from the socket
 
@@ -174,7 +150,10 @@ class ClientProtocol:
                     else:
                         self._on_error(server_error(item.data))
                 elif self.state in _MAY_ANSWER:
-                    self._events.append(Messages(item))
+                    form = self._form
+                    self._events.append(
+                        Messages(item) if form is None else _detailed(form, item)
+                    )
                 else:
                     raise RemoteProtocolError(f"message while {self.state.value}")
                 if self.state is State.CLOSED:
@@ -213,9 +192,15 @@ class ClientProtocol:
             self._awaited.popleft()
             self._events.append(Published(token))
             return
+        if awaited is _Awaited.TRACED:
+            stored = read_stored(data)
+            self._awaited.popleft()
+            self._events.append(Published(token, stored))
+            return
         self._awaited.popleft()
         if awaited is _Awaited.IDENTIFY:
             self.settings = settings = read_settings(data)
+            self.is_partitioned = is_partitioned_version(settings.version)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
             self._events.append(Identified(settings, self._layers_due))
             self._move(Did.GRANT_LAYERS if self._layers_due else Did.GET_IDENTIFY)
@@ -242,8 +227,11 @@ class ClientProtocol:
         # Answers come in order, so the error belongs to the oldest question. What was sent
         # behind it was not read by nsqd any more: unanswered() then means "not stored".
         token = None
-        if self._awaited and self._awaited[0][0] is _Awaited.PUBLISH:
+        if self._awaited and self._awaited[0][0] in _PUBLISHES:
             token = self._awaited.popleft()[1]
+            if self.is_partitioned and error.code in _SPARES_PUBLISHERS:
+                self._events.append(NotPublished(error, token))
+                return
         self._events.append(Refused(error, token))
         self._move(Did.END)
 
@@ -279,12 +267,13 @@ class ClientProtocol:
 
     def unanswered(self) -> list[Any]:
         """Remove and return the tokens of publishes without a verdict, oldest first."""
-        tokens = [token for awaited, token in self._awaited if awaited is _Awaited.PUBLISH]
+        tokens = [token for awaited, token in self._awaited if awaited in _PUBLISHES]
         self._awaited.clear()
         return tokens
 
     def send_identify(self, payload: Mapping[str, Any]) -> None:
         """Send the magic and IDENTIFY."""
+        self._asked_extend = payload.get("extend_support") is True
         self._ask(Did.SEND_IDENTIFY, _Awaited.IDENTIFY, MAGIC_V2 + commands.identify(payload))
 
     def send_auth(self, secret: str) -> None:
@@ -295,6 +284,15 @@ class ClientProtocol:
         """Send SUB. Once per connection."""
         self._ask(Did.SEND_SUB, _Awaited.SUB, commands.sub(topic, channel))
 
+    def send_sub_partition(
+        self, topic: str, channel: str, partition: int, *, ordered: bool = False
+    ) -> None:
+        """Send SUB or SUB_ORDERED of one partition; only where ``is_partitioned``."""
+        command = partition_commands.sub(topic, channel, partition, ordered=ordered)
+        self._ask(Did.SEND_SUB, _Awaited.SUB, command)
+        if ordered or self._asked_extend:
+            self._form = MessageForm(self._asked_extend, ordered)
+
     def send_cls(self) -> None:
         """Send CLS: nsqd sends no more messages and answers CLOSE_WAIT."""
         self._ask(Did.SEND_CLS, _Awaited.CLS, commands.CLS)
@@ -304,6 +302,12 @@ class ClientProtocol:
         """
         self._need(_MAY_PUBLISH, "publish")
         self._awaited.append((_Awaited.PUBLISH, token))
+        self._out.append(command)
+
+    def send_traced_publish(self, command: bytes, token: Any) -> None:
+        """Send a publish that a partitioned nsqd answers with where it was stored."""
+        self._need(_MAY_PUBLISH, "publish")
+        self._awaited.append((_Awaited.TRACED, token))
         self._out.append(command)
 
     def send_nop(self) -> None:
@@ -324,12 +328,12 @@ class ClientProtocol:
     def send_req(self, message_id: bytes, delay_ms: int) -> None:
         """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""
         self._need(_MAY_ANSWER, "REQ")
-        self._out.append(commands.req(message_id, delay_ms))
+        self._out.append(commands.req(message_id, delay_ms, binary=self.is_partitioned))
 
     def send_touch(self, message_id: bytes) -> None:
         """Send TOUCH: the message's timeout starts again."""
         self._need(_MAY_ANSWER, "TOUCH")
-        self._out.append(commands.touch(message_id))
+        self._out.append(commands.touch(message_id, binary=self.is_partitioned))
 
     def _ask(self, did: Did, awaited: _Awaited, data: bytes) -> None:
         self._move(did)
@@ -350,6 +354,17 @@ class ClientProtocol:
         if self.state is State.CLOSED:
             return ClosedError(f"{what}: the connection is closed")
         return LocalProtocolError(f"{what} is not possible while {self.state.value}")
+
+
+def _detailed(form: MessageForm, batch: list[RawMessage]) -> DetailedMessages:
+    """Split headers and positions from the bodies of messages."""
+    messages: list[RawMessage] = []
+    extras: list[Extras] = []
+    for timestamp, attempts, message_id, data in batch:
+        body, extra = form.read(data)
+        messages.append((timestamp, attempts, message_id, body))
+        extras.append(extra)
+    return DetailedMessages(messages, extras)
 
 
 def _expect(data: bytes, wanted: bytes) -> None:

@@ -154,16 +154,18 @@ def rdy(count: int, max_rdy_count: int) -> bytes:
     return b"RDY %d\n" % count
 
 
-def _id(message_id: bytes) -> bytes:
-    # Spaces and newlines inside an id would become another command.
-    if len(message_id) != MESSAGE_ID_SIZE or not message_id.isalnum():
-        raise LocalProtocolError(f"message id {message_id!r} is not {MESSAGE_ID_SIZE} hex digits")
+def _id(message_id: bytes, binary: bool) -> bytes:
+    # Spaces and newlines inside an id would become another command; a partitioned nsqd alone
+    # reads 16 bytes whatever they are.
+    if len(message_id) != MESSAGE_ID_SIZE or not (binary or message_id.isalnum()):
+        what = "bytes" if binary else "hex digits"
+        raise LocalProtocolError(f"message id {message_id!r} is not {MESSAGE_ID_SIZE} {what}")
     return message_id
 
 
-def fin(message_id: bytes) -> bytes:
-    """FIN: the message is done."""
-    return b"FIN %b\n" % _id(message_id)
+def fin(message_id: bytes, *, binary: bool = False) -> bytes:
+    """FIN: the message is done. ``binary``: its id is one of a partitioned nsqd."""
+    return b"FIN %b\n" % _id(message_id, binary)
 
 
 def fin_many(message_ids: Iterable[bytes]) -> bytes:
@@ -171,13 +173,13 @@ def fin_many(message_ids: Iterable[bytes]) -> bytes:
     return b"".join([b"FIN %b\n" % message_id for message_id in message_ids])
 
 
-def req(message_id: bytes, delay_ms: int) -> bytes:
+def req(message_id: bytes, delay_ms: int, *, binary: bool = False) -> bytes:
     """REQ: give the message back, to be delivered again after ``delay_ms``."""
     if delay_ms < 0:
         raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")
-    return b"REQ %b %d\n" % (_id(message_id), min(delay_ms, _MAX_DELAY_MS))
+    return b"REQ %b %d\n" % (_id(message_id, binary), min(delay_ms, _MAX_DELAY_MS))
 
 
-def touch(message_id: bytes) -> bytes:
+def touch(message_id: bytes, *, binary: bool = False) -> bytes:
     """TOUCH: restart the message's timeout."""
-    return b"TOUCH %b\n" % _id(message_id)
+    return b"TOUCH %b\n" % _id(message_id, binary)

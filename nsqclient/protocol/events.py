@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
 from nsqclient.errors import RemoteProtocolError, ServerError
+from nsqclient.protocol.extended import Extras, Stored
 from nsqclient.protocol.wire import OK, RawMessage
 
 
@@ -58,9 +59,24 @@ class Messages(NamedTuple):
     batch: list[RawMessage]
 
 
-class Published(NamedTuple):
-    """nsqd stored the publish that was sent with this token."""
+class DetailedMessages(NamedTuple):
+    """Messages of a partitioned nsqd that have headers or positions, with those."""
 
+    batch: list[RawMessage]
+    extras: list[Extras]
+
+
+class Published(NamedTuple):
+    """nsqd stored the publish that was sent with this token; ``stored`` where it was traced."""
+
+    token: Any
+    stored: Stored | None = None
+
+
+class NotPublished(NamedTuple):
+    """A partitioned nsqd refused a publish. The connection lives on."""
+
+    error: ServerError
     token: Any
 
 
@@ -86,8 +102,8 @@ class Refused(NamedTuple):
 
 
 Event = Union[
-    Identified, Upgraded, Authenticated, Subscribed, Messages, Published, AnswerFailed,
-    Heartbeat, CloseWait, Refused,
+    Identified, Upgraded, Authenticated, Subscribed, Messages, DetailedMessages, Published,
+    NotPublished, AnswerFailed, Heartbeat, CloseWait, Refused,
 ]
 
 

@@ -48,7 +48,6 @@ from nsqclient.protocol.wire import (
     encode_message,
 )
 
-
 #: Commands handed over at once, so that one busy client does not hold up the others.
 _MAX_EVENTS = 500
 
@@ -83,6 +82,9 @@ TRANSITIONS: dict[ServerState, dict[bytes, ServerState]] = {
 
 class ServerProtocol:
     """One connection of a server. Not thread-safe: its owner serialises the calls."""
+
+    _transitions = TRANSITIONS
+    _pauses_after: tuple[type, ...] = (Identify,)  # events to be answered before the next byte
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = ServerLimits() if limits is None else limits
@@ -224,10 +226,10 @@ class ServerProtocol:
                     break
                 take, self._take = self._take, None
                 take(block)
-                if events and type(events[-1]) is Identify:
+                if events and type(events[-1]) in self._pauses_after:
                     return
                 continue
-            line = reader.line()
+            line = self._line()
             if line is None:
                 break
             self._command(line)
@@ -239,15 +241,27 @@ class ServerProtocol:
             if not events:
                 self.close()
 
+    def _line(self) -> bytes | None:
+        return self._reader.line()
+
+    def _split(self, line: bytes) -> list[bytes]:
+        return line.split(b" ")
+
+    def _unknown(self, name: bytes, line: bytes) -> Refused:
+        return Refused("E_INVALID", b"invalid command " + name)
+
+    def _is_fatal(self, code: str) -> bool:
+        return SERVER_ERRORS.get(code, (None, True))[1]
+
     def _command(self, line: bytes) -> None:
-        params = line.split(b" ")
+        params = self._split(line)
         name = params[0]
         if self._limits.tls_required and not self._is_secure and name != b"IDENTIFY":
             raise Refused("E_INVALID", b"cannot %b in current state (TLS required)" % name)
         command = self._commands.get(name)
         if command is None:
-            raise Refused("E_INVALID", b"invalid command " + name)
-        after = TRANSITIONS[self.state].get(name)
+            raise self._unknown(name, line)
+        after = self._transitions[self.state].get(name)
         if after is None:
             raise Refused("E_INVALID", b"cannot %b in current state" % name)
         command(params)
@@ -257,7 +271,7 @@ class ServerProtocol:
         code, text = refused.code, refused.text
         data = code.encode() + (b" " + text if text else b"")
         self._out.append(encode_frame(FrameType.ERROR, data))
-        if SERVER_ERRORS.get(code, (None, True))[1]:
+        if self._is_fatal(code):
             self.close()
 
     def _expect(self, size: int, take: Callable[[bytes], None], code: str, missing: str) -> None:
@@ -270,7 +284,7 @@ class ServerProtocol:
         if magic != MAGIC_V2:
             raise Refused("E_BAD_PROTOCOL")
 
-    # -- commands that are one line
+    # -- one line
 
     def _sub(self, params: list[bytes]) -> None:
         if self.settings.heartbeat_interval <= 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Union
 
+from nsqclient.protocol.partition_events import PartitionEvent
 from nsqclient.protocol.server_identify import ClientSettings
 
 
@@ -97,5 +98,6 @@ class Ignored(NamedTuple):
 
 
 Event = Union[
-    Identify, Auth, Sub, Rdy, Fin, Req, Touch, Cls, Pub, Dpub, OpenTopic, Mpub, Ignored
+    Identify, Auth, Sub, Rdy, Fin, Req, Touch, Cls, Pub, Dpub, OpenTopic, Mpub, Ignored,
+    PartitionEvent,
 ]

@@ -46,13 +46,24 @@ class CommandReader:
         """
         self._later.append(pieces)
 
-    def line(self) -> bytes | None:
-        """Take one line, without its newline and an optional carriage return before it."""
+    def peek(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, or fewer where fewer are there, and leave them."""
+        while self._have < size and self._fetch():
+            pass
+        if self._chunks:
+            self._join()
+        return self._buf[self._pos:self._pos + size]
+
+    def line(self, fixed: int = 0) -> bytes | None:
+        """Take one line, without its newline and an optional carriage return before it.
+
+        Its first ``fixed`` bytes may be anything, newlines included.
+        """
         while True:
             if self._chunks:
                 self._join()
             start = self._pos
-            stop = self._buf.find(b"\n", start, start + MAX_LINE_SIZE)
+            stop = self._buf.find(b"\n", start + fixed, start + MAX_LINE_SIZE)
             if stop >= 0:
                 break
             if self._have >= MAX_LINE_SIZE:
@@ -63,7 +74,7 @@ class CommandReader:
         self._pos = stop + 1
         self._have -= stop + 1 - start
         line = self._buf[start:stop]
-        return line[:-1] if line.endswith(b"\r") else line
+        return line[:-1] if line.endswith(b"\r") and len(line) > fixed else line
 
     def block(self, size: int) -> bytes | None:
         """Take ``size`` bytes."""

@@ -1,0 +1,111 @@
+"""Which partition a key belongs to, and whose turn it is where there is no key.
+
+The modulo is the topic's number of partitions in all, never the number that can be written to
+now: else a key would change its partition with every leader that moves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable
+
+from nsqclient.errors import ConfigError, InvalidMessageError
+
+#: A message's key: text counts as UTF-8, a whole number is one for Java's hash alone.
+Key = bytes | str | int
+#: (key, number of partitions) -> partition
+Sharding = Callable[[Key, int], int]
+
+
+def murmur3(key: Key, partition_num: int) -> int:
+    """MurmurHash3 (x86, 32 bits, seed 0), as users of go-nsq have it.
+
+    Raises:
+        ConfigError: the library ``mmh3`` is missing (extra ``partitions``).
+        InvalidMessageError: the key is a number: bytes or text have a hash.
+    """
+    try:
+        import mmh3
+    except ImportError as exc:
+        raise ConfigError(
+            "key= needs the library mmh3: pip install nsqclient[partitions], or give"
+            " sharding='java' or a callable"
+        ) from exc
+    if isinstance(key, str):
+        key = key.encode()
+    if not isinstance(key, bytes):
+        raise InvalidMessageError(f"key {key!r}: murmur3 takes bytes or text")
+    return int(mmh3.hash(key, 0, signed=False)) % partition_num
+
+
+def java(key: Key, partition_num: int) -> int:
+    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as the Java client has it.
+
+    Raises:
+        InvalidMessageError: the key is bytes, or does not fit a Long.
+    """
+    if isinstance(key, str):
+        code = 0
+        data = key.encode("utf-16-be", "surrogatepass")
+        for index in range(0, len(data), 2):
+            code = (31 * code + int.from_bytes(data[index:index + 2], "big")) & 0xFFFFFFFF
+    elif isinstance(key, int) and not isinstance(key, bool) and -2**63 <= key < 2**63:
+        bits = key & 0xFFFFFFFFFFFFFFFF
+        code = (bits ^ bits >> 32) & 0xFFFFFFFF
+    else:
+        raise InvalidMessageError(f"key {key!r}: java takes text or a whole number of 64 bits")
+    if code >= 0x80000000:
+        code -= 0x100000000
+    return abs(code) % partition_num  # Java's remainder has the sign of the code
+
+
+SHARDINGS: dict[str, Sharding] = {"murmur3": murmur3, "java": java}
+
+
+def choose_sharding(sharding: str | Sharding) -> Sharding:
+    """Return the function for a name, or the function itself.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if callable(sharding):
+        return sharding
+    chosen = SHARDINGS.get(sharding) if isinstance(sharding, str) else None
+    if chosen is None:
+        raise ConfigError(f"sharding {sharding!r}: use {', '.join(SHARDINGS)} or a callable")
+    return chosen
+
+
+def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
+    """Return the partition of a key.
+
+    Raises:
+        InvalidMessageError: the key is none, or the callable gave what is no partition.
+    """
+    if isinstance(key, (bytearray, memoryview)):
+        key = bytes(key)
+    if not isinstance(key, (bytes, str, int)) or isinstance(key, bool):
+        raise InvalidMessageError(f"key must be bytes, text or a whole number, not {key!r}")
+    partition = sharding(key, partition_num)
+    if isinstance(partition, bool) or not isinstance(partition, int) or not (
+        0 <= partition < partition_num
+    ):
+        raise InvalidMessageError(
+            f"the sharding gave partition {partition!r} for key {key!r}: 0 to {partition_num - 1}"
+        )
+    return partition
+
+
+class RoundRobin:
+    """Partitions in turn, beginning anywhere, so that many producers do not move as one."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._turn = itertools.count((rng or random.Random()).randrange(1024))
+
+    def choose(self, partitions: Iterable[int], avoid: Iterable[int] = ()) -> int | None:
+        """Return the next of these, if possible none to be avoided; None where there is none."""
+        avoided = set(avoid)
+        every = sorted(partitions)
+        good = [partition for partition in every if partition not in avoided] or every
+        return good[next(self._turn) % len(good)] if good else None

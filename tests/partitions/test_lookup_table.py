@@ -1,0 +1,130 @@
+"""Merging answers of nsqlookupds by value."""
+
+from __future__ import annotations
+
+from nsqclient.partitions.lookup_table import LookupTable
+from nsqclient.partitions.routes import Place, TopicMeta, TopicRoutes
+
+META = TopicMeta(partition_num=2, ordered=True)
+STOCK = TopicRoutes(plain=("n:1",))
+
+
+def routes(partitions, meta=META, plain=()):
+    return TopicRoutes(plain, partitions, meta, is_partitioned=True)
+
+
+def table_of(*answers, leader="a"):
+    """A table of lookupds a, b, ... that gave these answers."""
+    names = "abcdef"[:len(answers)]
+    table = LookupTable(names)
+    for name, answer in zip(names, answers):
+        table.on_answer(name, answer, [(other, other == leader) for other in names])
+    return table
+
+
+def test_partitions_of_all_answers_count():
+    """An answer that is incomplete, or null, takes nothing away."""
+    table = table_of(routes({}), routes({0: "n:1"}), routes({1: "n:2"}))
+    assert table.merged() == routes({0: "n:1", 1: "n:2"})
+
+
+def test_the_leader_is_believed():
+    """Where two lookupds name different leaders, the leading lookupd's word counts."""
+    assert table_of(routes({0: "n:1"}), routes({0: "n:2"})).merged().partitions == {0: "n:1"}
+    assert table_of(
+        routes({0: "n:1"}), routes({0: "n:2"}), leader="b").merged().partitions == {0: "n:2"}
+
+
+def test_after_a_refusal_the_other_is_believed():
+    """A nsqd that says it does not lead is passed over while somebody names another."""
+    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
+    table.on_refused(0, "n:1")
+    assert table.merged().partitions == {0: "n:2"}
+    table.on_refused(0, "n:2")
+    assert table.merged().partitions == {0: "n:1"}  # all refused: begin again
+    assert table.merged().partitions == {0: "n:1"}
+
+
+def test_accepting_ends_the_mistrust():
+    """A nsqd that leads again is believed again."""
+    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
+    table.on_refused(0, "n:1")
+    table.on_accepted(0, "n:1")
+    assert table.merged().partitions == {0: "n:1"}
+
+
+def test_a_failing_lookupd_is_outvoted_and_kept_for_want_of_others():
+    """Old answers count only while there is no newer one."""
+    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
+    table.on_failure("a")
+    assert table.merged().partitions == {0: "n:2"}
+    table.on_failure("b")
+    assert table.merged().partitions == {0: "n:1"}
+
+
+def test_stock_answers_are_plain_addresses():
+    """A stock cluster has no partitions, and answers are united."""
+    table = table_of(STOCK, TopicRoutes(plain=("n:1", "n:2")))
+    merged = table.merged()
+    assert merged.plain in (("n:1", "n:2"), ("n:2", "n:1"))
+    assert (merged.partitions, merged.meta, merged.is_partitioned) == ({}, None, False)
+
+
+def test_both_kinds_may_stand_side_by_side():
+    """During a migration a topic may be on a stock cluster and on a partitioned one."""
+    merged = table_of(STOCK, routes({0: "n:2"})).merged()
+    assert (merged.plain, merged.partitions) == (("n:1",), {0: "n:2"})
+
+
+def test_meta_that_says_nothing_is_passed_over():
+    """A lookupd that does not know the topic yet says 0 partitions; another knows better."""
+    merged = table_of(routes({}, TopicMeta()), routes({})).merged()
+    assert merged.meta == META
+    assert table_of(routes({}, TopicMeta())).merged().partition_num == 0
+
+
+def test_listed_lookupds_join_and_failing_ones_leave():
+    """Nodes of /listlookup are asked too; seeds stay however often they fail."""
+    table = LookupTable(["seed"])
+    table.on_answer("seed", routes({}), [("x", True), ("y", False)])
+    assert sorted(table.begin_round()) == ["seed", "x", "y"]
+    for _ in range(10):
+        table.on_failure("x")
+        table.on_failure("seed")
+    assert sorted(table.addresses) == ["seed", "y"]
+
+
+def test_failing_addresses_lose_priority():
+    """One that fails is asked last, and rests for rounds that grow."""
+    table = LookupTable(["a", "b"])
+    table.on_answer("b", routes({}))
+    table.on_failure("a")
+    assert table.addresses == ["b", "a"]
+    assert table.begin_round() == ["b"]
+    assert table.begin_round() == ["b", "a"]
+    table.on_failure("a")
+    assert [len(table.begin_round()) for _ in range(3)] == [1, 1, 2]
+
+
+def test_no_one_rests_while_none_answers():
+    """With no answer at all everybody is asked every time; so it is in a stock cluster."""
+    table = LookupTable(["a", "b"])
+    table.on_failure("a")
+    table.on_failure("b")
+    assert len(table.begin_round()) == 2
+    table.on_answer("b", STOCK)
+    assert len(table.begin_round()) == 2
+
+
+def test_answers_of_forgotten_lookupds_are_dropped():
+    """A late answer of one that was forgotten changes nothing."""
+    table = LookupTable(["seed"])
+    table.on_answer("stranger", routes({0: "n:1"}))
+    table.on_failure("stranger")
+    assert table.merged() == TopicRoutes()
+
+
+def test_a_place_names_itself():
+    """Logs and reports show the partition behind the address."""
+    assert str(Place("n:1")) == "n:1"
+    assert str(Place("n:1", 0)) == "n:1/0"

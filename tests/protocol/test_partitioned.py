@@ -1,0 +1,466 @@
+"""The partitioned dialect: bytes measured on real servers, read and written by both cores."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
+from nsqclient.protocol import commands, partition_commands
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.client_states import State
+from nsqclient.protocol.events import (
+    AnswerFailed,
+    DetailedMessages,
+    Messages,
+    NotPublished,
+    Published,
+    Refused,
+)
+from nsqclient.protocol.extended import (
+    Extras,
+    MessageForm,
+    MessageIds,
+    Stored,
+    encode_ext,
+    make_header,
+    make_internal_id,
+    raw_size,
+    read_header,
+    read_stored,
+)
+from nsqclient.protocol.partition_events import (
+    CheckExt,
+    CreateTopic,
+    NewMessage,
+    OpenPartition,
+    PartitionPub,
+    PartitionSub,
+)
+from nsqclient.protocol.partition_server import PARTITIONED_VERSION, PartitionServerProtocol
+from nsqclient.protocol.server_events import Cls, Fin, Identify, Ignored, Rdy, Req, Touch
+from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
+from tests.support.fuzz import fuzz
+
+#: Frames measured on a real server, from the time stamp on, with what each means.
+PLAIN = bytes.fromhex("18e9e6d2f028c86a 0001 0000000000000010 0000000000000000 6d30")
+ORDERED = bytes.fromhex(
+    "18e9e6d3c38c199a 0001 0000000000000004 0000000000000000 0000000000000040 00000022 73657130"
+)
+_HEADER = b'{"##trace_id":"77","k":"v"}'
+EXT = bytes.fromhex(
+    "18e9e6d8644d4010 0001 0000000000000008 000000000000004d 04 001b"
+) + _HEADER + b"body"
+EXT_DETAIL = bytes.fromhex(
+    "18e9e6d8644d4010 0001 000000000000000b 000000000000004d 04 001b"
+) + _HEADER + bytes.fromhex("00000000000001b7 00000040") + b"body"
+EXT_EMPTY = bytes.fromhex("18e9e6d8644d4010 0001 0000000000000008 0000000000000000 00") + b"body"
+
+FRAMES = {
+    "plain": (PLAIN, False, False, MessageIds(0x10, 0), b"m0", Extras()),
+    "ordered": (ORDERED, False, True, MessageIds(4, 0), b"seq0", Extras(b"", 0x40, 0x22)),
+    "ext": (EXT, True, False, MessageIds(8, 77), b"body", Extras(_HEADER)),
+    "ext and detail": (
+        EXT_DETAIL, True, True, MessageIds(11, 77), b"body", Extras(_HEADER, 0x1b7, 0x40)
+    ),
+    "ext without header": (EXT_EMPTY, True, False, MessageIds(8, 0), b"body", Extras()),
+}
+TRACE_ANSWER = bytes.fromhex("4f4b 0000000000000007 1122334455667788 00000000000000c3 00000029")
+#: An id whose trace half is full of newlines and spaces: served by a real server.
+WILD_ID = bytes.fromhex("0004000000000002 0a0a0a0a0a200a0a")
+STEPS = pytest.mark.parametrize("step", [0, 1, 7])
+LIMITS = ServerLimits(version=PARTITIONED_VERSION)
+
+
+class Pair:
+    """A client core and a partitioned server core; ``step`` bytes travel at once (0: all)."""
+
+    def __init__(self, step=0, extend=False):
+        self.step = step
+        self.client, self.server = ClientProtocol(), PartitionServerProtocol(LIMITS)
+        self.heard, self.events = [], []
+        self.refuse = {}  # type of event -> (code, text)
+        self.client.send_identify({"feature_negotiation": True, "extend_support": extend})
+        self.exchange()
+
+    def exchange(self):
+        """Carry bytes both ways until nobody has any more."""
+        for _ in range(3):
+            for piece in self._pieces(self.client.data_to_send()):
+                self.to_server(piece)
+            for piece in self._pieces(self.server.data_to_send()):
+                self.client.receive_data(piece)
+                self.events += self.client.take_events()
+
+    def to_server(self, data):
+        self.server.receive_data(data)
+        while events := self.server.take_events():
+            for event in events:
+                self._answer(event)
+                if self.server.is_closed:
+                    return
+
+    def _answer(self, event):
+        self.heard.append(event)
+        refusal = self.refuse.get(type(event))
+        if refusal is not None:
+            self.server.fail(*refusal)
+            if isinstance(event, CheckExt):
+                self.server.desynchronise()
+        elif isinstance(event, Identify):
+            self.server.respond(event.response)
+        elif isinstance(event, (PartitionSub, PartitionPub)):
+            self.server.respond(b"OK")
+
+    def _pieces(self, data):
+        step = self.step or max(1, len(data))
+        return [data[at:at + step] for at in range(0, len(data), step)]
+
+    def subscribe(self, ordered=False):
+        self.client.send_sub_partition("t", "c", 3, ordered=ordered)
+        self.exchange()
+
+    def publish(self, command, traced=False):
+        send = self.client.send_traced_publish if traced else self.client.send_publish
+        send(command, "token")
+        self.exchange()
+
+
+@STEPS
+@pytest.mark.parametrize("name", FRAMES)
+def test_client_reads_measured_frames(name, step):
+    """Every combination of header and position is taken apart, however the bytes come."""
+    data, ext, detail, ids, body, extras = FRAMES[name]
+    pair = Pair(step, extend=ext)
+    pair.subscribe(ordered=detail)
+    pair.events.clear()
+    for piece in pair._pieces(encode_frame(FrameType.MESSAGE, data)):
+        pair.client.receive_data(piece)
+        pair.events += pair.client.take_events()
+    event, = pair.events
+    (timestamp, attempts, message_id, got), = event.batch
+    assert (timestamp, attempts) == (int.from_bytes(data[:8], "big"), 1)
+    assert MessageIds.unpack(message_id) == ids
+    assert got == body
+    if isinstance(event, DetailedMessages):
+        assert event.extras == [extras]
+    else:
+        assert isinstance(event, Messages) and not (ext or detail)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_server_writes_measured_frames(name):
+    """The same bytes come from the server's side."""
+    data, ext, detail, ids, body, extras = FRAMES[name]
+    payload = MessageForm(ext, detail).write(
+        body, encode_ext(extras.header), extras.offset or 0, extras.size or 0
+    )
+    timestamp = int.from_bytes(data[:8], "big")
+    frame = encode_message(timestamp, 1, ids.pack(), payload)
+    assert frame == encode_frame(FrameType.MESSAGE, data)
+
+
+def test_trace_answer_is_what_was_measured():
+    """The 30 bytes carry two ids, an offset and a size; the next message lies behind it."""
+    stored = Stored(7, 0x1122334455667788, 0xc3, 0x29)
+    assert stored.pack() == TRACE_ANSWER
+    assert read_stored(TRACE_ANSWER) == stored
+    assert read_stored(TRACE_ANSWER + b"later addition") == stored
+    assert raw_size(b"hello world") == 41 == stored.size
+    assert read_stored(b"OK") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"O", b"OK+", TRACE_ANSWER[:-1], b"KO" + TRACE_ANSWER[2:]])
+def test_other_trace_answers_are_refused(data):
+    """Anything but OK or 30 bytes behind OK is a broken peer."""
+    with pytest.raises(RemoteProtocolError):
+        read_stored(data)
+
+
+def test_internal_id_names_its_partition():
+    """The partition stands above fifty bits of count."""
+    assert make_internal_id(1, 2) == 0x0004000000000002
+    assert MessageIds(make_internal_id(1, 2), 0).partition == 1
+
+
+def test_sizes_of_measured_messages():
+    """What a message takes in the queue is its body, its header and thirty bytes."""
+    assert raw_size(b"seq0") == 0x22
+    assert raw_size(b"body", encode_ext(_HEADER)) == 0x40
+
+
+@STEPS
+def test_sub_names_the_partition(step):
+    """SUB and SUB_ORDERED carry the partition, and the server understands it."""
+    for ordered, name in ((False, "SUB"), (True, "SUB_ORDERED")):
+        pair = Pair(step)
+        pair.subscribe(ordered)
+        assert pair.heard[-1] == PartitionSub(name, "t", "c", 3)
+        assert pair.client.state is State.SUBSCRIBED
+
+
+@STEPS
+@pytest.mark.parametrize(("command", "expected"), [
+    (partition_commands.pub("t", 2, b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
+    (partition_commands.mpub("t", 2, [b"x", b"y"]),
+     PartitionPub("MPUB", "t", 2, [NewMessage(b"x"), NewMessage(b"y")])),
+    (partition_commands.pub_trace("t", 0, 2**64 - 1, b"x"),
+     PartitionPub("PUB_TRACE", "t", 0, [NewMessage(b"x", 2**64 - 1)])),
+    (partition_commands.mpub_trace("t", 0, [(1, b"x"), (2, b"y")]),
+     PartitionPub("MPUB_TRACE", "t", 0, [NewMessage(b"x", 1), NewMessage(b"y", 2)])),
+    (partition_commands.pub_ext("t", 9, _HEADER, b"body"),
+     PartitionPub("PUB_EXT", "t", 9, [NewMessage(b"body", header=_HEADER)])),
+    (partition_commands.mpub_ext("t", 9, [(_HEADER, b"x"), (b"", b"y")]),
+     PartitionPub("MPUB_EXT", "t", 9, [NewMessage(b"x", header=_HEADER), NewMessage(b"y")])),
+    (commands.pub("t", b"x"), PartitionPub("PUB", "t", None, [NewMessage(b"x")])),
+])
+def test_publishes_reach_the_server_as_meant(command, expected, step):
+    """Every publish of the client is what the server reads, partition and payload alike."""
+    pair = Pair(step)
+    pair.publish(command)
+    assert pair.heard[-1] == expected
+    assert pair.events[-1] == Published("token")
+
+
+@STEPS
+def test_ids_may_hold_newlines_and_spaces(step):
+    """FIN, REQ and TOUCH carry 16 bytes whatever they are, in both cores."""
+    pair = Pair(step)
+    pair.subscribe()
+    pair.client.send_rdy(1)
+    pair.client.send_touch(WILD_ID)
+    pair.client.send_req(WILD_ID, 1500)
+    pair.client.send_fin([WILD_ID, b"\r" * 16])
+    pair.client.send_nop()
+    pair.exchange()
+    assert pair.heard[2:] == [
+        Rdy(1), Touch(WILD_ID), Req(WILD_ID, 1500), Fin(WILD_ID), Fin(b"\r" * 16),
+        Ignored(b"NOP"),
+    ]
+
+
+def test_binary_ids_are_only_for_partitioned_servers():
+    """A stock nsqd would read a newline in an id as the end of the command."""
+    with pytest.raises(LocalProtocolError, match="hex digits"):
+        commands.fin(WILD_ID)
+    with pytest.raises(LocalProtocolError, match="16 bytes"):
+        commands.touch(WILD_ID + b"x", binary=True)
+    assert commands.fin(WILD_ID, binary=True) == b"FIN " + WILD_ID + b"\n"
+
+
+@pytest.mark.parametrize("line", [b"SUB_ORDER t c 0\n", b"DPUB t 100\n\x00\x00\x00\x01x"])
+def test_commands_that_the_server_does_not_know(line):
+    """The article's SUB_ORDER and the stock DPUB are refused with lists of bytes."""
+    pair = Pair()
+    pair.to_server(line)
+    words = line.partition(b"\n")[0].split(b" ")
+    assert pair.server.is_closed
+    expected = " ".join("[%s]" % " ".join(map(str, word)) for word in words)
+    assert f"E_INVALID invalid command [{expected}]".encode() in pair.server.data_to_send()
+
+
+def test_article_example_of_an_unknown_command():
+    """The measured text begins with the bytes of the name."""
+    pair = Pair()
+    pair.to_server(b"SUB_ORDER t c 0\n")
+    assert b"invalid command [[83 85 " in pair.server.data_to_send()
+
+
+def test_a_fourth_word_hides_the_partition():
+    """The server reads the partition of a publish only from a line of three words."""
+    pair = Pair()
+    pair.to_server(b"PUB t 3 more\n\x00\x00\x00\x01x")
+    assert pair.heard[-1] == PartitionPub("PUB", "t", None, [NewMessage(b"x")])
+
+
+def test_sub_advanced_with_a_start_forgets_the_partition():
+    """The server's bug with five words is kept."""
+    pair = Pair()
+    pair.to_server(b"SUB_ADVANCED t c 3 msgcount:10\n")
+    assert pair.heard[-1] == PartitionSub("SUB_ADVANCED", "t", "c", None, "msgcount:10")
+
+
+def test_create_topic_is_understood():
+    """INTERNAL_CREATE_TOPIC names a topic and a partition."""
+    pair = Pair()
+    pair.to_server(b"INTERNAL_CREATE_TOPIC t 1 true\n")
+    assert pair.heard[-1] == CreateTopic("INTERNAL_CREATE_TOPIC", "t", 1)
+
+
+@STEPS
+@pytest.mark.parametrize("code", ["E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE",
+                                  "E_PUB_FAILED"])
+def test_some_refusals_spare_a_publisher(code, step):
+    """The connection lives on, and the next publish is answered."""
+    pair = Pair(step)
+    pair.refuse[PartitionPub] = (code, "")
+    pair.publish(partition_commands.pub("t", 0, b"x"))
+    failed = pair.events[-1]
+    assert isinstance(failed, NotPublished)
+    assert (failed.token, failed.error.code) == ("token", code)
+    pair.refuse.clear()
+    pair.publish(partition_commands.pub("t", 0, b"x"))
+    assert pair.events[-1] == Published("token")
+
+
+@pytest.mark.parametrize("code", ["E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE",
+                                  "E_SUB_ORDER_IS_MUST", "E_TOPIC_NOT_EXIST"])
+def test_the_same_refusals_end_a_subscriber(code):
+    """On SUB the server closes after the error, and both cores know."""
+    pair = Pair()
+    pair.refuse[PartitionSub] = (code, "")
+    pair.subscribe()
+    assert isinstance(pair.events[-1], Refused) and pair.events[-1].error.code == code
+    assert pair.client.state is State.CLOSED and pair.server.is_closed
+
+
+def test_a_code_without_description_ends_in_a_space():
+    """The measured frame of NOT_LEADER has the space that separates code and text."""
+    pair = Pair()
+    pair.refuse[PartitionPub] = ("E_FAILED_ON_NOT_LEADER", "")
+    pair.client.send_publish(partition_commands.pub("t", 0, b"x"), "token")
+    pair.to_server(pair.client.data_to_send())
+    assert pair.server.data_to_send() == encode_frame(
+        FrameType.ERROR, b"E_FAILED_ON_NOT_LEADER "
+    )
+
+
+@STEPS
+def test_unknown_topic_is_refused_before_the_body(step):
+    """The fatal error comes while the body is still on its way."""
+    pair = Pair(step)
+    pair.refuse[OpenPartition] = ("E_TOPIC_NOT_EXIST", "")
+    pair.to_server(b"PUB t 0\n\x00\x00\x00\x01")
+    assert pair.server.is_closed
+    assert b"E_TOPIC_NOT_EXIST " in pair.server.data_to_send()
+
+
+def test_mpub_ext_leaves_its_body_unread_after_an_error():
+    """The rest of the body is read as commands; the next one is invalid."""
+    pair = Pair()
+    pair.refuse[CheckExt] = ("E_EXT_NOT_SUPPORT", "")
+    pair.publish(partition_commands.mpub_ext("t", 0, [(_HEADER, b"x")]))
+    assert isinstance(pair.events[-1], NotPublished)
+    pair.client.send_nop()
+    pair.exchange()
+    assert isinstance(pair.events[-1], Refused)
+    assert pair.events[-1].error.code == "E_INVALID"
+
+
+@pytest.mark.parametrize("header", [b"no json", b"[]", b'{"##trace_id":77}',
+                                    b'{"##trace_id":"abc"}'])
+def test_bad_header_in_mpub_ext_desynchronises_too(header):
+    """The error comes in the middle of the body, and what is behind it makes no command."""
+    pair = Pair()
+    command = partition_commands.mpub_ext("t", 0, [(header, b"x"), (b"", b"y")])
+    pair.to_server(command + b"NOP\n")
+    out = pair.server.data_to_send()
+    assert b"E_INVALID_JSON_HEADER " in out or b"INVALID_TRACE_ID " in out
+    assert b"E_INVALID invalid command" in out and pair.server.is_closed
+
+
+@pytest.mark.parametrize("line", [
+    b"PUB t 0\n\x00\x00\x00\x00", b"PUB_TRACE t 0\n\x00\x00\x00\x08" + b"x" * 8,
+    b"PUB_EXT t 0\n\x00\x00\x00\x04\x00\x02{}", b"PUB_EXT t 0\n\x00\x00\x00\x03\x00\x09x",
+])
+def test_empty_bodies_are_bad(line):
+    """A message without a body is refused in each form."""
+    pair = Pair()
+    pair.to_server(line)
+    assert b"E_BAD_BODY " in pair.server.data_to_send() and pair.server.is_closed
+
+
+def test_late_answer_to_a_message_spares_the_subscriber():
+    """E_FIN_FAILED is never fatal."""
+    pair = Pair()
+    pair.subscribe()
+    pair.refuse[Fin] = ("E_FIN_FAILED", "FIN failed")
+    pair.client.send_fin([WILD_ID])
+    pair.exchange()
+    assert isinstance(pair.events[-1], AnswerFailed)
+    pair.client.send_cls()
+    pair.exchange()
+    assert pair.heard[-1] == Cls()
+
+
+@pytest.mark.parametrize("build", [
+    lambda: partition_commands.pub("t", -1, b"x"),
+    lambda: partition_commands.pub("t", 1024, b"x"),
+    lambda: partition_commands.pub("t", True, b"x"),
+    lambda: partition_commands.sub("t", "c", "0"),
+    lambda: partition_commands.pub("t", 0, b""),
+    lambda: partition_commands.pub_trace("t", 0, -1, b"x"),
+    lambda: partition_commands.pub_trace("t", 0, 2**64, b"x"),
+    lambda: partition_commands.pub_ext("t", 0, b"", b"x"),
+    lambda: partition_commands.mpub("t", 0, []),
+    lambda: partition_commands.mpub("t", 0, [b"x" * 100], max_body_size=50),
+    lambda: make_header({"##x": "y"}),
+    lambda: make_header({1: "y"}),
+    lambda: make_header({"k": object()}),
+    lambda: make_header({"k": float("nan")}),
+    lambda: make_header({"k": "\ud800"}),
+    lambda: make_header({"k": "x" * 70_000}),
+])
+def test_what_cannot_be_right_is_not_built(build):
+    """A command that the server would refuse never reaches the wire."""
+    with pytest.raises(LocalProtocolError):
+        build()
+
+
+def test_header_carries_the_trace_id_as_a_string():
+    """Numbers of JSON would lose digits; the server takes decimal strings alone."""
+    header = make_header({"k": "v"}, trace_id=77)
+    assert header == _HEADER
+    assert read_header(header) == {"##trace_id": "77", "k": "v"}
+    assert read_header(b"") == read_header(b"nonsense") == read_header(b"[1]") == {}
+
+
+def test_an_invalid_message_error_is_a_value_error():
+    """Callers may catch what every other bad argument raises."""
+    with pytest.raises(ValueError):
+        make_header({"k": object()})
+    assert issubclass(InvalidMessageError, LocalProtocolError)
+
+
+@given(st.binary(max_size=60), st.booleans(), st.booleans())
+@fuzz
+def test_any_bytes_are_a_message_or_one_error(data, ext, detail):
+    """The decoder never raises anything else, and never invents bytes."""
+    try:
+        body, _ = MessageForm(ext, detail).read(data)
+    except RemoteProtocolError:
+        return
+    assert data.endswith(body)
+
+
+@given(st.binary(max_size=200))
+@fuzz
+def test_any_bytes_leave_the_server_standing(data):
+    """The server's core answers or closes, whatever comes."""
+    server = PartitionServerProtocol(LIMITS)
+    server.receive_data(b"  V2" + data)
+    for _ in range(50):
+        if not server.take_events():
+            break
+    server.data_to_send()
+
+
+@given(st.lists(st.tuples(
+    st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=20)), min_size=1, max_size=4))
+@fuzz
+def test_traced_bodies_survive_the_way(messages):
+    """What one core writes is what the other reads."""
+    pair = Pair(3)
+    pair.publish(partition_commands.mpub_trace("t", 0, messages))
+    assert [(m.trace_id, m.body) for m in pair.heard[-1].messages] == messages
+
+
+def test_length_of_a_header_is_sixteen_bits():
+    """The longest header fits, its mark included."""
+    header = make_header({"k": "x" * 65_527})
+    assert len(header) == 0xFFFF
+    assert encode_ext(header)[:3] == b"\x04" + struct.pack(">H", 0xFFFF)
