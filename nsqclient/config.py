@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import random
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -198,6 +199,10 @@ class Config:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("tls_cert and tls_key go together: give both or none")
         self._check_tls()
+        try:
+            self.auth_secret.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # "from None": it holds the secret
+            raise ConfigError("auth_secret has characters that are no text") from None
 
     def _check_tls(self) -> None:
         """Refuse what looks like TLS and is not, or says one thing twice."""
@@ -277,9 +282,13 @@ _IN_CONTEXT = (
 )
 
 
-def _unknown(name: str) -> ConfigError:
+def _unknown(key: str) -> ConfigError:
+    # Only what looks like a name: behind it may stand a secret, as in "auth_secret=...".
+    name = re.match(r"[\w.-]*", key)[0]
     close = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
+    if name != key:
+        hint = ", with something behind the name that does not belong there" + hint
     return ConfigError(f"unknown option {name!r}{hint}")
 
 

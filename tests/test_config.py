@@ -296,6 +296,14 @@ def test_secret_is_never_shown(secret):
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_secret_that_is_no_text():
+    """Bytes of a command line are kept; what cannot be sent is refused without showing it."""
+    assert Config(auth_secret="s3cret\udcff").auth_secret.endswith("\udcff")
+    with pytest.raises(ConfigError, match="no text") as caught:
+        Config(auth_secret="s3cret\ud800")
+    assert caught.value.__cause__ is None and "s3cret" not in str(caught.value)
+
+
 # -- text
 
 
@@ -353,6 +361,8 @@ def test_strings_must_be_strings(name, value):
     ("max_inflight", "did you mean max_in_flight?"),
     ("max-inflight", "did you mean max_in_flight?"),
     ("heartbeat", "did you mean heartbeat_interval?"),
+    ("auth_secret=s3cret", "unknown option 'auth_secret', with something behind the name that"
+     " does not belong there; did you mean auth_secret?"),
     ("xyzzy", "unknown option 'xyzzy'"),
     ("", "unknown option ''"),
 ])

@@ -139,7 +139,8 @@ class FlagSet:
             if flag is None:
                 if name in ("h", "help"):
                     raise HelpRequested
-                raise FlagError(f"flag provided but not defined: -{name}")
+                # As far as a name goes: quotes set wrongly may bring a secret in here.
+                raise FlagError(f"flag provided but not defined: -{name.partition(' ')[0]}")
             if not equals and flag.kind.is_switch:
                 text = "true"
             elif not equals:

@@ -100,7 +100,10 @@ def run(
             print(f"{flags.program} v{__version__} (nsqclient)")
             return 0
         if parsed.rest:
-            raise CommandLineError(f"unexpected argument {parsed.rest[0]!r}: flags begin with --")
+            # Not what stands behind the "=": it may be a secret.
+            name, equals, _ = parsed.rest[0].partition("=")
+            shown = f"{name}=..." if equals else name
+            raise CommandLineError(f"unexpected argument {shown!r}: flags begin with --")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))

@@ -10,18 +10,22 @@ import logging
 import random
 import re
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from typing import Any, NamedTuple
-
-import requests
 
 from nsqclient.protocol.server_events import Auth, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.protocol.server_values import quote
 
 logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds to connect to the auth server, and to wait for its answer: nsqd's defaults.
-_TIMEOUTS = (2.0, 5.0)
+#: Seconds to wait for the auth server: nsqd's default.
+_TIMEOUT = 5.0
+#: Bytes of an answer that are read.
+_MAX_ANSWER = 1024 * 1024
 
 _PERMISSIONS = ("subscribe", "publish")
 
@@ -33,6 +37,10 @@ class AuthRefused(Exception):
         super().__init__(code)
         self.code = code
         self.text = text
+
+
+class _NoAnswer(Exception):
+    """The auth server said something else than 200; its text may be logged."""
 
 
 class Authorization(NamedTuple):
@@ -129,7 +137,7 @@ class Gate:
         self._remote_ip = remote_ip
         self._describe_tls = describe_tls
         self._now = now
-        self._secret = ""
+        self._secret = b""
         self._state: AuthState | None = None
         self._expires = 0.0
 
@@ -173,7 +181,7 @@ class Gate:
             raise AuthRefused("E_INVALID", b"AUTH already set")
         if not self._addresses:
             raise AuthRefused("E_AUTH_DISABLED", b"AUTH disabled")
-        self._secret = secret.decode("utf-8", "surrogateescape")
+        self._secret = secret
         state = self._ask()
         if not state.authorizations:
             raise AuthRefused("E_UNAUTHORIZED", b"AUTH no authorizations found")
@@ -201,32 +209,68 @@ class Gate:
         reasons = []
         for address in self._addresses[start:] + self._addresses[:start]:
             try:
-                self._state = state = self._ask_one(address)
-            except (requests.RequestException, ValueError) as exc:
+                body = self._fetch(address)
+            except _NoAnswer as exc:
+                reasons.append(f"failed to auth against {address} - {exc}")
+                continue
+            except (OSError, HTTPException, ValueError) as exc:
                 # Not its text: a URL in it would show the secret.
-                reason = type(exc).__name__ if isinstance(exc, requests.RequestException) else exc
-                reasons.append(f"failed to auth against {address} - {reason}")
+                reasons.append(f"failed to auth against {address} - {_kind(exc)}")
+                continue
+            try:
+                self._state = state = read_state(body)
+            except ValueError as exc:
+                reasons.append(f"failed to auth against {address} - {exc}")
                 continue
             self._expires = self._now() + state.ttl
             return state
         logger.warning("client(%s) AUTH failed %s", self._remote_ip, "; ".join(reasons))
         raise AuthRefused("E_AUTH_FAILED", b"AUTH failed")
 
-    def _ask_one(self, address: str) -> AuthState:
+    def _fetch(self, address: str) -> bytes:
+        """Ask one auth server; return the body of its answer."""
         is_secure, common_name = self._describe_tls()
-        params: dict[str, str | bytes] = {
+        query = urllib.parse.urlencode({
             "common_name": common_name,
             "remote_ip": self._remote_ip,
-            "secret": self._secret.encode("utf-8", "surrogateescape"),
+            "secret": self._secret,
             "tls": "true" if is_secure else "false",
-        }
+        })
         url = address if "://" in address else f"http://{address}/auth"
-        with requests.Session() as session:
-            session.trust_env = False  # no proxy and no .netrc: nsqd's own client has neither
-            answer = session.get(
-                url, params=params, timeout=_TIMEOUTS,
-                headers={"Accept": "application/vnd.nsq; version=1.0"},
-            )
-        if answer.status_code != 200:
-            raise ValueError(f"got response {answer.status_code} {answer.reason}")
-        return read_state(answer.content)
+        request = urllib.request.Request(
+            f"{url}{'&' if '?' in url else '?'}{query}",
+            headers={"Accept": "application/vnd.nsq; version=1.0"},
+        )
+        try:
+            with _opener().open(request, timeout=_TIMEOUT) as answer:
+                body: bytes = answer.read(_MAX_ANSWER)
+                status, reason = answer.status, answer.reason
+        except urllib.error.HTTPError as exc:
+            with exc:
+                status, reason = exc.code, exc.reason
+        if status != 200:
+            raise _NoAnswer(f"got response {status} {reason}")
+        return body
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Make what sends the request: HTTP alone, and no proxy, as in nsqd's own client.
+
+    Not ``requests``: the secret is in the URL, and urllib3 logs URLs at DEBUG.
+    """
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.UnknownHandler,
+        urllib.request.HTTPRedirectHandler, urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
+        opener.add_handler(handler())
+    return opener
+
+
+def _kind(exc: Exception) -> str:
+    """Name what went wrong without repeating what was asked."""
+    cause = exc.reason if isinstance(exc, urllib.error.URLError) else exc
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return type(cause).__name__ if isinstance(cause, Exception) else type(exc).__name__

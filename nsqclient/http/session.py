@@ -107,7 +107,9 @@ class HTTPClient:
         sent = {"Accept": _ACCEPT, "User-Agent": config.user_agent, **headers}
         if bearer_token:
             sent["Authorization"] = f"Bearer {bearer_token}"
-        self._headers = {name: value.encode() for name, value in sent.items()}
+        self._headers = {
+            name: value.encode("utf-8", "surrogateescape") for name, value in sent.items()
+        }
         self._session = self._make_session()
         notify_after_fork(self)
 

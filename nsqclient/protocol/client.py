@@ -101,6 +101,7 @@ class ClientProtocol:
         self._events: list[Event] = []
         self._out: list[bytes] = []
         self._wire: list[bytes] = []  # already encoded by the layers that were there then
+        self._nop_is_due = False  # a heartbeat came that is not answered yet
         # What still has to be answered, oldest first: nsqd answers in order.
         self._awaited: deque[tuple[_Awaited, Any]] = deque()
         #: nsqd speaks the partitioned dialect: message ids are binary, some errors spare us.
@@ -177,11 +178,13 @@ class ClientProtocol:
         self._encode()
         self._layers_due -= 1
         self._awaited.append((_Awaited.LAYER, None))
+        self._answer_heartbeat()
         self._parse_all(self._layers.push(layer, (self._reader.take_buffered(),)))
 
     def _on_response(self, data: bytes) -> None:
         if data == HEARTBEAT:
-            self._out.append(commands.NOP)
+            self._nop_is_due = True
+            self._answer_heartbeat()
             self._events.append(Heartbeat())
             return
         if not self._awaited:
@@ -204,6 +207,7 @@ class ClientProtocol:
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
             self._events.append(Identified(settings, self._layers_due))
             self._move(Did.GRANT_LAYERS if self._layers_due else Did.GET_IDENTIFY)
+            self._answer_heartbeat()
         elif awaited is _Awaited.LAYER:
             _expect(data, OK)
             self._events.append(Upgraded(self._layers_due))
@@ -219,6 +223,17 @@ class ClientProtocol:
             _expect(data, CLOSE_WAIT)
             self._events.append(CloseWait())
             self._move(Did.GET_CLS)
+
+    def _answer_heartbeat(self) -> None:
+        """Send the NOP that is due, or keep it until the last layer is there.
+
+        nsqd reads whatever follows IDENTIFY through the layers that it grants, so a NOP in
+        plain before its answer would be taken for the start of the TLS handshake.
+        """
+        is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
+        if self._nop_is_due and not is_early:
+            self._nop_is_due = False
+            self._out.append(commands.NOP)
 
     def _on_error(self, error: ServerError) -> None:
         if not error.fatal:

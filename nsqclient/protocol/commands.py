@@ -62,10 +62,14 @@ def identify(payload: Mapping[str, Any]) -> bytes:
 
 
 def auth(secret: str) -> bytes:
-    """AUTH: only where the server said ``auth_required``. The server answers JSON."""
+    """AUTH: only where the server said ``auth_required``. The server answers JSON.
+
+    A secret that came from a command line may hold bytes that are no UTF-8; they are sent as
+    they were.
+    """
     if not secret:
         raise LocalProtocolError("auth secret is empty")
-    return b"AUTH\n" + _sized(secret.encode())
+    return b"AUTH\n" + _sized(secret.encode("utf-8", "surrogateescape"))
 
 
 def sub(topic: str, channel: str) -> bytes:

@@ -2,10 +2,9 @@
 
 Each row is what a client sends after the magic, the frames it gets back, and whether the
 connection is open then. nsqd ran with its defaults: 1 MiB messages, 5 MiB bodies, RDY up to 2500,
-deferral up to one hour, no certificate. Rows that switch a connection to TLS, deflate or snappy
-are not here: they need the byte layers and are tested where these are. These are IDENTIFY with
-deflate (level unset, 9 and 3) and IDENTIFY with snappy. Nothing else is left out on the real
-server; on the embedded one, what ``not_embedded`` says.
+deferral up to one hour, no certificate. The rows that switch a connection to deflate or snappy
+stand apart, in LAYERS: what follows the answer has to be decompressed. Nothing is left out on
+either server.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ class Row(NamedTuple):
     #: The server still waits for the rest of a command, so it cannot be asked another one.
     mid_body: bool = False
     identified: dict[str, Any] | None = None
-    #: Why the embedded server cannot play this row.
-    not_embedded: str = ""
 
 
 def response(text: str) -> tuple[int, bytes]:
@@ -77,6 +74,15 @@ def closes(sent: bytes, *frames: tuple[int, bytes], **more: Any) -> Row:
 def stays(sent: bytes, *frames: tuple[int, bytes], **more: Any) -> Row:
     """Some frames or none, and the connection goes on."""
     return Row(sent, frames, closed=False, **more)
+
+
+class LayerRow(NamedTuple):
+    """An IDENTIFY that switches the connection to a compression."""
+
+    sent: bytes
+    identified: dict[str, Any]
+    #: What follows the answer, byte for byte as the real server sends it.
+    captured: bytes
 
 
 def agreed(sent: bytes, captured_size: int, **changes: Any) -> Row:
@@ -170,8 +176,7 @@ IDENTIFY = (
     fatal(b'IDENTIFY\n\x00\x00\x000{"msg_timeout": -1, "feature_negotiation": true}',
           "E_BAD_BODY IDENTIFY msg timeout (-1) is invalid"),
     fatal(b'IDENTIFY\n\x00\x00\x009{"feature_negotiation":true,"deflate":true,"snappy":true}',
-          "E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
-          not_embedded="it offers no compression, so there is nothing to choose between"),
+          "E_IDENTIFY_FAILED cannot enable both deflate and snappy compression"),
     agreed(b'IDENTIFY\n\x00\x00\x00*{"feature_negotiation":true,"tls_v1":true}', 0x134),
     stays(b'IDENTIFY\n\x00\x00\x00\x0f{"snappy":true}', response("OK")),
     stays(b"IDENTIFY\n\x00\x00\x00\x02{}IDENTIFY\n\x00\x00\x00\x02{}", response("OK"),
@@ -332,6 +337,23 @@ DPUB = (
     fatal(b"DPUB t1 100\n\x00\x00\x00\x00", "E_BAD_MESSAGE DPUB invalid message body size 0"),
     fatal(b"DPUB t1 100\n\x00\x10\x00\x01", "E_BAD_MESSAGE DPUB message too big 1048577 > 1048576"),
     stays(b"DPUB t1 0\n\x00\x00\x00\x01x", response("OK")),
+)
+
+_DEFLATED_OK = bytes.fromhex("000a00f5ff00000006000000004f4b000000ffff000000ffff")
+_SNAPPY_OK = bytes.fromhex("ff060000734e61507059010e000026982bcf00000006000000004f4b")
+
+LAYERS = tuple(
+    LayerRow(row.sent, dict(row.identified or {}), captured)
+    for row, captured in (
+        (agreed(b'IDENTIFY\n\x00\x00\x00+{"feature_negotiation":true,"deflate":true}', 0x133,
+                deflate=True), _DEFLATED_OK),
+        (agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
+                b'"deflate_level":9}', 0x133, deflate=True), _DEFLATED_OK),
+        (agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
+                b'"deflate_level":3}', 0x133, deflate=True, deflate_level=3), _DEFLATED_OK),
+        (agreed(b'IDENTIFY\n\x00\x00\x00*{"feature_negotiation":true,"snappy":true}', 0x133,
+                snappy=True), _SNAPPY_OK),
+    )
 )
 
 TABLE = {

@@ -97,8 +97,6 @@ def _expected(row: Row) -> list[tuple[int, Any]]:
 @pytest.mark.parametrize("row", ROWS)
 def test_row(table_server, row):
     """What is sent is answered with exactly these frames, and the connection is as it was."""
-    if row.not_embedded and table_server.kind == "embedded":
-        pytest.skip(row.not_embedded)
     _delete_topics(table_server)
     attempts = ATTEMPTS if table_server.kind == "real" and row.closed else 1
     for _ in range(attempts):

@@ -1,21 +1,16 @@
-"""TLS, compression and AUTH between our client and both kinds of server, granted and refused."""
+"""TLS and compression between our client and both kinds of server, granted and refused."""
 
 from __future__ import annotations
 
-import http.server
-import json
 import logging
-import threading
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nsqclient import Config, Consumer, NegotiationError, NSQError, Producer, PublishRejected
+from nsqclient import Config, Consumer, NSQError, Producer, PublishRejected
 from tests.integration.test_consumer import Collector
 from tests.support.certificates import Certificates
 from tests.support.waiting import wait_until
 
-SECRET = "s3cret-of-the-test"
 ASKED = {
     "plain": {},
     "tls": {"tls_v1": True},
@@ -145,81 +140,6 @@ def test_tls_required_and_not_asked(server_factory, certificates):
     with Producer([server.tcp_address]) as producer:
         with pytest.raises(PublishRejected, match="TLS required"):
             producer.publish("events", b"x", timeout=5)
-
-
-class AuthServer:
-    """An HTTP auth server that knows one secret, which may use topics named events."""
-
-    def __enter__(self):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                query = parse_qs(urlsplit(self.path).query)
-                known = query.get("secret") == [SECRET]
-                body = json.dumps({
-                    "ttl": 3600, "identity": "joe", "identity_url": "",
-                    "authorizations": [{
-                        "permissions": ["subscribe", "publish"], "topic": "^events$",
-                        "channels": [".*"],
-                    }] if known else [],
-                }).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        self.address = "127.0.0.1:%d" % self._server.server_address[1]
-        return self
-
-    def __exit__(self, *exc_info):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def auth_server(server_factory):
-    """An nsqd that asks an auth server."""
-    with AuthServer() as auth:
-        yield server_factory(auth_http_addresses=[auth.address])
-
-
-def said(caplog):
-    """What our loggers said (urllib3's show the request that an embedded nsqd makes)."""
-    return "\n".join(
-        record.getMessage() for record in caplog.records if record.name.startswith("nsqclient")
-    )
-
-
-def test_auth_opens_what_the_secret_may(auth_server, caplog):
-    """With the secret publishing and consuming work; without TLS a warning says so."""
-    with caplog.at_level(logging.DEBUG):
-        assert roundtrip(auth_server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
-    assert "without TLS" in said(caplog) and SECRET not in said(caplog)
-
-
-def test_auth_failures_carry_nsqds_text(auth_server, caplog):
-    """A wrong secret, a topic that is not allowed, no secret: each has its own error."""
-    with caplog.at_level(logging.DEBUG):
-        wrong = refuse(auth_server, Config(auth_secret="wrong-secret"))
-        missing = refuse(auth_server, Config())
-        with Producer([auth_server.tcp_address], config=Config(auth_secret=SECRET)) as producer:
-            with pytest.raises(PublishRejected) as forbidden:
-                producer.publish("other", b"x", timeout=5)
-    assert wrong.code == "E_UNAUTHORIZED" and "no authorizations" in str(wrong)
-    assert isinstance(missing.__cause__, NegotiationError) and "auth_secret" in str(missing)
-    assert forbidden.value.code == "E_UNAUTHORIZED"
-    assert "wrong-secret" not in said(caplog) + str(wrong)
-
-
-def test_a_secret_is_in_no_repr():
-    """repr() of a Config hides it."""
-    assert SECRET not in repr(Config(auth_secret=SECRET))
 
 
 def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certificates):

@@ -288,9 +288,10 @@ def test_messages(state):
 # -- heartbeats
 
 
-@pytest.mark.parametrize(
-    "state", sorted(set(State) - {State.CLOSED, State.UPGRADING, State.NEW}, key=str)
-)
+_NEGOTIATING = {State.NEW, State.IDENTIFYING, State.UPGRADING}
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - {State.CLOSED} - _NEGOTIATING, key=str))
 def test_heartbeat(state):
     """A heartbeat is answered with NOP in any state, also while an answer is awaited."""
     core = core_in(state)
@@ -298,6 +299,26 @@ def test_heartbeat(state):
     assert core.take_events() == [Heartbeat()]
     assert core.data_to_send() == b"NOP\n"
     assert core.state is state
+
+
+@pytest.mark.parametrize("granted, layers", [
+    ({}, 0), ({"tls_v1": True}, 1), ({"tls_v1": True, "snappy": True}, 2),
+])
+def test_heartbeat_before_the_answer_to_identify(granted, layers):
+    """Its NOP waits: nsqd reads what follows IDENTIFY through the layers that it grants."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(BEAT)
+    assert core.take_events() == [Heartbeat()]
+    assert core.data_to_send() == b""
+    core.receive_data(answer(**granted))
+    wire = b"NOP\n"
+    for key in range(layers):
+        assert core.data_to_send() == b""
+        core.push_layer(XorLayer(key))
+        wire = XorLayer(key).encode(wire)
+        if key < layers - 1:
+            core.receive_data(XorLayer(key).encode(OK))
+    assert core.data_to_send() == wire
 
 
 def test_heartbeat_is_no_answer():
@@ -496,13 +517,15 @@ def test_nothing_is_read_before_the_layer():
 
 def test_bytes_queued_before_a_layer_go_out_plain():
     """The new layer encodes what is queued after it, and nothing older."""
-    core = core_in(State.IDENTIFYING)
-    core.receive_data(BEAT + answer(tls_v1=True))
+    core = ClientProtocol()
+    core.send_identify({})
+    core.receive_data(answer(tls_v1=True))
     core.push_layer(XorLayer(5))
     core.receive_data(XorLayer(5).encode(OK))
     core.send_nop()
     assert core.has_data_to_send()
-    assert core.data_to_send() == b"NOP\n" + XorLayer(5).encode(b"NOP\n")
+    identify = b"  V2IDENTIFY\n\0\0\0\2{}"
+    assert core.data_to_send() == identify + XorLayer(5).encode(b"NOP\n")
     assert core.data_to_send() == b""
 
 

@@ -1,0 +1,177 @@
+"""AUTH between our client and both kinds of server, with a real auth server behind them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from nsqclient import Config, Consumer, NegotiationError, Producer, PublishRejected
+from nsqclient.errors import ServerError
+from tests.integration.test_consumer import Collector
+from tests.integration.test_negotiation import refuse, roundtrip
+from tests.support.auth_server import NOTHING, AuthServer, granted
+from tests.support.certificates import Certificates
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+SECRET = "s3cret of+the&test"
+
+
+def knows_the_secret(query):
+    """Permit topic ``events`` to the one secret, and nothing to others."""
+    return granted() if query["secret"] == SECRET else NOTHING
+
+
+@pytest.fixture
+def auth():
+    """The auth server."""
+    with AuthServer(knows_the_secret) as server:
+        yield server
+
+
+@pytest.fixture
+def guarded(server_factory, auth):
+    """An nsqd that asks the auth server."""
+    return server_factory(auth_http_addresses=[auth.address])
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates made for this module."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_the_right_secret_opens(guarded, auth, caplog):
+    """Publishing and consuming work; each connection asks once, with what nsqd knows."""
+    with caplog.at_level(logging.DEBUG):
+        assert roundtrip(guarded, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+    assert auth.questions[0] == {
+        "secret": SECRET, "tls": "false", "remote_ip": "127.0.0.1", "common_name": "",
+    }
+    assert len(auth.questions) == 2
+    assert "authenticated as joe" in caplog.text and "without TLS" in caplog.text
+
+
+def test_no_logger_shows_the_secret(guarded, caplog):
+    """Not ours, and not those of the libraries under us: right or wrong, at any level."""
+    with caplog.at_level(1):
+        roundtrip(guarded, Config(auth_secret=SECRET), [b"x"])
+        error = refuse(guarded, Config(auth_secret=SECRET + "-wrong"))
+    text = caplog.text + "".join(repr(record.args) for record in caplog.records)
+    assert "s3cret" not in text + repr(error) + repr(error.__cause__)
+
+
+@pytest.mark.parametrize("rule, code, text", [
+    (lambda query: NOTHING, "E_UNAUTHORIZED", "AUTH no authorizations found"),
+    (lambda query: 403, "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: 500, "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: granted(ttl=0), "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: granted(authorizations=[{"permissions": ["fly"]}]), "E_AUTH_FAILED",
+     "AUTH failed"),
+    (lambda query: granted(topic="^other$"), "E_UNAUTHORIZED",
+     'AUTH failed for PUB on "events" ""'),
+], ids=["nothing granted", "403", "500", "no ttl", "unknown permission", "another topic"])
+def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
+    """Whatever the reason, the error has nsqd's code and words."""
+    auth.rule = rule
+    error = refuse(guarded, Config(auth_secret=SECRET))
+    assert error.code == code and f"{code} {text}" in str(error)
+
+
+def test_an_auth_server_that_is_down(server_factory):
+    """nsqd cannot ask: E_AUTH_FAILED."""
+    server = server_factory(auth_http_addresses=[f"127.0.0.1:{free_port()}"])
+    assert refuse(server, Config(auth_secret=SECRET)).code == "E_AUTH_FAILED"
+
+
+def test_the_next_auth_server_is_asked(server_factory, auth):
+    """One of two is down: the other decides."""
+    addresses = [f"127.0.0.1:{free_port()}", auth.address]
+    server = server_factory(auth_http_addresses=addresses)
+    assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+
+
+def test_no_secret_where_one_is_needed(guarded, auth):
+    """The error says which option to set, and nobody was asked."""
+    error = refuse(guarded, Config())
+    assert isinstance(error.__cause__, NegotiationError) and "auth_secret" in str(error)
+    assert not auth.questions
+
+
+def test_a_secret_that_nobody_wants_is_not_sent(server):
+    """An nsqd without authentication would refuse AUTH; it never comes."""
+    assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+
+
+def test_a_consumer_hears_why_it_may_not_subscribe(guarded, auth):
+    """SUB of a topic that is not permitted: on_error gets nsqd's words."""
+    auth.rule = lambda query: granted(topic="^other$")
+    errors = []
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[guarded.tcp_address],
+        config=Config(auth_secret=SECRET), on_error=errors.append,
+    )
+    with consumer:
+        wait_until(lambda: errors)
+    refusals = [error for error in (errors[0], errors[0].__cause__)
+                if isinstance(error, ServerError)]
+    assert refusals[0].code == "E_UNAUTHORIZED"
+    assert 'SUB on "events" "c"' in str(refusals[0])
+
+
+def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
+    """After its ttl nsqd asks anew, and goes on while the answer is the same."""
+    auth.rule = lambda query: granted(ttl=1)
+    with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+        producer.publish("events", b"x")
+        wait_until(lambda: producer.publish("events", b"x") or len(auth.questions) > 1)
+
+
+def test_a_permission_that_is_revoked(guarded, auth):
+    """Once it has expired, the next publish is refused with nsqd's words."""
+    auth.rule = lambda query: granted(ttl=1)
+    with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+        producer.publish("events", b"x")
+        auth.rule = lambda query: NOTHING
+        with pytest.raises(PublishRejected) as caught:
+            wait_until(lambda: producer.publish("events", b"x"))
+    assert caught.value.code == "E_UNAUTHORIZED"
+
+
+def test_an_identity_for_tls_alone(server_factory, certificates, auth):
+    """The auth server hears whether TLS is spoken, and the name in the client's certificate."""
+    auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
+    server = server_factory(
+        auth_http_addresses=[auth.address], tls_cert=certificates.server,
+        tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
+        tls_client_auth_policy="require-verify", tls_required=False,
+    )
+    config = Config(
+        auth_secret=SECRET, tls_v1=True, tls_root_ca_file=certificates.ca,
+        tls_cert=certificates.client, tls_key=certificates.client_key, snappy=True,
+    )
+    assert roundtrip(server, config, [b"x"]) == [b"x", b"x"]
+    assert {query["common_name"] for query in auth.questions} == {"worker-1"}
+
+
+def test_without_tls_such_an_identity_is_refused(guarded, auth):
+    """The same rule, a connection in plain."""
+    auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
+    assert refuse(guarded, Config(auth_secret=SECRET)).code == "E_UNAUTHORIZED"
+
+
+def test_a_reconnect_authenticates_again(guarded, auth):
+    """A restarted nsqd knows nobody: the new connection sends AUTH as the first one did."""
+    with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+        producer.publish("events", b"x")
+        guarded.restart()
+        producer.publish("events", b"y")
+    assert [query["secret"] for query in auth.questions] == [SECRET, SECRET]
+
+
+def test_a_secret_of_any_bytes(guarded, auth):
+    """Bytes of a command line that are no UTF-8 reach the auth server as they were."""
+    auth.rule = lambda query: granted()
+    assert roundtrip(guarded, Config(auth_secret="k\udcff\u00e9y"), [b"x"]) == [b"x", b"x"]
+    assert auth.questions[0]["secret"] == "k\udcff\u00e9y"
