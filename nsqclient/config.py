@@ -284,7 +284,7 @@ _IN_CONTEXT = (
 
 def _unknown(key: str) -> ConfigError:
     # Only what looks like a name: behind it may stand a secret, as in "auth_secret=...".
-    name = re.match(r"[\w.-]*", key)[0]
+    name = re.split(r"[^\w.-]", key, maxsplit=1)[0]
     close = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     if name != key:
