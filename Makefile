@@ -75,8 +75,8 @@ docs: $(VENV)/installed-docs
 	@echo "documentation is in docs/_build/html/index.html"
 
 # An example takes no arguments, brings its own server, and ends by itself.
-examples: $(VENV)/installed
-	@for example in examples/*.py; do \
+examples: $(VENV)/installed-examples
+	@for example in examples/*.py examples/*/run.py; do \
 		echo "== $$example"; $(RUN) "$$example" || exit 1; \
 	done
 

@@ -9,13 +9,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 logger = logging.getLogger("nsqclient.batch")
+
+#: Handles a batch; returns None, or those messages that are done.
+BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
 
 
 class BatchConsumer(Protocol):
@@ -55,7 +58,7 @@ class BatchHandler:
 
     def __init__(
         self,
-        handle: Callable[[list[Message]], Iterable[Message] | None],
+        handle: BatchFunction,
         size: int = 100,
         max_wait: Duration = 1.0,
     ) -> None:
@@ -71,6 +74,13 @@ class BatchHandler:
         self._began = 0.0  # when its first message came; guarded by _lock
         self._alarm_is_set = False  # guarded by _lock
         self._consumer: BatchConsumer | None = None
+
+    def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
+        """Return a BatchHandler of the same size for ``wrap(handle)``, to serve another consumer.
+
+        For what must stand around each batch, such as a transaction.
+        """
+        return BatchHandler(wrap(self._handle), self._size, self._max_wait)
 
     def bind(self, consumer: BatchConsumer) -> None:
         """Called by the Consumer that uses this handler; again by the same one after a fork.

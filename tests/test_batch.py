@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nsqclient import batch as module
+from nsqclient import Consumer, batch as module
 from nsqclient.batch import BatchHandler
 from nsqclient.errors import ConfigError, ConnectionLostError
 from nsqclient.message import Message, Requeue
@@ -263,3 +263,18 @@ def test_the_function_must_be_callable():
     """Told at once, not with the first full batch."""
     with pytest.raises(ConfigError):
         BatchHandler(["not", "a", "function"])
+
+
+def test_a_wrapped_batch_handler_has_the_same_size_and_its_own_consumer(nsqd):
+    """``wrapped`` puts something around each batch; the original may serve another consumer."""
+    seen = []
+    original = BatchHandler(lambda batch: seen.append(len(batch)), size=3, max_wait=10)
+
+    def wrap(function):
+        return lambda batch: seen.append("around") or function(batch)
+
+    copy = original.wrapped(wrap)
+    nsqd.publish_many("events", [b"x"] * 3)
+    with Consumer("events", "c", copy, nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=10):
+        nsqd.wait_until_empty("events", "c")
+    assert seen == ["around", 3] and original._consumer is None

@@ -1,0 +1,1 @@
+"""A shop: an order is stored and announced, and a worker writes its receipt."""

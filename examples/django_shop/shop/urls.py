@@ -1,0 +1,7 @@
+"""The shop's URLs."""
+
+from django.urls import path
+
+from shop import views
+
+urlpatterns = [path("orders", views.orders), path("ready", views.ready)]

@@ -1,0 +1,249 @@
+"""Django: settings checked, one producer, publishing after the commit, the command's handlers."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+pytest.importorskip("django", reason="Django comes with the test extra")
+
+import django  # noqa: E402 - after the check, as all below
+from django.conf import settings  # noqa: E402
+from django.core.exceptions import ImproperlyConfigured  # noqa: E402
+from django.core.management import CommandError, call_command  # noqa: E402
+from django.db import connection, transaction  # noqa: E402
+from django.test import override_settings  # noqa: E402
+
+from nsqclient import (  # noqa: E402
+    Config, Consumer, InvalidMessageError, InvalidTopicError, PublishError,
+)
+from nsqclient.contrib.django import get_producer, publish, publish_on_commit  # noqa: E402
+from nsqclient.contrib.django.handlers import with_databases  # noqa: E402
+
+if not settings.configured:
+    settings.configure(
+        INSTALLED_APPS=["nsqclient.contrib.django"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        NSQCLIENT={"NSQD_TCP_ADDRESSES": ["127.0.0.1:1"]}, USE_TZ=True,
+    )
+    django.setup()
+
+
+@pytest.fixture
+def project(nsqd, tmp_path, monkeypatch):
+    """A project with a database of its own that publishes to the running nsqd."""
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "NAME", str(tmp_path / "db.sqlite3"))
+    with override_settings(NSQCLIENT={
+        "NSQD_TCP_ADDRESSES": [nsqd.tcp_address],
+        "OPTIONS": {"publish_timeout": 2, "default_requeue_delay": 0, "max_backoff_duration": 0},
+    }):
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE rows (body TEXT)")
+        yield nsqd
+    connection.close()
+
+
+def bodies(nsqd, topic="events"):
+    """What was published."""
+    nsqd.create_topic(topic)
+    return [message.body for message in nsqd.messages(topic)]
+
+
+def rows(body: str = "%") -> int:
+    """How many rows there are."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM rows WHERE body LIKE %s", [body])
+        return cursor.fetchone()[0]
+
+
+def insert(body: str) -> None:
+    """Store a row."""
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO rows VALUES (%s)", [body])
+
+
+def check() -> str:
+    """What ``manage.py check`` says."""
+    errors = io.StringIO()
+    try:
+        call_command("check", stderr=errors, stdout=errors)
+    except Exception as exc:  # SystemCheckError is a CommandError with the whole text
+        return str(exc)
+    return errors.getvalue()
+
+
+@pytest.mark.parametrize(("value", "words"), [
+    (None, ["nsqclient.E001", "NSQCLIENT is missing"]),
+    ([], ["nsqclient.E001", "must be a dict"]),
+    ({"NSQD_TCP_ADDRESSES": ["x:1"], "OPTION": {}}, ["nsqclient.E002", "mean OPTIONS?"]),
+    ({"NSQD_TCP_ADDRESSES": ["x"]}, ["nsqclient.E003"]),
+    ({"NSQD_TCP_ADDRESSES": ["x:1"], "OPTIONS": {"tls": 1}}, ["nsqclient.E004"]),
+    ({"NSQD_TCP_ADDRESSES": ["x:1"], "PRODUCER": {"on_full": 1}}, ["nsqclient.E005"]),
+])
+def test_the_system_checks_name_what_is_wrong(value, words):
+    """``manage.py check`` has an id and a hint for each kind of problem."""
+    with override_settings(NSQCLIENT=value):
+        said = check()
+    assert all(word in said for word in words) and "HINT" in said
+
+
+def test_the_system_checks_pass_where_all_is_well(project):
+    """A good setting is not complained about, and no server is asked."""
+    assert check() == "System check identified no issues (0 silenced).\n"
+    assert not project.commands
+
+
+def test_publish_stores_with_one_producer(project):
+    """All of a process publish with the same producer, made with the settings."""
+    publish("events", b"one")
+    assert get_producer().config.publish_timeout == 2.0
+    assert get_producer() is get_producer() and bodies(project) == [b"one"]
+
+
+def test_overriding_the_setting_gives_another_producer(project, nsqd_factory):
+    """A test's settings hold at once, and the old producer is closed."""
+    publish("events", b"one")
+    other = nsqd_factory()
+    with override_settings(NSQCLIENT={"NSQD_TCP_ADDRESSES": [other.tcp_address]}):
+        publish("events", b"two")
+    publish("events", b"three")
+    assert bodies(project) == [b"one", b"three"] and bodies(other) == [b"two"]
+
+
+def test_a_missing_setting_is_improper():
+    """Publishing without it says what to write."""
+    with override_settings(NSQCLIENT=None):
+        with pytest.raises(ImproperlyConfigured, match="write NSQCLIENT = "):
+            publish("events", b"x")
+
+
+def test_a_commit_publishes(project):
+    """Nothing is published before the commit, everything after it, in order."""
+    with transaction.atomic():
+        insert("a")
+        publish_on_commit("events", b"first")
+        publish_on_commit("events", bytearray(b"second"))
+        assert bodies(project) == []
+    assert bodies(project) == [b"first", b"second"]
+
+
+def test_a_rollback_publishes_nothing(project):
+    """What never happened is not announced."""
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        insert("a")
+        publish_on_commit("events", b"never")
+        raise ZeroDivisionError
+    assert bodies(project) == [] and rows() == 0
+
+
+def test_without_a_transaction_it_is_published_at_once(project):
+    """As Django's on_commit does."""
+    publish_on_commit("events", b"now")
+    assert bodies(project) == [b"now"]
+
+
+@pytest.mark.parametrize(("topic", "body", "error"), [
+    ("no topic", b"x", InvalidTopicError), ("events", b"", InvalidMessageError),
+    ("events", "text", InvalidMessageError), ("events", b"x" * 2_000_000, InvalidMessageError),
+])
+def test_what_nsqd_would_refuse_fails_before_the_commit(project, topic, body, error):
+    """The transaction is rolled back: no row without its message."""
+    with pytest.raises(error), transaction.atomic():
+        insert("a")
+        publish_on_commit(topic, body)
+    assert rows() == 0
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_a_publish_that_fails_after_the_commit(project, robust, caplog):
+    """It raises, or with ``robust`` it is logged; the data is stored in both cases."""
+    project.stop()
+
+    def order():
+        with transaction.atomic():
+            insert("a")
+            publish_on_commit("events", b"x", timeout=0.2, robust=robust)
+
+    if robust:
+        order()
+        assert "PublishNotSent" in caplog.text
+    else:
+        with pytest.raises(PublishError):
+            order()
+    assert rows() == 1
+
+
+@pytest.fixture
+def consume(project):
+    """Run a handler, as the command would, until the channel is empty."""
+    def run(handler, **options):
+        wrapped = with_databases(handler, **options)
+        config = {"default_requeue_delay": 0, "max_backoff_duration": 0}
+        with Consumer("jobs", "c", wrapped, nsqd_tcp_addresses=[project.tcp_address],
+                      config=Config(**config)):
+            project.wait_until_empty("jobs", "c", timeout=20)
+    return run
+
+
+def test_each_message_leaves_no_old_connection(project, consume):
+    """A worker's connection is closed after its message, since CONN_MAX_AGE is 0."""
+    seen = []
+
+    def handler(message):
+        insert(message.body.decode())
+        seen.append(connection.connection)
+
+    project.publish_many("jobs", [b"a", b"b"])
+    consume(handler)
+    assert rows() == 2 and len(set(map(id, seen))) == 2
+
+
+def test_a_handler_in_a_transaction_does_all_or_nothing(project, consume):
+    """What a failed attempt wrote and meant to publish is undone; the message comes again."""
+    def handler(message):
+        insert(f"attempt {message.attempts}")
+        publish_on_commit("events", b"attempt %d" % message.attempts)
+        if message.attempts == 1:
+            raise ValueError("the first time")
+
+    project.publish("jobs", b"x")
+    consume(handler, atomic="default")
+    assert rows("attempt 1") == 0 and rows("attempt 2") == 1
+    assert bodies(project) == [b"attempt 2"]
+
+
+def test_queries_are_not_kept(project, consume):
+    """With DEBUG Django keeps queries; a worker forgets them with each message."""
+    counts = []
+
+    def handler(message):
+        counts.append(len(connection.queries))
+        insert("a")
+
+    project.publish_many("jobs", [b"a", b"b", b"c"])
+    with override_settings(DEBUG=True):
+        consume(handler)
+    assert counts == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["json.loads"], "topic"),
+    (["json.loads", "--topic", "t"], "channel"),
+    (["json.no_such", "--topic", "t", "--channel", "c"], "has no 'no_such'"),
+    (["json.loads", "--topic", "a b", "--channel", "c"], "a b"),
+    (["json.loads", "--topic", "t", "--channel", "c", "--workers", "0"], "workers"),
+    (["json.loads", "--topic", "t", "--channel", "c", "--atomic", "nope"], "no database 'nope'"),
+])
+def test_the_command_says_what_is_wrong_with_its_arguments(project, words, message):
+    """A wrong argument ends the command with one line."""
+    with pytest.raises(CommandError, match=message):
+        call_command("nsq_consume", *words)
+
+
+def test_the_command_needs_good_settings():
+    """Like every command it runs the system checks; called from code it reads the settings."""
+    with override_settings(NSQCLIENT={}):
+        with pytest.raises((CommandError, ImproperlyConfigured), match="NSQCLIENT"):
+            call_command("nsq_consume", "json.loads", "--topic", "t", "--channel", "c")

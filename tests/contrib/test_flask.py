@@ -1,0 +1,152 @@
+"""Flask: the extension's producer, its handlers, and its command."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flask", reason="Flask comes with the test extra")
+
+from flask import Flask, current_app, g  # noqa: E402 - after the check
+
+from nsqclient import BatchHandler, ConfigError, InvalidTopicError  # noqa: E402
+from nsqclient.contrib.flask import NSQ  # noqa: E402
+from tests.support.waiting import wait_until  # noqa: E402
+
+
+def make_app(nsq: NSQ, address: str = "127.0.0.1:1") -> Flask:
+    """An app with the extension."""
+    app = Flask("shop")
+    app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [address]}
+    nsq.init_app(app)
+    return app
+
+
+@pytest.fixture
+def nsq():
+    """An extension without an app."""
+    return NSQ()
+
+
+@pytest.fixture
+def app(nsq, nsqd):
+    """An app whose producer publishes to the running nsqd."""
+    app = make_app(nsq, nsqd.tcp_address)
+    yield app
+    assert nsq.close(app)
+
+
+def test_a_view_publishes(nsq, app, nsqd):
+    """``publish`` stores with the current app's producer, one for the process."""
+    app.add_url_rule("/", view_func=lambda: nsq.publish("events", b"x") or "ok")
+    client = app.test_client()
+    assert [client.get("/").text for _ in range(2)] == ["ok", "ok"]
+    assert [m.body for m in nsqd.messages("events")] == [b"x", b"x"]
+    with app.app_context():
+        assert nsq.producer is nsq.producer
+
+
+def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
+    """The current app decides where a message goes."""
+    other = nsqd_factory()
+    second = make_app(nsq, other.tcp_address)
+    for each, body in ((app, b"first"), (second, b"second")):
+        with each.app_context():
+            nsq.publish("events", body)
+    assert [m.body for m in nsqd.messages("events")] == [b"first"]
+    assert [m.body for m in other.messages("events")] == [b"second"]
+    assert nsq.close(second)
+
+
+def test_without_a_factory_the_app_is_given_at_once(nsqd):
+    """``NSQ(app)`` is ``init_app``."""
+    app = Flask("shop")
+    app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [nsqd.tcp_address]}
+    nsq = NSQ(app)
+    with app.app_context():
+        nsq.producer.ping()
+    assert nsq.close(app)
+
+
+def test_an_app_without_the_extension_is_told(nsq):
+    """The error names the call that is missing."""
+    with Flask("shop").app_context(), pytest.raises(RuntimeError, match="init_app"):
+        nsq.publish("events", b"x")
+
+
+@pytest.mark.parametrize("value", [None, {}, {"NSQD_TCP_ADDRESSES": ["x"]}])
+def test_a_wrong_setting_fails_at_the_start(nsq, value):
+    """``init_app`` checks what it reads."""
+    app = Flask("shop")
+    app.config["NSQCLIENT"] = value
+    with pytest.raises(ConfigError, match="NSQCLIENT|addresses"):
+        nsq.init_app(app)
+
+
+def test_a_handler_has_an_app_context_of_its_own(nsq, app, nsqd):
+    """``g`` is new for each message, and what cleans up after a request cleans up after it."""
+    seen, cleaned = [], []
+    app.teardown_appcontext(lambda exc: cleaned.append(exc))
+
+    @nsq.handler("events", channel="c", workers=2)
+    def handler(message):
+        assert current_app.name == "shop" and "mark" not in g
+        g.mark = True
+        seen.append(message.body)
+
+    nsqd.publish_many("events", [b"1", b"2", b"3"])
+    group = nsq.make_group(app)
+    group.start()
+    wait_until(lambda: len(seen) == 3)
+    assert all(group.stop(5)) and cleaned == [None] * 3
+
+
+def test_several_topics_and_batches(nsq, app, nsqd):
+    """A handler of several topics has a consumer for each; a BatchHandler works as well."""
+    seen = []
+    nsq.handler("a", "b", channel="c")(BatchHandler(
+        lambda batch: seen.extend(current_app.name for _ in batch), size=2, max_wait=0.05))
+    for topic in ("a", "b"):
+        nsqd.publish_many(topic, [b"1", b"2", b"3"])
+    group = nsq.make_group(app)
+    assert [consumer.topic for consumer in group.consumers] == ["a", "b"]
+    group.start()
+    wait_until(lambda: len(seen) == 6)
+    assert all(group.stop(5))
+
+
+@pytest.mark.parametrize(("topics", "channel", "error"), [
+    ((), "c", ConfigError), (("a b",), "c", InvalidTopicError),
+    (("a",), "", ValueError),
+])
+def test_a_handler_that_cannot_be_is_refused_where_it_is_written(nsq, topics, channel, error):
+    """At import time, not when the worker starts."""
+    with pytest.raises(error):
+        nsq.handler(*topics, channel=channel)(print)
+
+
+def test_an_asynchronous_handler_is_refused(nsq):
+    """It would never run."""
+    async def handler(message):
+        """Never runs."""
+
+    with pytest.raises(ConfigError, match="async"):
+        nsq.handler("a", channel="c")(handler)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ([], "no handler is registered: write @nsq.handler"),
+    (["--topic", "refunds"], "no handler is registered for refunds"),
+])
+def test_the_command_needs_a_handler(nsq, app, words, said):
+    """It ends with 1 and says what to write."""
+    if words:
+        nsq.handler("orders", channel="c")(lambda message: None)
+    result = app.test_cli_runner().invoke(args=["nsq", "consume", *words])
+    assert result.exit_code == 1 and said in result.output
+
+
+def test_the_command_takes_one_topic_of_many(nsq, app):
+    """``--topic`` chooses the handlers that run in this process."""
+    nsq.handler("orders", "refunds", channel="c")(lambda message: None)
+    nsq.handler("mails", channel="c")(lambda message: None)
+    assert [c.topic for c in nsq.make_group(app, ("refunds",)).consumers] == ["refunds"]
