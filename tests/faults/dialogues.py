@@ -145,16 +145,18 @@ def try_all(
     faults: Iterable[tuple[str, Fault]],
     prefix: str,
 ) -> int:
-    """Play the dialogue once for each named fault, several at a time, each on a topic of its own.
+    """Play the dialogue once for each named fault, several at a time.
+
+    Each has a topic of its own: the prefix, and its number with five digits.
 
     Returns: how many. Raises: AssertionError with the names of those that failed.
     """
     failures: list[str] = []
     lock = threading.Lock()
 
-    def play(named: tuple[str, Fault]) -> None:
-        name, fault = named
-        topic = f"{prefix}-{name}"
+    def play(numbered: tuple[int, tuple[str, Fault]]) -> None:
+        number, (name, fault) = numbered
+        topic = f"{prefix}-{number:05d}"
         try:
             make_channel(server, topic)
             dialogue(server, topic, config, fault)
@@ -164,6 +166,6 @@ def try_all(
 
     chosen = list(faults)
     with ThreadPoolExecutor(_CROWD) as crowd:
-        list(crowd.map(play, chosen))
+        list(crowd.map(play, enumerate(chosen)))
     assert not failures, f"{len(failures)} of {len(chosen)}: " + "; ".join(failures[:5])
     return len(chosen)

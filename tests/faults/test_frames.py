@@ -1,0 +1,112 @@
+"""The connection to a real nsqd is cut at, before and after every frame, and at other places."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections import defaultdict
+
+import pytest
+
+from tests.faults.dialogues import (
+    DIALOGUES,
+    FULL,
+    QUICK,
+    SCAN,
+    make_channel,
+    try_all,
+)
+from tests.support.proxy import CLIENT, SERVER
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Beside the boundaries, so many places anywhere.
+_ANYWHERE = 100 if FULL else 10
+#: Without the full form, so many of the places at boundaries.
+_AT_BOUNDARIES = 10
+#: Channels for each dialogue and direction.
+PREFIXES = [f"{name}-{direction}" for name in DIALOGUES for direction in (CLIENT, SERVER)]
+MOST = 160 if FULL else _ANYWHERE + _AT_BOUNDARIES
+
+
+class Tap:
+    """Keeps what is forwarded."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = defaultdict(bytes)
+
+    def __call__(self, link: int, direction: str, data: bytes) -> None:
+        self.data[direction] += data
+
+
+def ends_of_frames(data: bytes) -> list[int]:
+    """Where each frame of nsqd ends."""
+    ends, at = [], 0
+    while at < len(data):
+        at += 4 + struct.unpack(">I", data[at:at + 4])[0]
+        ends.append(at)
+    return ends
+
+
+def ends_of_commands(data: bytes) -> list[int]:
+    """Where each command of ours ends, its line and its body."""
+    ends, at = [4], 4
+    while at < len(data):
+        line_end = data.index(b"\n", at) + 1
+        name = data[at:line_end].split()[0]
+        at = line_end
+        if name in (b"IDENTIFY", b"PUB", b"MPUB", b"DPUB"):
+            ends.append(at)
+            at += 4 + struct.unpack(">I", data[at:at + 4])[0]
+        ends.append(at)
+    return ends
+
+
+def test_boundaries_are_found():
+    """The bytes of a dialogue are taken apart where its frames and commands end."""
+    frame = struct.pack(">II", 6, 0) + b"OK"
+    assert ends_of_frames(frame + frame) == [10, 20]
+    sent = b"  V2IDENTIFY\n\0\0\0\2{}SUB t c\n"
+    assert ends_of_commands(sent) == [4, 13, 19, 27]
+
+
+def places(ends: list[int], length: int, rng: random.Random) -> list[int]:
+    """Around every end, and anywhere."""
+    around = sorted({end + step for end in ends for step in (-1, 0, 1)} & set(range(length)))
+    if not FULL:
+        around = rng.sample(around, min(_AT_BOUNDARIES, len(around)))
+    anywhere = rng.sample(range(length), min(_ANYWHERE, length))
+    return sorted({*around, *anywhere})
+
+
+@pytest.fixture
+def old_channels(real_nsqd):
+    """A real nsqd with many channels that it scans regularly by now."""
+    server = real_nsqd(msg_timeout=1.0)
+    for prefix in PREFIXES:
+        make_channel(server, f"{prefix}-whole")
+        for number in range(MOST):
+            make_channel(server, f"{prefix}-{number:05d}")
+    old_enough = time.monotonic() + SCAN
+    wait_until(lambda: time.monotonic() > old_enough, SCAN + 1)
+    return server
+
+
+def test_a_cut_at_a_frame_loses_nothing(old_channels):
+    """Wherever it is in a dialogue: all is handled or stored, and nothing is left."""
+    for prefix in PREFIXES:
+        name, direction = prefix.split("-")
+        tap = Tap()
+        DIALOGUES[name](
+            old_channels, f"{prefix}-whole", QUICK, lambda proxy: proxy.set_tap(tap)
+        )
+        data = tap.data[direction]
+        ends = (ends_of_commands if direction == CLIENT else ends_of_frames)(data)
+        faults = [
+            (f"{prefix} {place}", lambda proxy, place=place: proxy.cut_after(
+                place, direction, reset=bool(place % 2)))
+            for place in places(ends, len(data), random.Random(prefix))
+        ]
+        assert try_all(old_channels, DIALOGUES[name], QUICK, faults, prefix) == len(faults) > 10
