@@ -94,7 +94,7 @@ def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
-            _publish(producer, topic)
+            publish_three_ways(producer, topic)
         forwarded = dict(proxy.forwarded)
     assert drain(server, topic) == BODIES | {b"later"}
     return forwarded
@@ -119,7 +119,8 @@ def publish_once(
     return forwarded
 
 
-def _publish(producer: Producer, topic: str) -> None:
+def publish_three_ways(producer: Producer, topic: str) -> None:
+    """Publish four messages with three commands."""
     first, *others = sorted(BODIES)
     producer.publish(topic, first, timeout=RECOVERY)
     assert producer.publish_many(topic, others, timeout=RECOVERY) == 2

@@ -1,0 +1,114 @@
+"""Connections that stop, stall, slow down, vanish or end by half: what is stated holds."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from typing import NamedTuple
+
+import pytest
+
+from nsqclient import Config, ConnectError, Consumer, Producer, PublishRejected, PublishUnknown
+from tests.faults.dialogues import QUICK, RECOVERY, SCAN, Seen, drain, make_channel
+from tests.support.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow]
+
+#: A publish during a fault has so long, in seconds, and returns this much later at most.
+TIMEOUT, GRACE = 1.0, 1.0
+
+
+class Stall(NamedTuple):
+    """How a fault begins, and whether publishing and consuming go on meanwhile."""
+
+    begin: object
+    works: bool = False
+
+
+STALLS = {
+    "stop": Stall(FaultProxy.stop),
+    "deaf": Stall(FaultProxy.set_deaf),
+    "black hole": Stall(FaultProxy.set_black_hole),
+    "reset": Stall(FaultProxy.reset, True),
+    "drop": Stall(FaultProxy.drop, True),
+    "half-closed by the client": Stall(lambda proxy: proxy.half_close(CLIENT)),
+    "half-closed by the server": Stall(lambda proxy: proxy.half_close(SERVER), True),
+    "slow": Stall(lambda proxy: proxy.set_slow(100, 0.01), True),
+    "delayed": Stall(lambda proxy: proxy.set_delay(0.05, 0.05), True),
+}
+
+
+@pytest.fixture
+def proxy(server):
+    """A proxy before a server with the channel ``events/c``."""
+    make_channel(server, "events")
+    with FaultProxy(server.tcp_address) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", STALLS)
+def test_clients_keep_their_deadlines_and_recover(server, proxy, name):
+    """A publish during the fault ends in time; after it all works again, and nothing is left."""
+    stall, seen = STALLS[name], Seen()
+    config = QUICK.replace(msg_timeout=1)
+    with Producer([proxy.address], config=config) as producer, Consumer(
+        "events", "c", seen, nsqd_tcp_addresses=[proxy.address], max_in_flight=10, config=config,
+    ) as consumer:
+        producer.publish("events", b"before", timeout=RECOVERY)
+        wait_until(lambda: b"before" in seen.bodies, RECOVERY)
+        stall.begin(proxy)
+        began = time.monotonic()
+        ignored = () if stall.works else (PublishRejected, PublishUnknown)
+        with contextlib.suppress(*ignored):
+            producer.publish("events", b"during", timeout=RECOVERY if stall.works else TIMEOUT)
+            assert stall.works or name.startswith("half"), "nothing could have been stored"
+        assert time.monotonic() - began < (RECOVERY if stall.works else TIMEOUT) + GRACE
+        proxy.heal()
+        producer.publish("events", b"after", timeout=RECOVERY)
+        wait_until(lambda: b"after" in seen.bodies, RECOVERY)
+        if stall.works:
+            wait_until(lambda: b"during" in seen.bodies, RECOVERY + SCAN)
+        assert consumer.stats().repairs == 0
+    drain(server, "events")
+
+
+@pytest.mark.parametrize("name", ["deaf", "black hole"])
+def test_stop_and_close_end_while_nobody_answers(server, proxy, name):
+    """With nsqd out of reach both return within their timeout and a second."""
+    config = QUICK.replace(heartbeat_interval=30)
+    producer = Producer([proxy.address], config=config)
+    producer.publish("events", b"x", timeout=RECOVERY)
+    seen = Seen()
+    consumer = Consumer(
+        "events", "c", seen, nsqd_tcp_addresses=[proxy.address], config=config
+    ).start()
+    wait_until(lambda: seen.bodies)
+    STALLS[name].begin(proxy)
+    future = producer.publish_async("events", b"y", timeout=30)
+    for end in (consumer.stop, producer.close):
+        began = time.monotonic()
+        end(1)
+        assert time.monotonic() - began < 2
+    assert isinstance(future.exception(0), PublishUnknown)
+    proxy.reset()
+
+
+def test_a_host_that_answers_no_dial_costs_the_deadline_alone():
+    """Packets to the host vanish: a publish ends in time, ping says that nobody answered."""
+    with socket.socket() as full, contextlib.ExitStack() as callers:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # more than its queue takes: Linux drops the next SYN
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        config = Config(dial_timeout=0.3)
+        with Producer([f"127.0.0.1:{full.getsockname()[1]}"], config=config) as producer:
+            began = time.monotonic()
+            with pytest.raises(PublishRejected, match=r"no answer within 0\.3 s"):
+                producer.publish("events", b"x", timeout=TIMEOUT)
+            with pytest.raises(ConnectError):
+                producer.ping(0.1)
+            assert time.monotonic() - began < TIMEOUT + 0.1 + GRACE
