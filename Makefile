@@ -13,6 +13,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples bench coverage servers \
+	faults chaos \
 	clean
 .NOTPARALLEL:
 
@@ -21,6 +22,8 @@ help:
 	@echo "make test         all tests, on the embedded server and on the real nsqd"
 	@echo "make unit         the tests that need no server"
 	@echo "make integration  the tests on both kinds of server"
+	@echo "make faults       every fault of the network, at every byte (20 minutes)"
+	@echo "make chaos        ten minutes of trouble, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
 	@echo "make imports      the import contract"
@@ -60,6 +63,14 @@ unit: $(VENV)/installed-test
 
 integration: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
+
+faults: $(VENV)/installed-test servers
+	@NSQ_FAULTS=full $(RUN) -m pytest -n $(JOBS) tests/faults $(ARGS)
+
+# QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
+chaos: $(VENV)/installed-test servers
+	@$(RUN) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
+		$(if $(RUNS),--runs $(RUNS)) $(if $(KILL),--kill) $(ARGS)
 
 style: $(VENV)/installed-lint
 	@$(RUN) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)
