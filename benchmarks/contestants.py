@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-import time
+import tempfile
+import threading
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,20 +27,38 @@ REQUIREMENTS = {
 LONGEST = 600
 
 
+class Line(NamedTuple):
+    """What a contender printed, and what the system says of its process."""
+
+    name: str
+    version: str
+    #: The numbers of its line.
+    values: dict[str, float]
+    #: Processor time, the start of the process included.
+    cpu_seconds: float
+    peak_rss_mb: float
+
+    def __str__(self) -> str:
+        return "  ".join(f"{key} {value:,.6g}" for key, value in self.values.items())
+
+
 class Measurement(NamedTuple):
-    """One run of one contender."""
+    """One run of one contender that handled a number of messages."""
 
     name: str
     version: str
     messages: int
     seconds: float
-    #: Processor time of the contender's process, its start included.
     cpu_seconds: float
+    peak_rss_mb: float
 
     @property
     def rate(self) -> float:
         """Messages per second."""
         return self.messages / self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.rate:>12,.0f} messages/s"
 
 
 def _python_of(name: str) -> str:
@@ -90,43 +109,62 @@ CONSUMERS = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
 PUBLISHERS = ("go-nsq", "pynsq", "gnsq", "nsqclient")
 
 
-def prepare(names: list[str], kind: str) -> dict[str, list[str]]:
-    """Make contenders ready for ``consume`` or ``publish``; return the command of each."""
+def prepare(names: Sequence[str], kind: str) -> dict[str, list[str]]:
+    """Make contenders ready for ``consume``, ``publish`` ...; return the command of each."""
     CACHE.mkdir(parents=True, exist_ok=True)
     return {name: _PREPARE[name](kind) for name in names}
 
 
-def run(command: list[str], arguments: list[object]) -> Measurement | None:
-    """Run a contender to its end and return what it measured; None where it does not offer that.
+def measure(command: list[str], arguments: list[object]) -> Measurement | None:
+    """Run a contender that counts messages; None where it does not offer what was asked.
 
     Raises:
-        BenchmarkError: it failed, took too long, or did not print a measurement.
+        BenchmarkError: as ``run``.
     """
-    before = os.times()
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*command, *map(str, arguments)],
-            cwd=CHECKOUT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=LONGEST,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        waited = time.monotonic() - started
-        raise BenchmarkError(f"{command[-1]} did not end within {waited:.0f} s") from None
-    after = os.times()
-    if done.returncode != 0:
-        raise BenchmarkError(f"{command[-1]} failed:\n{done.stderr[-2000:]}")
-    try:
-        line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        raise BenchmarkError(f"{command[-1]} printed no measurement: {done.stdout!r}") from None
-    if "skipped" in line:
-        print(f"  {line['name']}: {line['skipped']}", flush=True)
+    line = run(command, arguments)
+    if line is None:
         return None
-    cpu = after.children_user + after.children_system - before.children_user
-    return Measurement(cpu_seconds=cpu - before.children_system, **line)
+    return Measurement(
+        line.name, line.version, int(line.values["messages"]), line.values["seconds"],
+        line.cpu_seconds, line.peak_rss_mb,
+    )
+
+
+def run(command: list[str], arguments: list[object]) -> Line | None:
+    """Run a contender to its end and return its line; None where it skips what was asked.
+
+    Raises:
+        BenchmarkError: it failed, took too long, or did not print a line.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            [*command, *map(str, arguments)],
+            cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+        )
+        guard = threading.Timer(LONGEST, process.kill)
+        guard.start()
+        try:
+            # Not wait(): the system knows what this process used, and nobody else's.
+            _, status, usage = os.wait4(process.pid, 0)
+        finally:
+            guard.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        printed, complaint = out.read(), err.read()
+    if process.returncode != 0:
+        raise BenchmarkError(
+            f"{command[-1]} failed ({process.returncode}; longer than {LONGEST} s is killed):"
+            f"\n{complaint[-2000:]}"
+        )
+    try:
+        values: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise BenchmarkError(f"{command[-1]} printed no line: {printed!r}") from None
+    name, version = values.pop("name"), values.pop("version", "")
+    if "skipped" in values:
+        print(f"  {name}: {values['skipped']}", flush=True)
+        return None
+    return Line(
+        name, version, values, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    )

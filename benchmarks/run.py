@@ -1,11 +1,12 @@
-"""Measure NSQ clients side by side on one real nsqd: ``python benchmarks/run.py``.
+"""Measure NSQ clients side by side at one work: ``python benchmarks/run.py``.
 
-See benchmarks/README.rst for the method.
+``bench.py`` measures all works and holds them against their goals. See benchmarks/README.rst for the method.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import statistics
@@ -13,7 +14,8 @@ import sys
 
 import contestants
 from contestants import CONSUMERS, PUBLISHERS, Measurement
-from nsqd import BenchmarkError, Nsqd, bodies_of
+from measuring import Consume, Publish, consume, publish
+from nsqd import BenchmarkError, Nsqd
 
 PUBLISH_MODES = {
     "sync": "publish, one thread, each waits for its OK",
@@ -21,9 +23,6 @@ PUBLISH_MODES = {
     "multi": "publish 1000 messages at a time (MPUB)",
     "async": "publish without waiting, then wait for all",
 }
-#: How many messages a mode is measured with, as a factor of --count: about a second each.
-SHARES = {"sync": 0.1, "sync16": 0.5, "multi": 10, "async": 1}
-CHANNEL = "bench"
 #: The clients that take byte layers here.
 LAYERED = ("go-nsq", "nsqclient")
 
@@ -36,6 +35,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=200, help="bytes of a message (200)")
     parser.add_argument("--max-in-flight", type=int, default=2500, help="(2500)")
     parser.add_argument("--workers", type=int, default=1, help="handlers at once (1)")
+    parser.add_argument("--nsqds", type=int, default=1, help="consume from so many nsqds (1)")
     parser.add_argument("--only", help="contenders, separated by commas")
     parser.add_argument("--body", choices=("x", "json"), default="x",
                         help="consume the letter x or JSON that differs (x)")
@@ -60,77 +60,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         for word in given:
             if word not in allowed:
                 parser.error(f"unknown {word!r}: choose from {', '.join(allowed)}")
-    if arguments.rounds < 1 or arguments.count < 1 or arguments.size < 1:
-        parser.error("--rounds, --count and --size are at least 1")
+    if min(arguments.rounds, arguments.count, arguments.size, arguments.nsqds) < 1:
+        parser.error("--rounds, --count, --size and --nsqds are at least 1")
     return arguments
-
-
-def measure_consuming(nsqd: Nsqd, arguments: argparse.Namespace) -> list[Measurement]:
-    """Run every contender once in every round, each on a full channel of its own."""
-    commands = contestants.prepare(arguments.names, "consume")
-    # The end of a stream waits in nsqd's output buffer for a timer of 250 ms, which would round
-    # every result up to a multiple of that: the last message measured is not the last there is.
-    surplus = 4 * arguments.max_in_flight
-    bodies = bodies_of(arguments.body, arguments.size)
-    results = []
-    for number in range(arguments.rounds):
-        for position, name in enumerate(_rotated(arguments.names, number)):
-            topic = f"consume{number}-{position}"
-            nsqd.fill(topic, CHANNEL, arguments.count + surplus, bodies)
-            result = contestants.run(
-                commands[name],
-                [nsqd.tcp_address, topic, CHANNEL, arguments.count, arguments.max_in_flight,
-                 arguments.workers, *_layers(nsqd, arguments)],
-            )
-            if result is not None:
-                nsqd.check_finished(topic, CHANNEL, arguments.count)
-                _say(number, result)
-                results.append(result)
-            nsqd.delete(topic)
-    return results
-
-
-def measure_publishing(
-    nsqd: Nsqd, arguments: argparse.Namespace, mode: str
-) -> list[Measurement]:
-    """Run every contender once in every round, each into a topic of its own."""
-    commands = contestants.prepare(arguments.names, "publish")
-    # A multiple of 16 000, so that threads and batches share it evenly.
-    count = max(1, round(arguments.count * SHARES[mode] / 16_000)) * 16_000
-    results = []
-    for number in range(arguments.rounds):
-        for position, name in enumerate(_rotated(arguments.names, number)):
-            topic = f"publish-{mode}{number}-{position}"
-            nsqd.create(topic, CHANNEL)
-            result = contestants.run(
-                commands[name],
-                [nsqd.tcp_address, topic, count, arguments.size, mode,
-                 *_layers(nsqd, arguments)],
-            )
-            if result is not None:
-                nsqd.check_published(topic, CHANNEL, count)
-                _say(number, result)
-                results.append(result)
-            nsqd.delete(topic)
-    return results
-
-
-def _layers(nsqd: Nsqd, arguments: argparse.Namespace) -> list[str]:
-    """Name the layers as a contender reads them."""
-    return [
-        f"tls={nsqd.certificate}" if name == "tls" else name for name in arguments.layers
-    ]
-
-
-def _rotated(names: list[str], by: int) -> list[str]:
-    """Start each round with another contender: nobody always runs first."""
-    by %= len(names)
-    return names[by:] + names[:by]
-
-
-def _say(round_number: int, result: Measurement) -> None:
-    print(f"  round {round_number + 1}: {result.name:<10} {result.rate:>12,.0f} messages/s",
-          flush=True)
 
 
 def format_table(results: list[Measurement]) -> str:
@@ -172,14 +104,25 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.layers:
         print(f"through {' and '.join(arguments.layers)}")
     try:
-        with Nsqd(secure=arguments.tls) as nsqd:
+        with contextlib.ExitStack() as stack:
+            nsqds = [
+                stack.enter_context(Nsqd(secure=arguments.tls)) for _ in range(arguments.nsqds)
+            ]
             if not arguments.modes:
                 print(f"consume: max_in_flight {arguments.max_in_flight},"
-                      f" workers {arguments.workers}")
-                print(format_table(measure_consuming(nsqd, arguments)))
+                      f" workers {arguments.workers}, nsqds {arguments.nsqds}")
+                consuming = Consume(
+                    arguments.names, arguments.count, arguments.size, arguments.body,
+                    arguments.max_in_flight, arguments.workers, arguments.layers,
+                    arguments.nsqds,
+                )
+                print(format_table(consume(consuming, nsqds, arguments.rounds)))
             for mode in arguments.modes:
                 print(PUBLISH_MODES[mode])
-                print(format_table(measure_publishing(nsqd, arguments, mode)))
+                publishing = Publish(
+                    arguments.names, mode, arguments.count, arguments.size, arguments.layers
+                )
+                print(format_table(publish(publishing, nsqds[0], arguments.rounds)))
     except BenchmarkError as error:
         print(f"benchmark stopped: {error}", file=sys.stderr)
         return 1

@@ -137,7 +137,7 @@ class Consumer:
         )
         self._membership = Membership(
             self.topic, nsqd_tcp_addresses, lookupd_http_addresses, config, self._timer,
-            self._chores.put, self, discovery_filter,
+            self._chores.put, self, discovery_filter, self._flow.set_expected,
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,

@@ -26,7 +26,7 @@ def main() -> None:
     consumer = gnsq.Consumer(
         task.topic,
         task.channel,
-        [task.address],
+        task.address.split(","),
         message_handler=handler,
         max_in_flight=task.max_in_flight,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 
-from report import read_consume_task, report
+from report import read_consume_task, report, skip
 
 RECEIVE = 256 * 1024
 #: Where the id stands in a message frame, after size, type, timestamp and attempts.
@@ -19,6 +19,9 @@ ID_AT, ID_END = 18, 34
 def main() -> None:
     """Consume the task's messages and report."""
     task = read_consume_task()
+    if "," in task.address:
+        skip("limit", "is one socket: several nsqds do not apply")
+        return
     host, _, port = task.address.rpartition(":")
     left = task.count
     started = 0.0

@@ -30,7 +30,7 @@ def main() -> None:
         task.topic,
         task.channel,
         handler if task.workers == 1 else locked_handler,
-        nsqd_tcp_addresses=[task.address],
+        nsqd_tcp_addresses=task.address.split(","),
         max_in_flight=task.max_in_flight,
         workers=task.workers,
         config=config_of(task.layers),

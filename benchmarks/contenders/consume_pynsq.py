@@ -27,7 +27,7 @@ def main() -> None:
         task.topic,
         task.channel,
         message_handler=handler,
-        nsqd_tcp_addresses=[task.address],
+        nsqd_tcp_addresses=task.address.split(","),
         max_in_flight=task.max_in_flight,
     )
     loop.start()

@@ -119,6 +119,14 @@ class FlowControl:
             self._sharing.remove(sub)
         self.update()
 
+    def set_expected(self, count: int) -> None:
+        """So many connections are about to come; each will want its share."""
+        if count == self._sharing.expected:
+            return
+        with self._lock:
+            self._sharing.expected = count
+        self.update()
+
     def set_max_in_flight(self, count: int) -> None:
         """Change the ceiling; 0 stops the flow."""
         with self._lock:

@@ -55,6 +55,7 @@ class _Known:
     """One nsqd that we want, or wanted. Guarded by the Membership's lock."""
 
     direct: bool
+    is_expected: bool = True  # its first dial has not ended yet
     sub: Subscription | None = None  # open, or being opened
     opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
     failures: int = 0  # dials in a row that failed
@@ -79,8 +80,10 @@ class Membership:
         run_chore: Callable[[Callable[[], None]], None],
         owner: MembershipOwner,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
+        on_expected: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._filter = discovery_filter
+        self._on_expected = on_expected
         self._topic = topic
         self._lookupds = list(lookupds)
         self._config = config
@@ -98,6 +101,7 @@ class Membership:
 
     def start(self) -> None:
         """Dial what was given, and ask every nsqlookupd at once."""
+        self._count_expected()
         for address, known in list(self._known.items()):
             self._run_chore(self._dialer(address, known))
         if self._lookupds:
@@ -154,7 +158,21 @@ class Membership:
     def _dialer(self, address: str, known: _Known) -> Callable[[], None]:
         return lambda: self._dial(address, known)
 
+    def _count_expected(self) -> None:
+        """Say how many connections are about to come: those that are there leave them a share."""
+        with self._lock:
+            count = sum(known.is_expected for known in self._known.values())
+        self._on_expected(count)
+
     def _dial(self, address: str, known: _Known) -> None:
+        try:
+            self._open(address, known)
+        finally:
+            if known.is_expected:
+                known.is_expected = False
+                self._count_expected()
+
+    def _open(self, address: str, known: _Known) -> None:
         with self._lock:
             if self._stopped or known.sub is not None:
                 return
@@ -270,5 +288,6 @@ class Membership:
                 known.listed_at = now
                 if known.sub is None and not known.direct:
                     dials.append(self._dialer(address, known))
+        self._count_expected()
         for dial in dials:
             self._run_chore(dial)

@@ -75,6 +75,9 @@ class RdySharing:
         self._rng = rng
         self._by_activity = by_activity
         self.links: dict[object, Link] = {}
+        #: How many more are about to be added. Their share is kept free: taken back later, it
+        #: would be of no use to anybody until it has settled.
+        self.expected = 0
 
     def add(self, key: object, max_rdy: int, now: float) -> Link:
         """Take a connection in, with RDY 0."""
@@ -171,7 +174,8 @@ class RdySharing:
         idle = [link for link in links if self._is_idle(link, now)]
         busy = [link for link in links if not self._is_idle(link, now)]
         if not idle or not busy or not self._by_activity:
-            return self._even(links, max_in_flight)
+            expected = min(self.expected, max_in_flight - len(links))
+            return self._even(links, max_in_flight, expected)
         # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.
         wanted: dict[object, int] = {link.key: 1 for link in idle}
         wanted.update(self._even(busy, max_in_flight - len(idle)))
@@ -184,12 +188,15 @@ class RdySharing:
         )
 
     @staticmethod
-    def _even(links: Iterable[Link], total: int) -> dict[object, int]:
-        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others."""
+    def _even(links: Iterable[Link], total: int, others: int = 0) -> dict[object, int]:
+        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others.
+
+        ``others`` more parts are left over.
+        """
         wanted: dict[object, int] = {}
         rest = sorted(links, key=lambda link: link.max_rdy)
         for index, link in enumerate(rest):
-            share = min(total // (len(rest) - index), link.max_rdy)
+            share = min(total // (len(rest) - index + others), link.max_rdy)
             wanted[link.key] = share
             total -= share
         return wanted

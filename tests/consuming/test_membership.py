@@ -37,14 +37,14 @@ class World:
         self.timer = VirtualTimer()
         self.failures = {}
         self.answers = {}
-        self.dialed, self.errors, self.connected = [], [], []
+        self.dialed, self.errors, self.connected, self.expected = [], [], [], []
         self.start_fails = None
         monkeypatch.setattr(module, "lookup", self._lookup)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
         self.membership = Membership(
             "t", nsqds, lookupds, Config(**options), self.timer, lambda chore: chore(), self,
-            self.filter,
+            self.filter, lambda count: self.expected.append(count),
         )
 
     def _lookup(self, lookupd, topic, config):
@@ -81,6 +81,17 @@ def test_direct_addresses_are_dialed_at_once(monkeypatch):
     world = World(monkeypatch, ["a:1", "b:1"])
     world.membership.start()
     assert world.addresses() == ["a:1", "b:1"]
+
+
+def test_it_says_how_many_connections_are_about_to_come(monkeypatch):
+    """Given and found nsqds count until their first dial has ended, well or not."""
+    world = World(monkeypatch, ["a:1", "b:1"], lookupds=["l:1"])
+    world.failures["b:1"] = REFUSED
+    world.answers["l:1"] = ["c:1"]
+    world.membership.start()
+    assert world.expected == [2, 1, 0, 1, 0]
+    world.timer.advance(1)  # b:1 is dialed again
+    assert world.expected == [2, 1, 0, 1, 0]
 
 
 def test_pauses_between_failed_dials_grow(monkeypatch):

@@ -52,6 +52,29 @@ def test_even_shares(count, max_in_flight, shares):
     }
 
 
+@pytest.mark.parametrize("count, expected, max_in_flight, shares", [
+    (1, 3, 2500, [625]), (2, 1, 10, [3, 3]), (1, 20, 10, [1]), (2, 5, 2, [1, 1]),
+    (3, 5, 1, [0, 0, 1]), (0, 2, 10, []),
+])
+def test_those_who_are_about_to_come_have_their_share(count, expected, max_in_flight, shares):
+    """While others are dialed, nobody gets what would have to be taken back."""
+    sharing = make(count)
+    sharing.expected = expected
+    sharing.decide(0.0, max_in_flight)
+    assert sorted(levels(sharing)) == shares
+
+
+def test_a_share_that_nobody_came_for_is_given_away():
+    """A dial that failed leaves its share to the others, at once."""
+    sharing = make(2)
+    sharing.expected = 2
+    sharing.decide(0.0, 12)
+    assert levels(sharing) == [3, 3]
+    sharing.expected = 0
+    sharing.decide(0.0, 12)
+    assert levels(sharing) == [6, 6]
+
+
 def test_nothing_is_sent_twice():
     """A level that is right already is no change."""
     sharing = make(3)

@@ -1,6 +1,6 @@
 // Consume measures go-nsq's Consumer with a handler that only counts.
 //
-//	consume address topic channel count max_in_flight workers [layer ...]
+//	consume address[,address...] topic channel count max_in_flight workers [layer ...]
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ func number(text string) int {
 
 func main() {
 	if len(os.Args) < 7 {
-		log.Fatal("usage: consume address topic channel count max_in_flight workers [layer ...]")
+		log.Fatal("usage: consume address[,address...] topic channel count max_in_flight workers [layer ...]")
 	}
 	address, topic, channel := os.Args[1], os.Args[2], os.Args[3]
 	count, maxInFlight, workers := int64(number(os.Args[4])), number(os.Args[5]), number(os.Args[6])
@@ -53,7 +54,7 @@ func main() {
 		return nil
 	}), workers)
 
-	if err := consumer.ConnectToNSQD(address); err != nil {
+	if err := consumer.ConnectToNSQDs(strings.Split(address, ",")); err != nil {
 		log.Fatal(err)
 	}
 	<-done
