@@ -29,7 +29,7 @@ help:
 	@echo "make imports      the import contract"
 	@echo "make docs         build the documentation; warnings are errors"
 	@echo "make examples     run every example"
-	@echo "make bench        compare with go-nsq, pynsq and gnsq on a real nsqd (needs Go)"
+	@echo "make bench        compare with go-nsq, pynsq and gnsq, held against goals (needs Go)"
 	@echo "make coverage     run all tests and report branch coverage"
 	@echo "make clean        remove everything that was made here"
 
@@ -92,7 +92,7 @@ examples: $(VENV)/installed-examples
 	done
 
 bench: $(VENV)/installed servers
-	@$(RUN) benchmarks/run.py $(ARGS)
+	@$(RUN) benchmarks/bench.py $(ARGS)
 
 coverage: $(VENV)/installed-coverage servers
 	@$(RUN) -m coverage run -m pytest $(ARGS)

@@ -1,6 +1,7 @@
 """Measure NSQ clients side by side at one work: ``python benchmarks/run.py``.
 
-``bench.py`` measures all works and holds them against their goals. See benchmarks/README.rst for the method.
+``bench.py`` measures all works and holds them against their goals; benchmarks/README.rst has the
+method.
 """
 
 from __future__ import annotations

@@ -75,10 +75,14 @@ class Clock:
         return self.last - self.first
 
 
-def report(name: str, version: str, messages: int, seconds: float) -> None:
+def say(name: str, version: str, **values: float) -> None:
     """Print the line that the harness reads."""
-    line = {"name": name, "version": version, "messages": messages, "seconds": seconds}
-    print(json.dumps(line), flush=True)
+    print(json.dumps({"name": name, "version": version, **values}), flush=True)
+
+
+def report(name: str, version: str, messages: int, seconds: float) -> None:
+    """Print the line of a contender that counted messages."""
+    say(name, version, messages=messages, seconds=seconds)
 
 
 def skip(name: str, why: str) -> None:
