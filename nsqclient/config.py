@@ -110,7 +110,8 @@ class Config:
     max_requeue_delay: float = _duration(
         900.0, "cap of the automatic requeue delay", high=3600.0)
     backoff_strategy: Union[str, BackoffStrategy] = _option(
-        "strategy", "exponential", "exponential, full_jitter, or a callable")
+        "strategy", "exponential",
+        "exponential, full_jitter, or a callable that returns at once: a lock is held meanwhile")
     max_backoff_duration: float = _duration(120.0, "longest backoff; 0: no backoff", high=3600.0)
     backoff_multiplier: float = _duration(1.0, "unit of the backoff", high=3600.0)
 

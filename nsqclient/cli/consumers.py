@@ -52,6 +52,12 @@ class Consumers:
             consumer.start()
         return consumer
 
+    def remove(self, consumer: Consumer) -> None:
+        """Stop one of them for good. Blocks: as ``stop``."""
+        with self._lock:
+            self._all.remove(consumer)
+        consumer.stop(STOP_TIMEOUT)
+
     def run(self) -> None:
         """Start all, wait until ``signals`` asks for the end, and stop all.
 

@@ -14,7 +14,8 @@ from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind,
 from nsqclient.cli.signals import Signals
 from nsqclient.errors import NSQError
 
-_LEVELS = {
+#: Go's name of a level -> Python's number.
+LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warn": logging.WARNING,
@@ -24,7 +25,7 @@ _LEVELS = {
 
 
 def _parse_level(text: str) -> str:
-    if text.lower() not in _LEVELS:
+    if text.lower() not in LEVELS:
         raise ValueError(f"invalid log level '{text}' (debug, info, warn, error, fatal)")
     return text.lower()
 
@@ -138,7 +139,7 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
     handler.setFormatter(_GoFormatter(parsed.values["log-prefix"]))
     logger = logging.getLogger("nsqclient")
     logger.addHandler(handler)
-    logger.setLevel(_LEVELS[parsed.values["log-level"]])
+    logger.setLevel(LEVELS[parsed.values["log-level"]])
     try:
         with Signals() as signals:
             try:

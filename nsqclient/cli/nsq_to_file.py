@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nsqclient import Config
+from nsqclient import Config, Consumer
 from nsqclient.cli.archive.archive import Archive
 from nsqclient.cli.archive.archiver import Archiver
 from nsqclient.cli.archive.hooks import CloseHook
@@ -54,7 +54,9 @@ class _Tool:
         self._log = log
         self._allows = TopicFilter(values["topic-pattern"])
         self._codec = read_codec(values)
-        self._archivers: list[Archiver] = []
+        # By topic; the watcher's thread changes it, whole entries at a time.
+        self._archived: dict[str, tuple[Consumer, Archiver]] = {}
+        self._has_failed = False
         self._on_closed: Callable[[str], None] = lambda path: None
         self._options: dict[str, Any] = {}
         topics = check_topics(values["topic"]) if values["topic"] else []
@@ -85,7 +87,8 @@ class _Tool:
                 stack.callback(watcher.stop)
                 watcher.start()
             consumers.run()
-        return 1 if any(archiver.has_failed for archiver in self._archivers) else 0
+        failed = [archiver.has_failed for _, archiver in self._archived.values()]
+        return 1 if self._has_failed or any(failed) else 0
 
     def _make_watcher(self, consumers: Consumers) -> TopicWatcher:
         values = self._values
@@ -96,10 +99,13 @@ class _Tool:
             else:
                 self._log.debug("skipping topic %s: it does not match --topic-pattern", topic)
 
+        def on_gone(topic: str) -> bool:
+            return self._leave(consumers, topic)
+
         timeouts = values["http-client-connect-timeout"], values["http-client-request-timeout"]
         return TopicWatcher(
             values["lookupd-http-address"], self._config, timeouts, values["topic-refresh"],
-            on_topic, self._log,
+            on_topic, on_gone, self._log,
         )
 
     def _archive(self, consumers: Consumers, topic: str) -> None:
@@ -119,9 +125,22 @@ class _Tool:
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )
         archiver = Archiver(archive, values["max-in-flight"], values["sync-interval"], log)
-        consumers.add(topic, values["channel"], archiver, **self._options)
-        self._archivers.append(archiver)
+        consumer = consumers.add(topic, values["channel"], archiver, **self._options)
+        self._archived[topic] = consumer, archiver
+
+    def _leave(self, consumers: Consumers, topic: str) -> bool:
+        """Close the files of a topic that was deleted; false while an nsqd still has it."""
+        if topic not in self._archived:
+            return True  # the pattern does not allow it
+        consumer, archiver = self._archived[topic]
+        if consumer.stats().connections:
+            return False  # an nsqlookupd that was started anew does not know what is there
+        self._log.info("topic %s was deleted: its files are closed", topic)
+        consumers.remove(consumer)
+        del self._archived[topic]
+        self._has_failed = self._has_failed or archiver.has_failed
+        return True
 
     def _reopen(self) -> None:
-        for archiver in list(self._archivers):
+        for _, archiver in list(self._archived.values()):
             archiver.reopen()

@@ -152,6 +152,7 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
         http_host=http_host,
         broadcast_address=values["broadcast-address"] or None,
         node_id=values["node-id"],
+        log_level=values["log-level"],
         auth_http_addresses=values["auth-http-address"],
         **{name.replace("-", "_"): values[name] for name, _, _ in _OPTIONS},
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from nsqclient import Config, ConfigError, NSQError
 from nsqclient.cli import goflags
-from nsqclient.cli.daemon import LOG_LEVEL
+from nsqclient.cli.daemon import LEVELS, LOG_LEVEL
 from nsqclient.cli.goflags import BOOL, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.version import __version__
@@ -64,10 +64,10 @@ class ToolFlags(FlagSet):
         self.add("producer-opt", OPTIONS, (), "option of the producer, such as"
                  " publish_timeout,30s or tls_v1; may be repeated")
 
-    def add_common(self) -> None:
+    def add_common(self, log_level: Kind = LOG_LEVEL) -> None:
         """Add the last group: what every tool has."""
         self.group("Other")
-        self.add("log-level", LOG_LEVEL, "info", "what to log: debug, info, warn, error, fatal")
+        self.add("log-level", log_level, "info", "what to log: debug, info, warn, error, fatal")
         self.add("version", BOOL, False, "print version string")
 
     def usage(self) -> str:
@@ -104,13 +104,15 @@ def run(
             name, equals, _ = parsed.rest[0].partition("=")
             shown = f"{name}=..." if equals else name
             raise CommandLineError(f"unexpected argument {shown!r}: flags begin with --")
+        if parsed.values["log-level"].lower() not in LEVELS:
+            raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
         root = logging.getLogger("nsqclient")
         former = root.level
         root.addHandler(handler)
-        root.setLevel(str(parsed.values["log-level"]).upper())
+        root.setLevel(LEVELS[parsed.values["log-level"].lower()])
         try:
             return body(parsed)
         except (NSQError, OSError) as exc:

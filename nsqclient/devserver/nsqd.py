@@ -18,6 +18,7 @@ from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.front import QueueFront
 from nsqclient.devserver.lookupd_peer import PING_INTERVAL
 from nsqclient.devserver.lookupd_peers import LookupdPeers
+from nsqclient.devserver.log_level import LogLevel
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import NsqdOptions, default_node_id
 from nsqclient.devserver.persistence import DataPath
@@ -50,6 +51,8 @@ class Nsqd(QueueFront):
         broadcast_address: what nsqlookupd tells clients to dial; None for ``host``.
         scan_lag: timeouts and deferrals are looked at every so many seconds, late as in nsqd
             and never early; 0 means at once.
+        log_level: debug, info, warn, error or fatal, for the logger ``nsqclient.devserver`` until
+            ``stop()``, as ``PUT /config/log_level`` sets it; None leaves it to you.
 
     The other arguments are nsqd's flags, with nsqd's defaults; durations in seconds.
     """
@@ -91,6 +94,7 @@ class Nsqd(QueueFront):
         tls_min_version: str = "tls1.0",
         auth_http_addresses: Sequence[str] = (),
         scan_lag: float = 0.0,
+        log_level: str | None = None,
     ) -> None:
         if broadcast_address is None:
             broadcast_address = socket.gethostname() if host in _ANY_HOST else host
@@ -124,6 +128,8 @@ class Nsqd(QueueFront):
             auth_http_addresses=tuple(auth_http_addresses),
             scan_lag=scan_lag,
         )
+        #: Of the embedded servers' log.
+        self.log_level = LogLevel(log_level)
         self._rules: SessionRules | None = None  # set by start()
         self._data: DataPath | None = None
         self._broker = Broker(
@@ -219,6 +225,7 @@ class Nsqd(QueueFront):
         """
         options = self._options
         try:
+            self.log_level.start()
             self._rules = SessionRules(
                 options.server_limits(), options.tls_context(), options.auth_http_addresses
             )
@@ -271,6 +278,7 @@ class Nsqd(QueueFront):
             if self._is_stopped:
                 return
             self._is_stopped = True
+        self.log_level.restore()
         # 1. Nothing is stored any more, and what is left on the wire is refused.
         with self._engine as broker:
             broker.is_exiting = True

@@ -6,9 +6,6 @@ from typing import Any
 
 from nsqclient.devserver.options import NsqdOptions
 
-#: What /config/log_level takes, and the number that stands for it.
-LOG_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
-
 #: Options that the embedded server does not have; nsqd's own values for them.
 _FIXED: dict[str, Any] = {
     "log_prefix": "[nsqd] ",

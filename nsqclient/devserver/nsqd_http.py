@@ -26,6 +26,7 @@ from nsqclient.devserver.http_router import (
     tls_required_answer,
 )
 from nsqclient.devserver.http_server import HTTPServer
+from nsqclient.devserver.log_level import LEVELS
 from nsqclient.devserver.mpub_body import read_binary, read_lines
 from nsqclient.devserver.options import TLSPolicy
 from nsqclient.protocol.names import is_valid_name
@@ -49,7 +50,6 @@ class NsqdHTTPServer(HTTPServer):
     def __init__(self, nsqd: Nsqd, host: str, port: int) -> None:
         super().__init__("nsqd-http", host, port)
         self._nsqd = nsqd
-        self._log_level = "info"
         if nsqd.options.tls_policy is TLSPolicy.REQUIRED:
             self.router.refusal = tls_required_answer()
         for method, path, handler in (
@@ -190,7 +190,7 @@ class NsqdHTTPServer(HTTPServer):
 
     def _get_config(self, _request: Request, option: str) -> Response:
         if option == "log_level":
-            return json_answer(nsqd_config.LOG_LEVELS[self._log_level])
+            return json_answer(self._nsqd.log_level.number)
         if option == "nsqlookupd_tcp_addresses":
             return json_answer(self._nsqd.lookupd_tcp_addresses)
         info = self._nsqd.info()
@@ -214,9 +214,9 @@ class NsqdHTTPServer(HTTPServer):
             self._nsqd.set_lookupd_tcp_addresses(_parse_addresses(body))
         elif option == "log_level":
             level = body.decode("utf-8", "replace").lower()
-            if level not in nsqd_config.LOG_LEVELS:
+            if level not in LEVELS:
                 raise HTTPError(400, "INVALID_VALUE")
-            self._log_level = level
+            self._nsqd.log_level.set(level)
         else:
             raise HTTPError(400, "INVALID_OPTION")
         return self._get_config(request, option)

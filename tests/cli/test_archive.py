@@ -8,6 +8,7 @@ import os
 import subprocess
 
 import pytest
+import zstandard
 
 from nsqclient import Message
 from nsqclient.cli.archive.archive import Archive
@@ -93,7 +94,6 @@ def test_gzip_members(tmp_path):
 
 def test_zstd_frames(tmp_path):
     """zstd files hold one frame for each sync."""
-    zstandard = pytest.importorskip("zstandard")
     archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
     for body in (b"a", b"b"):
         archive.write(messages(body), 1.0)

@@ -101,6 +101,7 @@ def test_a_port_in_use_is_one_clear_line(name, capsys):
     ("words", "status"),
     [
         (["--bogus"], 2),
+        (["--log-level=bad"], 2),
         (["--msg-timeout=5"], 2),
         (["--msg-timeout=-5s"], 1),
         (["--node-id=1024"], 1),

@@ -33,11 +33,11 @@ def nsqd():
         yield server
 
 
-def start(nsqd, folder, *more):
+def start(nsqd, folder, *more, **options):
     """Run the tool into ``folder``."""
     return tool("ours", "nsq_to_file", "--topic=t", f"--output-dir={folder}",
                 f"--nsqd-tcp-address={nsqd.tcp_address}", "--datetime-format=%Y",
-                "--sync-interval=100ms", "--filename-format=f<REV>", *more)
+                "--sync-interval=100ms", "--filename-format=f<REV>", *more, **options)
 
 
 def publish(nsqd, *bodies):
@@ -137,6 +137,39 @@ def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     assert seen.read_text().splitlines() == [f"{path} {path}" for path in paths]
 
 
+def test_a_command_that_fails_is_logged_and_the_next_one_runs(nsqd, tmp_path):
+    """--exec-on-close: the status is named with the file, and archiving goes on."""
+    publish(nsqd, b"one", b"two", b"three")
+    script, seen = tmp_path / "hook.py", tmp_path / "seen"
+    script.write_text("import sys\nopen(sys.argv[1], 'a').write('x')\nsys.exit(3)\n")
+    command = f"--exec-on-close={shlex.join([sys.executable, str(script), str(seen)])}"
+    out = tmp_path / "out"
+    with (tmp_path / "log").open("wb") as log:
+        with start(nsqd, out, "--rotate-size=1", command, stderr=log) as process:
+            wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+            assert end(process) == 0
+    files = sorted(out.iterdir())
+    said = (tmp_path / "log").read_text()
+    assert len(files) >= 3 and seen.read_text() == "x" * len(files)
+    assert all(f"--exec-on-close for {path}: exit status 3" in said for path in files)
+
+
+def test_a_command_that_cannot_be_run_any_more_is_logged(nsqd, tmp_path):
+    """--exec-on-close: the program was there at the start and is gone."""
+    publish(nsqd, b"one")
+    script = tmp_path / "hook"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    with (tmp_path / "log").open("wb") as log:
+        command = f"--exec-on-close={shlex.quote(str(script))}"
+        with start(nsqd, tmp_path / "out", command, stderr=log) as process:
+            wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
+            script.unlink()
+            assert end(process) == 0
+    assert "No such file" in (tmp_path / "log").read_text()
+    assert read_tree(tmp_path / "out") == {"f": b"one\n"}
+
+
 def test_json_lines_hold_what_nsqd_said(nsqd, tmp_path):
     """--format=jsonl writes id, timestamp, attempts and nsqd with every body."""
     publish(nsqd, b"one\ntwo")
@@ -168,6 +201,8 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
     (["--topic=t", ADDRESS, "--rotate-size=-1"], 1, "negative"),
     (["--topic=t", ADDRESS, "--exec-on-close=/no/such/program"], 1, "no such program"),
     (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
+    (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),
+    (["--topic=t", ADDRESS, "--log-level="], 1, "--log-level is invalid"),
     (["--topic=t", ADDRESS, "word"], 1, "word"),
     (["--help"], 0, "--rotate-size"),
 ])

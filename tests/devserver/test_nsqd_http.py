@@ -3,9 +3,12 @@
 The answers were compared with the real server's; see the tests of integration for that.
 """
 
+import logging
+
 import pytest
 import requests
 
+from nsqclient import ConfigError
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.support.raw import ask, connect
 from tests.support.raw_client import RawClient
@@ -195,16 +198,37 @@ def test_stats_show_clients_and_producers(nsqd):
         assert (without["producers"], "memory" in without) == (None, False)
 
 
+def test_the_log_level(call, caplog):
+    """It is that of the embedded servers' log, from the next line on."""
+    logger = logging.getLogger("nsqclient.devserver")
+    assert call("GET", "/config/log_level") == (200, "2")
+    assert call("PUT", "/config/log_level", b"Error") == (200, "4")
+    assert call("GET", "/config/log_level") == (200, "4")
+    assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
+    assert call("PUT", "/config/log_level", b"debug") == (200, "1")
+    assert logger.isEnabledFor(logging.DEBUG)
+    assert call("PUT", "/config/log_level", b"loud") == (400, error("INVALID_VALUE"))
+    assert call("PUT", "/config/log_level") == (413, error("INVALID_VALUE"))
+
+
+def test_a_log_level_ends_with_its_nsqd():
+    """What was there before is there again."""
+    logger = logging.getLogger("nsqclient.devserver")
+    former = logger.level
+    with Nsqd(log_level="warn") as nsqd:
+        assert logger.level == logging.WARNING and nsqd.log_level.number == 3
+    nsqd.stop()
+    assert logger.level == former
+    with pytest.raises(ConfigError, match="log_level"):
+        Nsqd(log_level="loud")
+
+
 def test_config(call):
     """Options are read by nsqd's names: durations in ns, strings as text."""
     assert call("GET", "/config/msg_timeout") == (200, "60000000000")
     assert call("GET", "/config/broadcast_address") == (200, "127.0.0.1")
     assert call("GET", "/config/max_msg_size") == (200, "100")
     assert call("GET", "/config/nope") == (400, error("INVALID_OPTION"))
-    assert call("PUT", "/config/log_level", b"Warn") == (200, "3")
-    assert call("GET", "/config/log_level") == (200, "3")
-    assert call("PUT", "/config/log_level", b"loud") == (400, error("INVALID_VALUE"))
-    assert call("PUT", "/config/log_level") == (413, error("INVALID_VALUE"))
     assert call("PUT", "/config/msg_timeout", b"1") == (400, error("INVALID_OPTION"))
 
 

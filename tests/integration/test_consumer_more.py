@@ -80,6 +80,14 @@ def test_messages_is_for_consumers_without_handler(server):
         consume(server, print).messages()
 
 
+def test_run_is_for_consumers_with_a_handler(server):
+    """Without one it would wait for good; the error says what to do."""
+    consumer = consume(server, None)
+    with pytest.raises(ConfigError, match="messages\\(\\)"):
+        consumer.run()
+    assert consumer.stop(5).complete
+
+
 def test_batches_are_full_or_old(server):
     """A full batch is handed over at once, the rest when it is max_wait old."""
     batches = []

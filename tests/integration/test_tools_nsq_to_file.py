@@ -11,7 +11,7 @@ Deliberate differences:
 - A line that a crash left unfinished is ended before the next record.
 - gzip files have no empty member at their end; one without records has one empty member.
 - Text in --datetime-format stays text; the original reads "2006", "15" or "Jan" as codes of Go.
-- A bad --log-level is status 2. Other stray words are refused with another text.
+- Stray words are refused with another text.
 - Messages that arrive during a stop go back to nsqd; the original still writes them.
 """
 

@@ -79,7 +79,8 @@ def build_flags() -> ToolFlags:
     flags.add_sources()
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting to nsqlookupd")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for a request to nsqlookupd")
-    flags.add_common()
+    # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
+    flags.add_common(Kind("value", str, str.upper))
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "what this tool's own log lines begin with")
     return flags
 

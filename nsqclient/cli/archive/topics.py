@@ -34,7 +34,10 @@ class TopicFilter:
 
 
 class TopicWatcher:
-    """Calls ``on_topic`` once for each topic that appears; the first look is at once.
+    """Calls ``on_topic`` once for each topic that appears, and ``on_gone`` when it has gone.
+
+    The first look is at once. A topic has gone when every nsqlookupd has answered and none knows
+    it, and ``on_gone`` agrees; when it appears again ``on_topic`` is called again.
 
     Args:
         lookupds: HTTP addresses of nsqlookupds; what one of them knows counts.
@@ -42,6 +45,7 @@ class TopicWatcher:
         timeouts: seconds to connect, and for the rest.
         refresh: seconds between two looks.
         on_topic: called on the watcher's thread. A topic that it raises for comes again.
+        on_gone: likewise; false or an exception: not yet, it is asked again at the next look.
         log: where to say what went wrong.
 
     Life: ``start()``, ``stop()``. Threads: any.
@@ -49,7 +53,7 @@ class TopicWatcher:
 
     def __init__(
         self, lookupds: Sequence[str], config: Config, timeouts: tuple[float, float],
-        refresh: float, on_topic: Callable[[str], None], log: Log,
+        refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool], log: Log,
     ) -> None:
         self._clients = [
             NsqlookupdHTTP(address, config, connect_timeout=timeouts[0], timeout=timeouts[1])
@@ -57,6 +61,7 @@ class TopicWatcher:
         ]
         self._refresh = refresh
         self._on_topic = on_topic
+        self._on_gone = on_gone
         self._log = log
         self._known: set[str] = set()
         self._end = threading.Event()
@@ -81,11 +86,11 @@ class TopicWatcher:
     def look(self) -> bool:
         """Look once; return whether any nsqlookupd answered."""
         found: set[str] = set()
-        answered = False
+        answers = 0
         for client in self._clients:
             try:
                 found.update(client.topics())
-                answered = True
+                answers += 1
             except NSQError as exc:
                 self._log.error("could not retrieve topic list: %s", exc)
         for topic in sorted(found - self._known):
@@ -97,4 +102,16 @@ class TopicWatcher:
                 self._log.error("topic %s cannot be archived yet: %s", topic, exc)
             else:
                 self._known.add(topic)
-        return answered
+        if answers == len(self._clients):
+            self._look_for_gone(found)
+        return answers > 0
+
+    def _look_for_gone(self, found: set[str]) -> None:
+        for topic in sorted(self._known - found):
+            if self._end.is_set():
+                break
+            try:
+                if self._on_gone(topic):
+                    self._known.discard(topic)
+            except Exception as exc:
+                self._log.error("topic %s has gone, but cannot be closed: %s", topic, exc)

@@ -1,0 +1,124 @@
+"""nsq_to_file with --topic-pattern: topics that come and go, several nsqlookupds."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+from nsqclient.cli.archive.log import Log
+from nsqclient.cli.archive.topics import TopicWatcher
+from nsqclient.config import Config
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from tests.support.archives import read_tree
+from tests.support.http_api import HttpApi
+from tests.support.ports import free_port
+from tests.support.tool_runs import tool
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def archiving(folder, *lookupds):
+    """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""
+    words = [f"--lookupd-http-address={address}" for address in lookupds]
+    with tool("ours", "nsq_to_file", "--topic-pattern=web", "--topic-refresh=100ms",
+              f"--output-dir={folder}/out", f"--work-dir={folder}/work", "--datetime-format=%Y",
+              "--sync-interval=100ms", "--filename-format=<TOPIC><REV>", "--skip-empty-files",
+              "--consumer-opt=lookupd_poll_interval,100ms", *words) as process:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def pub(nsqd, topic, body):
+    """Publish over HTTP."""
+    with NsqdHTTP(nsqd.http_address) as client:
+        client.pub(topic, body)
+
+
+def delete(topic, nsqd, lookupd):
+    """Delete a topic as nsqadmin does."""
+    with NsqlookupdHTTP(lookupd.http_address) as client:
+        client.delete_topic(topic)
+    with NsqdHTTP(nsqd.http_address) as client:
+        client.delete_topic(topic)
+    with NsqlookupdHTTP(lookupd.http_address) as client:
+        wait_until(lambda: client.topics() == ())
+
+
+def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
+    """And when it comes back it is archived again, in the next file."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        with archiving(tmp_path, lookupd.http_address):
+            pub(nsqd, "web", b"one")
+            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000000": b"one\n"})
+            api = HttpApi(nsqd.http_address)
+            wait_until(lambda: api.stats("web", "nsq_to_file")["in_flight_count"] == 0)
+            delete("web", nsqd, lookupd)
+            wait_until(lambda: read_tree(tmp_path / "out") == {"web-000000": b"one\n"})
+            pub(nsqd, "web", b"two")
+            wait_until(lambda: len(read_tree(tmp_path / "work")) == 1)
+        assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
+
+
+def test_several_nsqlookupds(leak_guard, tmp_path):
+    """Topics that any of them knows are archived, also while another one is down."""
+    dead = f"127.0.0.1:{free_port()}"
+    with Nsqlookupd() as one, Nsqlookupd() as two:
+        with Nsqd(lookupd_tcp_addresses=[one.tcp_address]) as a, Nsqd(
+            lookupd_tcp_addresses=[one.tcp_address, two.tcp_address]
+        ) as b, archiving(tmp_path, one.http_address, two.http_address, dead):
+            for nsqd, topic in ((a, "web-a"), (b, "web-b"), (b, "other"), (a, "web"), (b, "web")):
+                pub(nsqd, topic, b"x")
+            wait_until(lambda: {name: len(data) for name, data in
+                                read_tree(tmp_path / "work").items()}
+                       == {"web-a-000000": 2, "web-b-000000": 2, "web-000000": 4}, timeout=20)
+        assert set(read_tree(tmp_path / "out")) == {"web-a-000000", "web-b-000000", "web-000000"}
+
+
+@pytest.fixture
+def lookupds(leak_guard):
+    """Two embedded nsqlookupds."""
+    with Nsqlookupd() as one, Nsqlookupd() as two:
+        yield [one, two]
+
+
+def test_a_topic_has_gone_when_all_say_so(lookupds):
+    """Not while one knows it, nor while one does not answer, nor before on_gone agrees."""
+    came, gone, agrees = [], [], [False, True]
+    clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
+    watcher = TopicWatcher(
+        [lookupd.http_address for lookupd in lookupds], Config(), (1, 1), 60, came.append,
+        lambda topic: gone.append(topic) or agrees.pop(0), Log(""))
+    for client in clients:
+        client.create_topic("t")
+    assert watcher.look() and came == ["t"]
+    clients[0].delete_topic("t")
+    assert watcher.look() and gone == []
+    lookupds[1].stop()
+    assert watcher.look() and gone == []
+    watcher.start()
+    watcher.stop()
+    for client in clients:
+        client.close()
+
+
+def test_a_topic_that_comes_back_is_told_again(lookupds):
+    """on_gone is asked until it agrees, and then the topic is new."""
+    came, gone, agrees = [], [], [False, True]
+    with NsqlookupdHTTP(lookupds[0].http_address) as client:
+        client.create_topic("t")
+        watcher = TopicWatcher(
+            [lookupds[0].http_address], Config(), (1, 1), 60, came.append,
+            lambda topic: gone.append(topic) or agrees.pop(0), Log(""))
+        watcher.look()
+        client.delete_topic("t")
+        for _ in range(3):
+            watcher.look()
+        client.create_topic("t")
+        watcher.look()
+    assert (came, gone) == (["t", "t"], ["t", "t"])
+    watcher.start()
+    watcher.stop()
