@@ -203,16 +203,11 @@ class Consumer:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
 
         The signals' former handlers are put back with the first signal, so a second Ctrl-C
-        interrupts the stop.
-
-        Raises:
-            ConfigError: no handler was given, so nothing would ever be handled.
+        interrupts the stop. ConfigError: no handler was given, so nothing would be handled.
         """
         seconds = to_seconds(stop_timeout, "stop_timeout")
         if self._handler is None:
-            raise ConfigError(
-                "run() needs a handler: give Consumer(topic, channel, handler, ...), or loop over"
-                " messages() instead")
+            raise ConfigError("run() needs a handler: give one, or loop over messages() instead")
         with first_signal() as came:
             self.start()
             # A timeout lets Python run signal handlers on every platform.
