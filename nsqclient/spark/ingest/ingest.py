@@ -1,0 +1,267 @@
+"""``Ingest``: everything that one process does to bring messages from nsqds into a sink.
+
+Several connections to an nsqd are lanes: each lane has its own membership (who is connected, who
+dials again, discovery), all share one flow control, so ``max_in_flight`` is the total.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.membership import Membership
+from nsqclient.consuming.subscription import Subscription
+from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
+from nsqclient.flow.backoff import Outcome
+from nsqclient.message import Message
+from nsqclient.protocol.wire import RawMessage
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.spark.ingest.gathering import Gatherer
+from nsqclient.spark.ingest.subscription import BulkSubscription
+from nsqclient.spark.ingest.writer import Sink, Writer
+from nsqclient.spark.options import ReadOptions
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds of a stop's time that are kept for closing connections.
+_GRACE = 1.0
+#: What no retry mends: nsqd refuses us, or it is no nsqd.
+_FATAL = (ServerError, NegotiationError, NotNSQError)
+
+
+class Ingest:
+    """Reads one channel from all its nsqds.
+
+    Life: ``start()``, ``stop()``; not started again. Threads: every method, any thread.
+
+    Args:
+        options: of the source; ``connections`` lanes are made.
+        sink: where segments go.
+        name: distinguishes this process in the names of connections.
+        on_stored: called by the writer after each segment.
+        on_failed: called when nothing more can be stored or read; what is out has gone back.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        sink: Sink,
+        name: str = "0",
+        on_stored: Callable[[], None] = lambda: None,
+        on_failed: Callable[[NSQError], None] = lambda error: None,
+    ) -> None:
+        config = options.config
+        self._options = options
+        self._name = name
+        self._serial = itertools.count()
+        self._tell_stored = on_stored
+        self._tell_failed = on_failed
+        self._lock = threading.Lock()
+        self._subs: list[BulkSubscription] = []  # open; guarded by _lock
+        self._drained = threading.Condition()
+        self._stopping = False
+        #: Messages that nsqd is rid of: stored, or copies. Written by the writer alone.
+        self.stored = 0
+        self.last_arrival = time.monotonic()  #: when messages came last
+        self.dials_failed = 0  #: since the start
+        self.last_error: NSQError | None = None
+        self._timer = Timer()
+        self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-chores", 2 + len(options.lookupd), lambda chore: chore()
+        )
+        self._flow = FlowControl(
+            config, config.max_in_flight, self._timer, self._chores.put, lambda phase, wait: None
+        )
+        self._gatherer = Gatherer(options.roll_interval_ms)
+        self._writer = Writer(
+            options.topic, options.channel, self._gatherer, sink, self._on_stored, self._on_failed
+        )
+        self._lanes = [
+            Membership(options.topic, options.nsqd, options.lookupd, config, self._timer,
+                       self._chores.put, self)
+            for _ in range(options.connections)
+        ]
+
+    # -- life
+
+    def start(self) -> None:
+        """Start the threads and begin to connect; returns at once."""
+        self._timer.start()
+        self._chores.start()
+        self._writer.start()
+        self._flow.start()
+        for lane in self._lanes:
+            lane.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Store what has come, finish it, give the rest back, and close. Idempotent.
+
+        1. No more dials; RDY 0 on each connection.
+        2. What was gathered becomes a last segment and is finished; what comes from now on goes
+           back (REQ 0).
+        3. CLS: CLOSE_WAIT proves that nsqd has read every FIN.
+        4. Connections are closed, threads joined.
+
+        Blocks: at most ``timeout`` seconds and a little.
+        """
+        with self._lock:
+            if self._stopping:
+                return
+            self._stopping = True
+        deadline = Deadline(timeout)
+        subs = [sub for lane in self._lanes for sub in lane.stop()]
+        self._flow.set_paused(True)
+        self._flow.stop()
+        self._gatherer.close()
+        written = self._writer.finish(Deadline(max(0.5, deadline.at_most(timeout) - _GRACE)))
+        waiting = [sub for sub in subs if isinstance(sub, BulkSubscription) and self._cls(sub)]
+        with self._drained:
+            self._drained.wait_for(
+                lambda: all(sub.was_drained or sub.is_lost for sub in waiting), _GRACE
+            )
+        for sub in subs:
+            sub.conn.drain(0.2)
+            sub.conn.close()
+        rest = Deadline(_GRACE)
+        stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
+        if not self._timer.stop(rest):
+            stuck.append("nsq-timer")
+        self._chores.take_all()
+        stuck += self._chores.stop(rest)
+        if written:
+            self._writer.pass_reports()
+        else:
+            stuck.append("nsq-spool-writer")
+        if stuck:
+            logger.warning("ingest: these threads did not end in time: %s", ", ".join(stuck))
+
+    def _cls(self, sub: BulkSubscription) -> bool:
+        try:
+            sub.conn.send(lambda core: core.send_cls())
+            return True
+        except NSQError as exc:  # not open yet, or lost: nothing to drain
+            logger.debug("%s: CLS not sent: %s", sub.address, exc)
+            return False
+
+    def set_paused(self, paused: bool) -> None:
+        """Take nothing more from nsqd (RDY 0), or go on. What has come is stored all the same."""
+        if paused != self._flow.is_paused:
+            self._flow.set_paused(paused)
+
+    # -- questions
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._subs)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were received and are not answered."""
+        return sum(len(sub) for sub in self._subs)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether all that has come is stored."""
+        return self._gatherer.is_idle
+
+    # -- from the writer
+
+    def _on_stored(self, messages: int) -> None:
+        self.stored += messages
+        self._tell_stored()
+
+    def _on_failed(self, error: NSQError) -> None:
+        self.set_paused(True)
+        self.last_error = error
+        self._tell_failed(error)
+
+    # -- from Membership
+
+    def make_subscription(self, address: str) -> Subscription:
+        """For Membership: a subscription that is not open yet."""
+        options = self._options
+        key = f"{self._name}-{next(self._serial)}"
+        return BulkSubscription(
+            key, address, options.topic, options.channel, options.config, self
+        )
+
+    def on_connected(self, sub: Subscription) -> None:
+        """For Membership: give it RDY, and start it."""
+        assert isinstance(sub, BulkSubscription)
+        with self._lock:
+            self._subs = [*self._subs, sub]
+        self._set_lot_size()
+        self._flow.attach(sub)
+        sub.conn.start()
+
+    def _set_lot_size(self) -> None:
+        # Half of what may be out: while one half is written, nsqd sends the other.
+        window = sum(sub.window for sub in self._subs)
+        self._gatherer.set_lot_size(min(window, self._options.config.max_in_flight) // 2)
+
+    def on_error(self, error: NSQError) -> None:
+        """For Membership: a dial or a lookup failed; some are of no use to repeat."""
+        self.last_error = error
+        self.dials_failed += 1
+        if isinstance(error, _FATAL):
+            self._tell_failed(error)
+
+    # -- from BulkSubscription
+
+    def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
+        """Messages came."""
+        self.last_arrival = time.monotonic()
+        if not self._gatherer.add(sub, batch):
+            sub.hand_back_ids([message[2] for message in batch])
+
+    def on_fin_refused(self, sub: BulkSubscription, message_id: bytes) -> None:
+        """nsqd will send a copy."""
+        self._writer.refused(sub.address, message_id)
+
+    def on_drained(self, sub: Subscription) -> None:
+        """CLOSE_WAIT came."""
+        with self._drained:
+            self._drained.notify_all()
+
+    def on_lost(self, sub: Subscription, error: NSQError) -> None:
+        """A connection ended."""
+        assert isinstance(sub, BulkSubscription)
+        self._writer.conn_closed(sub.key, sub.was_drained)
+        with self._lock:
+            self._subs = [other for other in self._subs if other is not sub]
+        self._flow.detach(sub)
+        self.on_drained(sub)
+        if not self._stopping:
+            logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
+            self._set_lot_size()
+            if isinstance(error, _FATAL):
+                self.on_error(error)
+        for lane in self._lanes:
+            lane.lost(sub)
+
+    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
+        """Never: there are no Message objects here."""
+
+    def on_result(self, outcome: Outcome) -> None:
+        """Never: a message does not fail here."""
+
+    def flush_soon(self, sub: Subscription) -> None:
+        """Never: the writer finishes in bulk."""
+
+    def on_answered(self) -> None:
+        """Nobody waits for single answers."""
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """For Subscription: run a short task on the timer thread."""
+        self._timer.schedule(delay, task)
+
+    def run_chore(self, chore: Callable[[], None]) -> None:
+        """For Subscription: run a task that may block."""
+        self._chores.put(chore)

@@ -1,0 +1,190 @@
+"""``Receiver``: the spool and what fills it, as Spark's readers use them.
+
+``nsq-lag`` is its only thread: it asks nsqds for their depth, so that no call of Spark waits for
+an HTTP answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from nsqclient.errors import NSQError
+from nsqclient.spark.ingest.draining import Drain, Progress
+from nsqclient.spark.ingest.ingest import Ingest
+from nsqclient.spark.ingest.lag import Backlog, ask_backlogs
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.spool.spool import Spool
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two questions for the depth, in general and at the end of a drain.
+_LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
+#: Part of its limit that a full spool must fall under before more is taken.
+_RESUME = 0.8
+#: nsqd looks for timed out messages on a channel up to this many seconds late.
+_LATE = 6.0
+
+
+class Receiver:
+    """Brings messages into a spool.
+
+    Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one uses it; ``stop`` any.
+    """
+
+    def __init__(self, options: ReadOptions, spool_dir: str = "") -> None:
+        self.options = options
+        config = options.config
+        patience = min(config.read_timeout, 2 * config.heartbeat_interval)
+        self.spool = Spool(
+            spool_dir or options.spool_dir, options.topic, options.channel, 2 * patience
+        )
+        self._ingest: Ingest | None = None
+        self._lock = threading.Lock()
+        self._error: NSQError | None = None  # by _lock
+        self._backlogs: dict[str, Backlog] = {}  # replaced, never changed
+        self._asked = 0.0  # when the answers in it were asked for
+        self._drain: Drain | None = None
+        self._started = 0.0
+        self._is_full = False
+        self._lag_thread: threading.Thread | None = None
+        self._end = threading.Event()
+
+    # -- life
+
+    def prepare_drain(self) -> None:
+        """From now on take what is there now, and end then. Before ``open()``."""
+        backlogs = ask_backlogs(self.options)
+        target = sum(b.depth + b.in_flight for b in backlogs.values()) if backlogs else None
+        logger.info("drain: %s messages to come", "unknown" if target is None else target)
+        self._drain = Drain(
+            target, self.options.idle_ms, self.options.config.msg_timeout + _LATE
+        )
+
+    def open(self, at_least: int = 0) -> None:
+        """Open the spool and start to fill it. Idempotent.
+
+        Raises:
+            SpoolError: see ``Spool.open``.
+        """
+        if self._ingest is not None:
+            return
+        self.spool.open(at_least, self.options.fail_on_data_loss)
+        self._started = time.monotonic()
+        self._ingest = Ingest(
+            self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed
+        )
+        self._ingest.start()
+        self._lag_thread = threading.Thread(target=self._watch_lag, name="nsq-lag", daemon=True)
+        self._lag_thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Store and finish what has come, give the rest back, let the spool go. Idempotent."""
+        self._end.set()
+        if self._ingest is not None:
+            self._ingest.stop(timeout)
+        if self._lag_thread is not None:
+            self._lag_thread.join(1.0)
+        self.spool.close()
+
+    def check(self) -> None:
+        """Raise what has stopped the ingest, if something has."""
+        with self._lock:
+            error = self._error
+        if error is not None:
+            raise error
+
+    def _on_failed(self, error: NSQError) -> None:
+        with self._lock:
+            if self._error is None:
+                self._error = error
+        self.spool.wake()
+
+    # -- back-pressure
+
+    def balance(self) -> None:
+        """Stop the flow when the spool is full, and let it go on when Spark has caught up."""
+        rows, size = self.spool.waiting
+        options = self.options
+        part = max(rows / options.max_spool_messages, size / options.max_spool_bytes)
+        if part >= 1:
+            self._is_full = True
+        elif part < _RESUME:
+            self._is_full = False
+        if self._ingest is not None:
+            with self._lock:
+                failed = self._error is not None
+            self._ingest.set_paused(self._is_full or failed)
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the flow is stopped because Spark is behind."""
+        return self._is_full
+
+    # -- the end of a drain
+
+    @property
+    def is_draining(self) -> bool:
+        """Tell whether ``prepare_drain`` was called."""
+        return self._drain is not None
+
+    def drain_is_over(self) -> bool:
+        """Tell whether all that was there has come; stops the ingest then.
+
+        Raises:
+            NSQError: no nsqd can be reached at all, or the ingest failed.
+        """
+        self.check()
+        ingest, drain = self._ingest, self._drain
+        assert ingest is not None and drain is not None
+        if self._end.is_set():
+            return True
+        now = time.monotonic()
+        last = max(ingest.last_arrival, self._started)
+        backlogs = self._backlogs if self._asked > last else {}
+        progress = Progress(
+            stored=ingest.stored,
+            silence=now - last,
+            is_connected=ingest.connections > 0,
+            dials_failed=ingest.dials_failed,
+            is_idle=ingest.is_idle,
+            waiting=sum(b.depth for b in backlogs.values()) if backlogs else None,
+            out=sum(b.in_flight for b in backlogs.values()) if backlogs else None,
+        )
+        if drain.is_hopeless(progress, now - self._started):
+            raise ingest.last_error or NSQError("no nsqd could be reached")
+        if not drain.is_over(progress):
+            return False
+        self._end.set()
+        ingest.stop()
+        self.check()
+        return True
+
+    # -- for the progress
+
+    def lag(self) -> dict[str, object]:
+        """What the progress of the query says about the source."""
+        rows, size = self.spool.waiting
+        return {
+            "depth": {address: b.depth for address, b in self._backlogs.items()},
+            "in_flight": 0 if self._ingest is None else self._ingest.in_flight,
+            "connections": 0 if self._ingest is None else self._ingest.connections,
+            "spool_messages": rows,
+            "spool_bytes": size,
+            "redelivered": self.spool.redelivered,
+            "duplicates_dropped": self.spool.copies_dropped,
+        }
+
+    def _watch_lag(self) -> None:
+        interval = _LAG_INTERVAL if self._drain is None else _DRAIN_INTERVAL
+        while True:
+            asked = time.monotonic()
+            try:
+                backlogs = ask_backlogs(self.options)
+            except Exception:
+                logger.exception("the depth could not be asked for; the query goes on")
+                backlogs = {}
+            self._backlogs, self._asked = backlogs, asked
+            if self._end.wait(interval):
+                return

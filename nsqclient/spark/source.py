@@ -1,0 +1,68 @@
+"""``NsqDataSource``: what Spark knows as the format ``nsq``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from nsqclient.errors import ConfigError
+from nsqclient.spark.options import BATCH, STREAM, read_options
+from nsqclient.spark.schema import ROW_DDL
+
+if TYPE_CHECKING:
+    from nsqclient.spark.stream_reader import NsqStreamReader
+
+
+class NsqDataSource(DataSource):
+    """NSQ as a data source, to read and to write.
+
+    Reading a stream: exactly once from the spool into Spark's checkpoint; at least once from nsqd
+    into the spool, with every duplicate suppressed that the source itself can cause; end to end
+    exactly once with an idempotent sink (file sink, Delta). Nothing is finished at nsqd before it
+    is on disk. Writing is at least once.
+
+    The options stand in :mod:`nsqclient.spark.options`.
+    """
+
+    #: Whether executors see the driver's files at the same paths.
+    shares_disk = False
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format()`` is given."""
+        return "nsq"
+
+    def schema(self) -> str:
+        """What a row has."""
+        return ROW_DDL
+
+    def streamReader(self, schema: Any) -> NsqStreamReader:
+        """Build the reader of ``spark.readStream``.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        from nsqclient.spark.stream_reader import NsqStreamReader
+
+        options = read_options(self.options, STREAM)
+        _check_schema(schema)
+        return NsqStreamReader(options, self._transport(options.transport))
+
+    def _transport(self, wanted: str) -> str:
+        if wanted != "auto":
+            return wanted
+        return "file" if self.shares_disk else "inline"
+
+
+class LocalNsqDataSource(NsqDataSource):
+    """The same where driver and executors are on one machine."""
+
+    shares_disk = True
+
+
+def _check_schema(schema: Any) -> None:
+    names = ", ".join(schema.fieldNames())
+    wanted = ", ".join(column.split()[0] for column in ROW_DDL.split(", "))
+    if names != wanted:
+        raise ConfigError(f"nsq has its own schema ({wanted}): leave out .schema(), then select")

@@ -1,0 +1,196 @@
+"""``KnownIds``: the messages that are durable here and perhaps not finished at nsqd. Pure.
+
+A FIN has no answer, so for a while after it was sent the message may still come again: the FIN
+was refused, or lost with the connection. Such a copy must be recognised. What is known, and when
+it may be forgotten:
+
+- *pending*: FIN was sent, or is about to be, on a connection that lives. nsqd lets no more than
+  the connection's RDY be out, and takes commands in order; so of all messages that were received
+  on the connection, only the last ``window`` can be unfinished. Older ones are forgotten. So are
+  those that are older than the time in which a dead connection is noticed.
+- *doubtful*: the connection ended before that, FIN was refused, or a crash left no trace of it.
+  The copy may come at any time; remembered until it has, and over restarts.
+
+An id is unique per nsqd and topic only, so everything is kept by nsqd address.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+#: Ids of one spool that are doubtful, at most; the oldest are forgotten first. About 100 bytes each.
+MOST_DOUBTFUL = 1_000_000
+#: How far behind the last message of a connection a FIN may be, in windows of RDY.
+_WINDOWS = 2
+#: The number of what is in no segment (any more): it is in the list of its own.
+_SAVED = 0
+
+
+class Claim(NamedTuple):
+    """Messages of one connection that are to become durable together."""
+
+    nsqd: str  #: address
+    conn: str  #: names the connection, for good
+    window: int  #: the highest RDY that it may have
+    ids: Sequence[bytes]
+
+
+class _Batch:
+    """Ids that became durable together; the value of each id."""
+
+    __slots__ = ("nsqd", "ids", "number", "since", "pending")
+
+    def __init__(
+        self, nsqd: str, ids: Sequence[bytes], number: int, since: float, pending: bool
+    ) -> None:
+        self.nsqd = nsqd
+        self.ids = ids
+        self.number = number  # the segment, or _SAVED
+        self.since = since
+        self.pending = pending
+
+
+class KnownIds:
+    """Ids by nsqd. Not thread-safe: the caller holds a lock. ``now`` is any rising clock."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[bytes, _Batch]] = {}
+        self._by_conn: dict[str, deque[_Batch]] = {}  # pending, oldest first
+        self._by_number: dict[int, list[_Batch]] = {}  # of segments that are still there
+        #: Whether the list of ids that are in no segment has grown since ``take_saved``.
+        self.saved_grew = False
+
+    def __len__(self) -> int:
+        """How many ids are known."""
+        return sum(map(len, self._known.values()))
+
+    def find_copies(self, claims: Iterable[Claim]) -> list[list[int]] | None:
+        """Positions in each claim that hold known messages, or come twice; None when there are none.
+        """
+        copies: list[list[int]] = []
+        found = False
+        seen: dict[str, set[bytes]] = {}
+        for claim in claims:
+            known = self._known.get(claim.nsqd, {})
+            before = seen.setdefault(claim.nsqd, set())
+            ids = set(claim.ids)
+            copies.append([])
+            # The three looks run in C: this happens for every message.
+            if len(ids) == len(claim.ids) and (
+                known.keys().isdisjoint(ids) and before.isdisjoint(ids)
+            ):
+                before |= ids
+                continue
+            found = True
+            for position, message_id in enumerate(claim.ids):
+                if message_id in known or message_id in before:
+                    copies[-1].append(position)
+                before.add(message_id)
+        return copies if found else None
+
+    def add(self, claims: Iterable[Claim], number: int, now: float) -> None:
+        """Messages became durable in segment ``number``, and FIN is about to be sent."""
+        for claim in claims:
+            self._add(claim, claim.ids, number, now)
+
+    def add_copies(self, claims: Iterable[Claim], now: float) -> None:
+        """FIN is about to be sent for copies of known messages; it may be lost as well."""
+        for claim in claims:
+            known = self._known.setdefault(claim.nsqd, {})
+            by_number: dict[int, list[bytes]] = {}
+            for message_id in claim.ids:
+                first = known.get(message_id)
+                number = _SAVED if first is None else first.number
+                by_number.setdefault(number, []).append(message_id)
+            for number, ids in by_number.items():
+                self._add(claim, ids, number, now)
+
+    def _add(self, claim: Claim, ids: Sequence[bytes], number: int, now: float) -> None:
+        batch = _Batch(claim.nsqd, ids, number, now, True)
+        self._known.setdefault(claim.nsqd, {}).update(dict.fromkeys(ids, batch))
+        if number != _SAVED:
+            self._by_number.setdefault(number, []).append(batch)
+        pending = self._by_conn.setdefault(claim.conn, deque())
+        pending.append(batch)
+        self._forget_proven(pending, claim.window * _WINDOWS)
+
+    def _forget_proven(self, pending: deque[_Batch], window: int) -> None:
+        total = sum(len(batch.ids) for batch in pending)
+        while pending and total - len(pending[0].ids) >= window:
+            batch = pending.popleft()
+            total -= len(batch.ids)
+            self._forget(batch)
+
+    def _forget(self, batch: _Batch) -> None:
+        batch.pending = False
+        known = self._known[batch.nsqd]
+        for message_id in batch.ids:
+            if known.get(message_id) is batch:
+                del known[message_id]
+
+    def settle(self, before: float) -> None:
+        """FINs that were sent before that moment, on connections that still live, are proven."""
+        for pending in self._by_conn.values():
+            while pending and pending[0].since < before:
+                self._forget(pending.popleft())
+
+    def closed(self, conn: str, clean: bool) -> None:
+        """A connection ended. ``clean``: after nsqd's CLOSE_WAIT, which proves every FIN before.
+
+        May be called again.
+        """
+        for batch in self._by_conn.pop(conn, ()):
+            batch.pending = False
+            if clean:
+                self._forget(batch)
+            elif batch.number == _SAVED:
+                self.saved_grew = True
+
+    def doubt(self, nsqd: str, ids: Sequence[bytes], number: int = _SAVED) -> None:
+        """FIN was refused, or nobody knows whether it was sent; ``number``: the segment, if any."""
+        known = self._known.setdefault(nsqd, {})
+        fresh = [message_id for message_id in ids if message_id not in known or number == _SAVED]
+        batches: dict[int, list[bytes]] = {}
+        for message_id in fresh:
+            old = known.get(message_id)
+            batches.setdefault(number if old is None else old.number, []).append(message_id)
+        for segment, members in batches.items():
+            batch = _Batch(nsqd, members, segment, 0.0, False)
+            known.update(dict.fromkeys(members, batch))
+            if segment == _SAVED:
+                self.saved_grew = True
+            else:
+                self._by_number.setdefault(segment, []).append(batch)
+
+    def is_held(self, number: int) -> bool:
+        """Tell whether FINs of this segment are not proven, and soon will be."""
+        return any(batch.pending for batch in self._by_number.get(number, ()))
+
+    def leave_segments(self, numbers: Iterable[int]) -> None:
+        """These segments are about to be deleted: save first what ``take_saved`` says."""
+        for number in numbers:
+            for batch in self._by_number.pop(number, ()):
+                batch.number = _SAVED
+                known = self._known[batch.nsqd]
+                if any(known.get(message_id) is batch for message_id in batch.ids):
+                    self.saved_grew = True
+
+    def take_saved(self) -> dict[str, list[bytes]]:
+        """The ids that are in no segment, by nsqd, oldest first; to be kept in a list."""
+        self.saved_grew = False
+        saved = {}
+        for nsqd, known in self._known.items():
+            ids = [key for key, batch in known.items() if batch.number == _SAVED]
+            for message_id in ids[:-MOST_DOUBTFUL]:
+                del known[message_id]
+            if ids:
+                saved[nsqd] = ids[-MOST_DOUBTFUL:]
+        return saved
+
+    def load(self, saved: Mapping[str, Sequence[bytes]]) -> None:
+        """Take in a list that ``take_saved`` gave in an earlier run."""
+        for nsqd, ids in saved.items():
+            self.doubt(nsqd, ids)
+        self.saved_grew = False
