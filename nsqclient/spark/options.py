@@ -1,7 +1,7 @@
 """The options of the Spark data source: two tables, reading and writing, on top of ``Config``'s.
 
-Spark hands over texts whose names ignore case. A row of a table here is a field of ``ReadOptions`` or
-``WriteOptions``; every option of :class:`nsqclient.Config` is taken too, under its own name and
+Spark hands over texts whose names ignore case. A row of a table here is a field of ``ReadOptions``
+or ``WriteOptions``; every option of :class:`nsqclient.Config` is taken too, under its own name and
 in its own notation. Imports neither pyspark nor pyarrow.
 """
 
@@ -85,11 +85,11 @@ class ReadOptions:
     nsqd: tuple[str, ...] = _row("list", (), "host:port of nsqds, TCP", _READ)
     lookupd: tuple[str, ...] = _row("list", (), "host:port of nsqlookupds, HTTP", _READ)
     nsqd_http: tuple[str, ...] = _row(
-        "list", (), "host:port of the nsqds' HTTP ports, for the depth; with lookupd they are found",
+        "list", (), "host:port of the nsqds' HTTP ports, for the depth; lookupd tells them too",
         _READ)
     spool_dir: str = _row(
-        "text", "", "folder of the spool; needed to stream and to drain. It must outlive the driver,"
-        " and belongs to one query", _READ)
+        "text", "", "folder of the spool; needed to stream and to drain. It must outlive the"
+        " driver, and belongs to one query", _READ)
     max_messages_per_trigger: int = _row(
         "int", 200_000, "rows in a batch, as far as whole segments allow", (STREAM,), 1)
     max_bytes_per_trigger: int = _row(
@@ -104,7 +104,8 @@ class ReadOptions:
     connections: int = _row("int", 2, "connections to each nsqd, in each process", _READ, 1)
     ingest_processes: int = _row(
         "int", 1, "processes that read from nsqd and write segments", _READ, 1)
-    min_partitions: int = _row("int", 2, "tasks of a batch, where it has so many segments", _READ, 1)
+    min_partitions: int = _row(
+        "int", 2, "tasks of a batch, where it has so many segments", _READ, 1)
     transport: str = _row(
         "choice", "auto", "how rows reach executors: file reads the spool (a shared path), inline"
         " sends them with the task; auto is file in local mode, else inline", _READ,
@@ -170,7 +171,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
     """
     found = ReadOptions(**_values("read", options, side))
     _need(found.topic, "topic", "what to read")
-    _need(found.channel, "channel", "such as spark, or look#ephemeral for a look that leaves nothing")
+    _need(found.channel, "channel", "such as spark; look#ephemeral leaves nothing behind")
     check_topic(found.topic)
     check_channel(found.channel)
     _check_servers(found)
@@ -188,7 +189,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
                 f"spoolDir {found.spool_dir!r}: give a path of a file system that is mounted here;"
                 " object stores and HDFS cannot link a file that must not exist yet")
     if set(found.snapshot) & set("/\\\0") or found.snapshot.startswith("."):
-        raise ConfigError(f"snapshot {found.snapshot!r}: give a plain name, without / and leading dot")
+        raise ConfigError(f"snapshot {found.snapshot!r}: give a plain name, without / or first dot")
     return found
 
 
@@ -262,7 +263,6 @@ def _unknown(key: str, group: str) -> ConfigError:
         row = _TABLES[other][plain][1]
         return ConfigError(f"option {row.name} has no meaning here: {_only_for(row)}")
     return ConfigError(f"unknown option {key!r}: docs/topics/spark.rst lists what there is")
-
 
 
 def _parsed(row: SparkOption, text: str) -> Any:

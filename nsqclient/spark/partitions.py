@@ -75,4 +75,4 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
                     " every executor, or set transport=inline"
                 )
             raise DataLossError(
-                os.path.dirname(str(source)), f"segment {source} is not there: {hint}") from exc
+                os.path.dirname(str(source)), f"segment {source!r} is not there: {hint}") from exc

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.options import BATCH, STREAM, read_options
+from nsqclient.spark.options import STREAM, read_options
 from nsqclient.spark.schema import ROW_DDL
 
 if TYPE_CHECKING:

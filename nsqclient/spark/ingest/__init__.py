@@ -3,5 +3,6 @@
 ``subscription`` counts one connection's messages; ``gathering`` collects what readers bring;
 ``writer`` makes segments of it and finishes what is durable; ``ingest`` is all of it in one
 process. ``draining`` decides when everything that was there has come, ``lag`` asks nsqds how much
-that is. ``receiver`` is the ingest with its spool, as Spark's readers use it. Never imports pyspark.
+that is. ``receiver`` is the ingest with its spool, as Spark's readers use it. Never imports
+pyspark.
 """

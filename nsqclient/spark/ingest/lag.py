@@ -1,5 +1,4 @@
-"""How much waits at the nsqds, by their HTTP ports. Never fails a query: what is unknown is left out.
-"""
+"""How much waits at the nsqds, by their HTTP ports. Never fails a query; leaves out the unknown."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-#: Ids of one spool that are doubtful, at most; the oldest are forgotten first. About 100 bytes each.
+#: Ids of one nsqd that are doubtful, at most; the oldest are forgotten first. 100 bytes each.
 MOST_DOUBTFUL = 1_000_000
 #: How far behind the last message of a connection a FIN may be, in windows of RDY.
 _WINDOWS = 2
@@ -67,8 +67,7 @@ class KnownIds:
         return sum(map(len, self._known.values()))
 
     def find_copies(self, claims: Iterable[Claim]) -> list[list[int]] | None:
-        """Positions in each claim that hold known messages, or come twice; None when there are none.
-        """
+        """Positions in each claim of messages that are known or come twice; None: none is."""
         copies: list[list[int]] = []
         found = False
         seen: dict[str, set[bytes]] = {}

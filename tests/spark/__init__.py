@@ -1,0 +1,1 @@
+"""Tests of the Spark data source; those that need a JVM are marked ``spark``."""

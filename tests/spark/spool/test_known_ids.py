@@ -1,0 +1,145 @@
+"""Which messages are known as durable, and when they are forgotten."""
+
+from __future__ import annotations
+
+from nsqclient.spark.spool.known_ids import Claim, KnownIds
+
+
+def ids(first: int, count: int) -> list[bytes]:
+    """Some message ids."""
+    return [b"%016x" % number for number in range(first, first + count)]
+
+
+def claim(first: int, count: int, conn: str = "a", nsqd: str = "n:1", window: int = 10) -> Claim:
+    """Messages of a connection."""
+    return Claim(nsqd, conn, window, ids(first, count))
+
+
+def test_what_was_added_is_recognised():
+    """On any connection to the same nsqd."""
+    known = KnownIds()
+    assert known.find_copies([claim(0, 5)]) is None
+    known.add([claim(0, 5)], 1, 0.0)
+    assert known.find_copies([claim(3, 4, conn="b")]) == [[0, 1]]
+
+
+def test_another_nsqd_has_ids_of_its_own():
+    """Two nsqds of one host may use the same id."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    assert known.find_copies([claim(0, 5, nsqd="n:2", conn="b")]) is None
+
+
+def test_a_message_that_comes_twice_in_one_lot_counts_once():
+    """On one connection, or on two of the same nsqd."""
+    known = KnownIds()
+    twice = claim(0, 2)._replace(ids=ids(0, 2) + ids(1, 1))
+    assert known.find_copies([twice, claim(0, 1, conn="b")]) == [[2], [0]]
+
+
+def test_fins_before_the_last_window_are_proven():
+    """nsqd would not have sent more than RDY otherwise."""
+    known = KnownIds()
+    for first in range(0, 100, 10):
+        known.add([claim(first, 10)], 1 + first // 10, 0.0)
+    assert len(known) == 20
+    assert known.find_copies([claim(70, 10, conn="b")]) is None
+    assert known.find_copies([claim(80, 10, conn="b")]) == [list(range(10))]
+
+
+def test_fins_of_a_quiet_connection_are_proven_by_time():
+    """A connection that still lives has heard from nsqd since."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 10.0)
+    known.add([claim(5, 5)], 2, 20.0)
+    known.settle(before=15.0)
+    assert known.find_copies([claim(0, 5, conn="b")]) is None
+    assert known.find_copies([claim(5, 5, conn="b")]) is not None
+    assert not known.is_held(1) and known.is_held(2)
+
+
+def test_a_lost_connection_leaves_doubt():
+    """Its last FINs may be lost: neither number nor time proves them."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.closed("a", clean=False)
+    known.settle(before=999.0)
+    assert known.find_copies([claim(0, 5, conn="b")]) == [[0, 1, 2, 3, 4]]
+    assert not known.is_held(1)
+
+
+def test_a_clean_end_proves_every_fin():
+    """CLOSE_WAIT comes after them."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.closed("a", clean=True)
+    assert len(known) == 0
+
+
+def test_a_refused_fin_is_remembered_though_the_connection_ends_well():
+    """The copy comes."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.doubt("n:1", ids(2, 1))
+    known.closed("a", clean=True)
+    assert known.find_copies([claim(0, 5, conn="b")]) == [[2]]
+
+
+def test_a_refused_fin_of_a_forgotten_message_is_remembered():
+    """Its segment may be gone, so it must be saved."""
+    known = KnownIds()
+    known.doubt("n:1", ids(7, 1))
+    assert known.saved_grew
+    assert known.take_saved() == {"n:1": ids(7, 1)}
+
+
+def test_a_copy_that_is_finished_is_pending_again():
+    """Its FIN may be lost as well; when it is proven, the doubt is over."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.closed("a", clean=False)
+    known.add_copies([claim(0, 5, conn="b")], 1.0)
+    assert known.is_held(1)
+    assert known.find_copies([claim(0, 5, conn="c")]) is not None
+    known.closed("b", clean=True)
+    assert len(known) == 0
+
+
+def test_what_a_deleted_segment_knew_is_saved():
+    """Only ids that are still in doubt."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.add([claim(5, 5, conn="b")], 1, 0.0)
+    known.closed("a", clean=False)
+    known.closed("b", clean=True)
+    known.leave_segments([1])
+    assert known.saved_grew
+    assert known.take_saved() == {"n:1": ids(0, 5)}
+    assert not known.saved_grew
+
+
+def test_a_deleted_segment_without_doubt_leaves_nothing_to_save():
+    """The usual case writes no file."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.closed("a", clean=True)
+    known.leave_segments([1])
+    assert not known.saved_grew and known.take_saved() == {}
+
+
+def test_saved_ids_are_known_after_a_restart():
+    """And need not be written again."""
+    known = KnownIds()
+    known.load({"n:1": ids(0, 3)})
+    assert not known.saved_grew
+    assert known.find_copies([claim(2, 2)]) == [[0]]
+
+
+def test_ids_of_a_segment_after_a_crash_are_in_doubt_until_their_copies_came():
+    """Nobody knows whether FIN was sent."""
+    known = KnownIds()
+    known.doubt("n:1", ids(0, 3), number=4)
+    assert not known.saved_grew
+    assert known.find_copies([claim(0, 1)]) == [[0]]
+    known.leave_segments([4])
+    assert known.take_saved() == {"n:1": ids(0, 3)}
