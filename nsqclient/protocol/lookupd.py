@@ -18,6 +18,7 @@ import struct
 from enum import Enum
 from typing import Any, NamedTuple, Union
 
+from nsqclient.protocol import go_json
 from nsqclient.protocol.names import is_valid_name
 
 MAGIC_V1 = b"  V1"
@@ -246,31 +247,14 @@ def _topic_and_channel(command: str, params: tuple[str, ...]) -> tuple[str, str 
     return topic, channel or None
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_identity(body: bytes) -> Identity:
-    """Read IDENTIFY's JSON as Go does: keys in any case, null for "not given"."""
-    not_json = _Refused("E_BAD_BODY IDENTIFY failed to decode JSON body")
+    """Read IDENTIFY's JSON; what is missing is empty, which only the host's name may be."""
+    kinds = {name: int if name.endswith("_port") else str for name in Identity._fields}
     try:
-        given = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise not_json from None
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        raise not_json
-    found = {key.lower(): value for key, value in given.items() if value is not None}
-    fields: dict[str, Any] = {}
-    for name in Identity._fields:
-        kind = int if name.endswith("_port") else str
-        value = found.get(name, kind())
-        if type(value) is not kind:  # exact: a bool is no int here
-            raise not_json
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise not_json
-        fields[name] = value
+        found = go_json.decode(body, kinds)
+    except go_json.NotDecodable:
+        raise _Refused("E_BAD_BODY IDENTIFY failed to decode JSON body") from None
+    fields: dict[str, Any] = {name: found.get(name, kind()) for name, kind in kinds.items()}
     if not all(fields[name] for name in Identity._fields if name != "hostname"):
         raise _Refused("E_BAD_BODY IDENTIFY missing fields")
     return Identity(**fields)

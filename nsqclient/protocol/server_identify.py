@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from nsqclient.protocol import go_json
+
 #: What the embedded server calls itself: the nsqd whose behaviour it copies.
 NSQD_VERSION = "1.3.0"
 
@@ -73,49 +75,21 @@ _FIELDS: dict[str, type] = {
 }
 
 
-#: The integer types of that structure; a number beyond them does not decode.
-_LIMITS = dict.fromkeys(_FIELDS, 2**63) | {"sample_rate": 2**31}
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as its pairs, so that it is told from an array and keeps repeated keys."""
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+#: The integer types of that structure that have fewer than 64 bits.
+_LIMITS = {"sample_rate": 2**31}
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Read the JSON as Go does: keys in any case, null sets nothing, no float for an integer.
+    """Read the payload.
 
     Raises:
         InvalidIdentify: not JSON, not an object, or a value of a wrong type.
     """
-    refusal = InvalidIdentify("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
     try:
-        parsed = json.loads(
-            body.decode("utf-8", "replace"),
-            object_pairs_hook=_Pairs,
-            parse_constant=_refuse_constant,
-        )
-    except (ValueError, RecursionError):
-        raise refusal from None
-    if parsed is None:
-        return {}
-    if not isinstance(parsed, _Pairs):
-        raise refusal
-    fields: dict[str, Any] = {}
-    for key, value in parsed:
-        name = key.casefold()  # as Go does, which also finds an s in U+017F
-        kind = _FIELDS.get(name)
-        if kind is None or value is None:
-            continue
-        if type(value) is not kind:  # exact: a bool is no int here
-            raise refusal
-        if isinstance(value, int) and not -_LIMITS[name] <= value < _LIMITS[name]:
-            raise refusal
-        fields[name] = value
-    return fields
+        return go_json.decode(body, _FIELDS, _LIMITS)
+    except go_json.NotDecodable:
+        raise InvalidIdentify(
+            "E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
 
 
 def negotiate(
