@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsqclient.devserver.nsqd import Nsqd
     from nsqclient.devserver.nsqlookupd import Nsqlookupd
+    from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
-__all__ = ["Nsqd", "Nsqlookupd"]
+__all__ = ["Nsqd", "Nsqlookupd", "PartitionedCluster"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from nsqclient.devserver.nsqlookupd import Nsqlookupd
 
         return Nsqlookupd
+    if name == "PartitionedCluster":
+        from nsqclient.devserver.partitioned.cluster import PartitionedCluster
+
+        return PartitionedCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

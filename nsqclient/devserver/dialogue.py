@@ -13,7 +13,7 @@ from nsqclient.devserver.auth import AuthRefused
 from nsqclient.devserver.broker import Broker, BrokerError
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.http_router import to_json
-from nsqclient.devserver.queues import Channel, Consumer
+from nsqclient.devserver.queues import Channel, Consumer, ServedChannel
 from nsqclient.devserver.upgrades import Upgrades
 from nsqclient.protocol.server import ServerProtocol
 from nsqclient.protocol.server_events import (
@@ -58,7 +58,7 @@ class Dialogue:
         self.number = number
         self._upgrades = upgrades
         self.consumer: Consumer | None = None
-        self.channel: Channel | None = None
+        self.channel: ServedChannel | None = None
         self.pub_counts: dict[str, int] = {}
         #: Settings of the first IDENTIFY: nsqd answers a second one, but its message pump
         #: keeps the first one's timers.
@@ -108,7 +108,7 @@ class Dialogue:
     def leave(self, broker: Broker) -> None:
         """The client is gone: give its place in the channel back. Idempotent."""
         channel, self.channel = self.channel, None
-        if channel is not None and self.consumer is not None:
+        if isinstance(channel, Channel) and self.consumer is not None:
             broker.unsubscribe(channel, self.consumer)
 
     # -- held answers

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from nsqclient.devserver.broker import Broker, Notice
-from nsqclient.devserver.queues import Consumer
+from nsqclient.devserver.broker import Notice
+from nsqclient.devserver.queues import Agenda, Consumer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
@@ -36,13 +36,26 @@ class Observer(Protocol):
         ...
 
 
-class Engine:
+class Brokering(Protocol):
+    """What the engine needs of what it holds."""
+
+    agenda: Agenda
+
+    def take_notices(self) -> list[Notice]:
+        """Remove and return what observers are to be told."""
+        ...
+
+
+B = TypeVar("B", bound=Brokering)
+
+
+class Engine(Generic[B]):
     """Holds the broker. Life: created, :meth:`start`, :meth:`stop`.
 
     Threads: ``with engine`` from any thread; inside, only call the broker and pure code.
     """
 
-    def __init__(self, broker: Broker, scan_lag: float = 0.0) -> None:
+    def __init__(self, broker: B, scan_lag: float = 0.0) -> None:
         self._broker = broker  # guarded by _lock
         self._lock = threading.Lock()
         self._now = 0.0  # guarded by _lock: the time at which the block was entered
@@ -85,7 +98,7 @@ class Engine:
         with self._lock:
             self._bells.pop(number, None)
 
-    def wait_until(self, condition: Callable[[Broker], bool], timeout: float) -> bool:
+    def wait_until(self, condition: Callable[[B], bool], timeout: float) -> bool:
         """Wait until ``condition`` holds; False when the time is over.
 
         Blocks: up to ``timeout`` seconds. The condition runs under the lock.
@@ -102,7 +115,7 @@ class Engine:
             finally:
                 self._waiters -= 1
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> B:
         self._lock.acquire()
         self._now = time.monotonic()
         return self._broker

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from nsqclient.protocol.partition_events import CheckExt, OpenPartition
 from nsqclient.protocol.server_events import Dpub, Event, Ignored, Mpub, OpenTopic, Pub
 
 _NEVER = float("inf")
@@ -39,7 +40,8 @@ def command_name(event: Event) -> str:
     """Return the first word of the command that an event stands for."""
     if isinstance(event, Ignored):
         return event.line.split(b" ", 1)[0].decode("ascii", "replace")
-    return type(event).__name__.upper()
+    name = getattr(event, "command", None)  # of a partitioned nsqd's commands
+    return type(event).__name__.upper() if name is None else str(name)
 
 
 def _body_size(event: Event) -> int:
@@ -173,8 +175,8 @@ class Faults:
 
     def receive(self, client: int, event: Event) -> Failure | None:
         """Record a command; return how it shall fail, if at all."""
-        if isinstance(event, OpenTopic):
-            return None  # the beginning of an MPUB, which is recorded when it is whole
+        if isinstance(event, (OpenTopic, OpenPartition, CheckExt)):
+            return None  # the beginning of a publish, which is recorded when it is whole
         name = command_name(event)
         with self._lock:
             self._record(ReceivedCommand(client, name, event))

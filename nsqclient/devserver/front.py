@@ -32,7 +32,7 @@ class QueueFront:
     Names are not checked here; use :func:`nsqclient.protocol.names.is_valid_name`.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine[Broker]) -> None:
         self._engine = engine
         self._sessions: dict[int, Session] = {}  # guarded by the engine
 

@@ -10,7 +10,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from nsqclient.devserver.store import Backend, MessageQueue, StoredMessage
 from nsqclient.protocol.wire import RawMessage
@@ -47,13 +47,46 @@ class Consumer:
         self.timeout_count = 0
 
 
+class Scheduled(Protocol):
+    """What looks at its deadlines when its time has come."""
+
+    #: When it stands on the agenda next.
+    scheduled: float
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        ...
+
+
+class ServedChannel(Protocol):
+    """What a consumer's commands ask of a channel; a str says why not, in nsqd's words."""
+
+    def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
+        """RDY."""
+        ...
+
+    def finish(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
+        """FIN."""
+        ...
+
+    def requeue(
+        self, consumer: Consumer, message_id: bytes, delay: float, now: float
+    ) -> str | None:
+        """REQ."""
+        ...
+
+    def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
+        """TOUCH."""
+        ...
+
+
 class Agenda:
     """What the queues leave for the outside: consumers to wake, and the next due times."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.rng = random.Random() if rng is None else rng
         self._woken: dict[Consumer, None] = {}
-        self._due: list[tuple[float, int, Channel]] = []
+        self._due: list[tuple[float, int, Scheduled]] = []
         self._order = 0
 
     def wake(self, consumer: Consumer) -> None:
@@ -67,7 +100,7 @@ class Agenda:
         woken, self._woken = self._woken, {}
         return woken
 
-    def schedule(self, due: float, channel: Channel) -> None:
+    def schedule(self, due: float, channel: Scheduled) -> None:
         """Note the time at which a channel must look at its deadlines."""
         self._order += 1
         heapq.heappush(self._due, (due, self._order, channel))

@@ -13,7 +13,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nsqclient.devserver.auth import AuthRefused, Gate
 from nsqclient.devserver.bell import Bell
@@ -59,7 +59,7 @@ class Session:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine[Any],
         faults: Faults,
         rules: SessionRules,
         sock: socket.socket,
@@ -70,7 +70,7 @@ class Session:
         self.address = address
         self.number = number
         self.connected_at = time.time()
-        self.core = ServerProtocol(rules.limits)
+        self.core = self._make_core(rules)
         self.upgrades = Upgrades(rules.tls)
         self.gate = Gate(
             rules.auth_http_addresses,
@@ -78,7 +78,7 @@ class Session:
             lambda: (self.upgrades.is_secure, self.upgrades.common_name()),
         )
         # guarded by the engine
-        self.dialogue = Dialogue(self.core, faults, number, self.upgrades)
+        self.dialogue = self._make_dialogue(faults)
         self._engine = engine
         self._faults = faults
         self._prepare = prepare
@@ -98,6 +98,12 @@ class Session:
         self._is_identified = False
         self._is_dropped = False
         self._is_reset = False
+
+    def _make_core(self, rules: SessionRules) -> ServerProtocol:
+        return ServerProtocol(rules.limits)
+
+    def _make_dialogue(self, faults: Faults) -> Dialogue:
+        return Dialogue(self.core, faults, self.number, self.upgrades)
 
     def run(self) -> None:
         """Serve the client. Blocks until the connection has ended; the caller closes it."""

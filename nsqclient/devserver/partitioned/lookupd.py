@@ -1,0 +1,304 @@
+"""One nsqlookupd of an embedded cluster: its HTTP API, and the ways in which it can be wrong."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.http_message import Request, Response
+from nsqclient.devserver.http_router import (
+    HTTPError,
+    empty_answer,
+    json_answer,
+    plain_answer,
+    read_params,
+    to_json,
+)
+from nsqclient.devserver.http_server import HTTPServer
+from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
+from nsqclient.devserver.partitioned.state import ClusterState, Refusal, Topic
+from nsqclient.partitions.routes import TopicMeta
+from nsqclient.protocol.names import is_valid_name
+from nsqclient.protocol.partition_server import PARTITIONED_VERSION
+from nsqclient.runtime.deadline import Deadline
+
+#: The header that asks for answers without the wrapping of older servers, to the letter.
+_BARE = "application/vnd.nsq; version=1.0"
+_JSON = "application/json; charset=utf-8"
+_NO_CHANNEL = "Topic has no channel, should init at least one for the new topic"
+
+
+class LookupdMode(Enum):
+    """How a nsqlookupd answers."""
+
+    NORMAL = "normal"
+    NO_COORDINATOR = "no coordinator"  #: empty /listlookup, no metadata
+    NO_LIST = "no list"  #: 404 to /listlookup, as a stock one
+    HANG = "hang"  #: no answer, until the mode changes or it stops
+
+
+class PartitionedLookupd:
+    """One nsqlookupd of a cluster; made and started by it. Its port stays after a restart.
+
+    Threads: every method, any thread.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        engine: Engine[ClusterState],
+        nsqds: Sequence[PartitionedNsqd],
+        leader: Callable[[], int],
+        everybody: Callable[[], Sequence[PartitionedLookupd]],
+        host: str,
+        http_port: int,
+    ) -> None:
+        self.number = number
+        self._engine = engine
+        self._nsqds = nsqds
+        self._leader = leader
+        self._everybody = everybody
+        self._host = host
+        self._port = http_port
+        self._changed = threading.Condition()
+        self._mode = LookupdMode.NORMAL  # guarded by _changed
+        self._frozen: ClusterState | None = None  # guarded by the engine
+        self._http: HTTPServer | None = None
+
+    @property
+    def http_address(self) -> str:
+        """``host:port`` for ``lookupd_http_addresses``; known once started."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens."""
+        return self._http is not None
+
+    def start(self) -> None:
+        """Listen and serve. Raises OSError when the port is taken."""
+        http = HTTPServer("lookupd-http", self._host, self._port)
+        for method, path, handler in (
+            ("GET", "/ping", self._ping), ("GET", "/info", self._info),
+            ("GET", "/listlookup", self._list_lookup), ("GET", "/lookup", self._lookup),
+            ("GET", "/nodes", self._nodes), ("GET", "/topics", self._topics),
+            ("GET", "/channels", self._channels), ("POST", "/topic/create", self._create),
+            ("POST", "/topic/delete", self._delete), ("POST", "/topic/tombstone", self._tombstone),
+        ):
+            http.router.add(method, path, self._guarded(handler))
+        http.start()
+        self._port = http.port
+        self._http = http
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """Close the port: from now on connections are refused. Idempotent."""
+        http, self._http = self._http, None
+        self.set_mode(LookupdMode.NORMAL)  # who hangs must end
+        if http is not None:
+            http.stop(deadline)
+
+    def set_mode(self, mode: LookupdMode) -> None:
+        """Answer in this way from now on."""
+        with self._changed:
+            self._mode = mode
+            self._changed.notify_all()
+
+    def freeze(self) -> None:
+        """Go on with what is true now, whatever changes: lookupds begin to disagree."""
+        with self._engine as state:
+            # Messages need not be copied for it; answers are about leaders alone.
+            self._frozen = ClusterState(needs_channel=state.needs_channel)
+            self._frozen.dead = set(state.dead)
+            self._frozen.is_write_disabled = state.is_write_disabled
+            for name, topic in state.topics.items():
+                partitions = {number: copy.copy(one) for number, one in topic.partitions.items()}
+                self._frozen.topics[name] = Topic(
+                    name, topic.meta, partitions, set(topic.tombstones))
+
+    def thaw(self) -> None:
+        """Undo ``freeze()``."""
+        with self._engine:
+            self._frozen = None
+
+    # -- answers
+
+    def _guarded(
+        self, handler: Callable[[Request], Any]
+    ) -> Callable[[Request, str], Response]:
+        """Answer in the style that was asked for; hang where the mode says so."""
+
+        def answer(request: Request, _part: str) -> Response:
+            with self._changed:
+                self._changed.wait_for(lambda: self._mode is not LookupdMode.HANG)
+            is_bare = request.headers.get("accept", "") == _BARE
+            try:
+                data = handler(request)
+            except HTTPError as exc:
+                if is_bare:
+                    raise
+                wrapped = {"status_code": 500, "status_txt": exc.code, "data": None}
+                return Response(500, to_json(wrapped), _JSON)
+            if isinstance(data, Response):
+                return data
+            if is_bare:
+                return empty_answer() if data is None else json_answer(data)
+            wrapped = {"status_code": 200, "status_txt": "OK", "data": data}
+            return Response(200, to_json(wrapped), _JSON)
+
+        return answer
+
+    def _ping(self, _request: Request) -> Response:
+        return plain_answer(200, "OK")
+
+    def _info(self, _request: Request) -> Any:
+        return {"version": PARTITIONED_VERSION, "ha_support": True}
+
+    def _list_lookup(self, _request: Request) -> Any:
+        if self._mode is LookupdMode.NO_LIST:
+            raise HTTPError(404, "NOT_FOUND")
+        if self._mode is LookupdMode.NO_COORDINATOR:
+            return None
+        everybody = self._everybody()
+        leader = self._leader()
+        return {
+            "lookupdleader": everybody[leader].node(),
+            "lookupdnodes": [lookupd.node() for lookupd in everybody if lookupd.is_running],
+        }
+
+    def node(self) -> dict[str, object]:
+        """What /listlookup says of it; ports are strings there."""
+        port = str(self._port)
+        return {
+            "ID": f"{self._host}:{port}:nsqlookup", "NodeIP": self._host, "TcpPort": "0",
+            "HttpPort": port, "RpcPort": "0", "Epoch": 0,
+        }
+
+    def _lookup(self, request: Request) -> Any:
+        params = read_params(request)
+        name = params.require("topic")
+        access = params.get("access") or "r"
+        if access not in ("r", "w"):
+            raise HTTPError(400, "INVALID_ACCESS_MODE")
+        wants_meta = bool(params.get("metainfo"))
+        only = params.get("partition")
+        with self._engine as state:
+            state = self._frozen or state
+            topic = state.topics.get(name)
+            if topic is None:
+                return self._unknown(access, wants_meta)
+            listed = state.listed(topic, access)
+            if not listed and listed is not None and access == "w" and state.lacks_channels(topic):
+                raise HTTPError(404, _NO_CHANNEL)
+            channels, meta = state.channels_of(topic), topic.meta
+        answer: dict[str, Any] = {"channels": channels}
+        if wants_meta and self._mode is not LookupdMode.NO_COORDINATOR:
+            answer["meta"] = _meta(meta)
+        if listed is None:
+            return answer | {"partitions": None, "producers": None}
+        if only is not None:
+            listed = {number: nsqd for number, nsqd in listed.items() if str(number) == only}
+        return answer | {
+            "partitions": {str(number): self._nsqds[nsqd].producer()
+                           for number, nsqd in sorted(listed.items())},
+            "producers": [self._nsqds[nsqd].producer() for nsqd in sorted(set(listed.values()))],
+        }
+
+    def _unknown(self, access: str, wants_meta: bool) -> Any:
+        has_coordinator = self._mode is not LookupdMode.NO_COORDINATOR
+        if access == "w" and has_coordinator:
+            raise HTTPError(404, "Key not found")
+        answer: dict[str, Any] = {"channels": [], "partitions": {}, "producers": []}
+        if wants_meta and has_coordinator:
+            answer["meta"] = _meta(TopicMeta())
+        return answer
+
+    def _nodes(self, _request: Request) -> Any:
+        producers = []
+        with self._engine as state:
+            for nsqd in self._nsqds:
+                if nsqd.number in state.dead:
+                    continue
+                led = {
+                    topic.name: [str(number) for number, partition in topic.partitions.items()
+                                 if partition.listed_r == nsqd.number]
+                    for topic in state.topics.values()
+                }
+                led = {name: numbers for name, numbers in led.items() if numbers}
+                producers.append(nsqd.producer() | {
+                    "tombstones": [nsqd.number in state.topics[name].tombstones for name in led],
+                    "topics": list(led), "partitions": led,
+                })
+        return {"producers": producers}
+
+    def _topics(self, _request: Request) -> Any:
+        with self._engine as state:
+            return {"topics": sorted(state.topics)}
+
+    def _channels(self, request: Request) -> Any:
+        name = read_params(request).require("topic")
+        with self._engine as state:
+            topic = state.topics.get(name)
+            return {"channels": [] if topic is None else state.channels_of(topic)}
+
+    # -- changes
+
+    def _create(self, request: Request) -> Any:
+        params = read_params(request)
+        name = params.require("topic")
+        if not is_valid_name(name):
+            raise HTTPError(400, "INVALID_ARG_TOPIC")
+        if self._leader() != self.number:
+            raise HTTPError(400, "E_FAILED_ON_NOT_LEADER")
+        numbers = []
+        for arg, code, most in (
+            ("partition_num", "PARTITION_NUM", 255), ("replicator", "REPLICATOR", 5),
+        ):
+            text = params.get(arg)
+            if text is None:
+                raise HTTPError(400, f"MISSING_ARG_TOPIC_{code}")
+            if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+                raise HTTPError(400, f"INVALID_ARG_TOPIC_{code}")
+            numbers.append(int(text))
+        meta = TopicMeta(
+            numbers[0], numbers[1], ordered=params.get("orderedmulti") == "true",
+            extended=params.get("extend") == "true",
+            multi_part=params.get("multipart") == "true",
+            channels_are_registered=params.get("disable_channel_auto_create") == "true",
+        )
+        with self._engine as state:
+            state.create_topic(name, meta, len(self._nsqds), (), self._engine.now)
+        return None
+
+    def _delete(self, request: Request) -> Any:
+        name = read_params(request).require("topic")
+        with self._engine as state:
+            try:
+                state.delete_topic(name, self._engine.now)
+            except Refusal:
+                raise HTTPError(404, "Key not found") from None
+        return None
+
+    def _tombstone(self, request: Request) -> Any:
+        params = read_params(request)
+        name, node = params.require("topic"), params.require("node")
+        numbers = [nsqd.number for nsqd in self._nsqds if nsqd.http_address == node]
+        with self._engine as state:
+            topic = state.topics.get(name)
+            if topic is not None:
+                if params.get("restore") == "true":
+                    topic.tombstones.difference_update(numbers)
+                else:
+                    topic.tombstones.update(numbers)
+        return None
+
+
+def _meta(meta: TopicMeta) -> dict[str, object]:
+    return {
+        "disable_channel_auto_create": meta.channels_are_registered,
+        "extend_support": meta.extended, "multi_part": meta.multi_part,
+        "ordered": meta.ordered, "partition_num": meta.partition_num, "replica": meta.replica,
+    }
