@@ -6,6 +6,8 @@ import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+
 #: Latencies that the summary looks back on.
 _LATENCIES = 2000
 
@@ -22,6 +24,7 @@ class ProducerStats:
     pending: int  #: publishes without an outcome yet
     latency_p50: float  #: seconds, of the last 2000 synchronous publishes; 0.0 without any
     latency_p99: float
+    latency: HistogramSnapshot  #: seconds of all synchronous publishes that were stored
     connected: list[str]  #: addresses of the nsqds that are connected
     known: list[str]  #: addresses of all nsqds
 
@@ -32,6 +35,7 @@ class Statistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # guarded by _lock
+        self._histogram = Histogram()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # appended without a lock
 
     def count(self, name: str, number: int) -> None:
@@ -45,6 +49,7 @@ class Statistics:
             self._counts["published"] += messages
             self._counts["bytes"] += size
         self._latencies.append(latency)
+        self._histogram.observe(latency)
 
     def snapshot(self, pending: int, connected: list[str], known: list[str]) -> ProducerStats:
         """Put the numbers together."""
@@ -60,6 +65,7 @@ class Statistics:
             pending=pending,
             latency_p50=latencies[len(latencies) // 2] if latencies else 0.0,
             latency_p99=latencies[len(latencies) * 99 // 100] if latencies else 0.0,
+            latency=self._histogram.snapshot(),
             connected=connected,
             known=known,
         )

@@ -1,0 +1,75 @@
+"""``Histogram``: counts values in buckets. Knows nothing of NSQ."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+#: Upper bounds in seconds for the time of a publish or a handler: 0.1 ms to 5 min.
+LATENCY_BOUNDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0, 300.0,
+)
+
+
+@dataclass(frozen=True)
+class HistogramSnapshot:
+    """A histogram at one moment."""
+
+    bounds: tuple[float, ...]  #: upper bounds, rising; the last bucket has none
+    counts: tuple[int, ...]  #: values in each bucket, one more than there are bounds
+    sum: float  #: of all values
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def cumulative(self) -> list[int]:
+        """For each bucket, how many values were at most its bound."""
+        return list(accumulate(self.counts))
+
+    def since(self, before: HistogramSnapshot) -> HistogramSnapshot:
+        """What came after ``before``, an earlier snapshot of the same histogram."""
+        counts = tuple(now - then for now, then in zip(self.counts, before.counts))
+        return HistogramSnapshot(self.bounds, counts, self.sum - before.sum)
+
+    def quantile(self, part: float) -> float:
+        """The bound of the bucket that holds the value at ``part`` (0 to 1); 0.0 of no values.
+
+        At most one bucket too high; a value beyond all bounds gives the last one.
+        """
+        wanted = part * self.count
+        for bound, number in zip(self.bounds, self.cumulative()):
+            if number and number >= wanted:
+                return bound
+        return self.bounds[-1] if self.count else 0.0
+
+
+class Histogram:
+    """Counts values in buckets. Threads: any.
+
+    Args:
+        bounds: upper bounds of the buckets, rising.
+    """
+
+    def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS) -> None:
+        self._bounds = tuple(bounds)
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(self._bounds) + 1)  # guarded by _lock, as _sum
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value. Below a microsecond."""
+        index = bisect_left(self._bounds, value)
+        with self._lock:
+            self._counts[index] += 1
+            self._sum += value
+
+    def snapshot(self) -> HistogramSnapshot:
+        """What was counted so far."""
+        with self._lock:
+            return HistogramSnapshot(self._bounds, tuple(self._counts), self._sum)
