@@ -91,7 +91,7 @@ def test_rows(nsqd, capsys, prefix):
     assert lines[2].split() == "0 0 | 4 4 0 0 0 | 0 0 4 0".split()
 
 
-def test_the_nsqd_that_was_named_is_asked(capsys):
+def test_bug_7_nsq_stat_the_nsqd_that_was_named_is_asked(capsys):
     """Not its broadcast address, which may lead nowhere from here."""
     with Nsqd(broadcast_address="192.0.2.1") as server:
         server.create_topic("t")
@@ -123,7 +123,7 @@ def test_through_nsqlookupd(capsys, prefix):
     assert printed.err.count("refused") == 1  # told once, not at every look
 
 
-def test_a_single_error_does_not_end_it(nsqd, capsys):
+def test_bug_7_nsq_stat_a_single_error_does_not_end_it(nsqd, capsys):
     """An nsqd that is down is told, and left out of the sum."""
     dead = f"--nsqd-http-address=127.0.0.1:{free_port()}"
     assert stat(dead, f"--nsqd-http-address={nsqd.http_address}") == 0

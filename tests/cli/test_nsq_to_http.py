@@ -244,7 +244,7 @@ def test_header(text, parsed):
 
 
 @pytest.mark.parametrize("text", ["", "A", "A:", ": b", "A: b\nC: d", "A B: c", "A: \u20ac"])
-def test_bad_header(text):
+def test_bug_5_nsq_to_http_bad_headers_are_told_how_to_be_written(text):
     """The complaint says how to write it, which the original's does not."""
     with pytest.raises(CommandLineError, match="header"):
         parse_header(text)

@@ -75,7 +75,7 @@ def test_through_nsqlookupd(real_nsqd, real_nsqlookupd):
     assert ours.stdout.splitlines()[2].split()[3] == b"2"
 
 
-def test_a_single_error_ends_only_the_original(nsqd):
+def test_bug_7_nsq_stat_a_single_error_ends_only_the_original(nsqd):
     """One dead nsqd of two."""
     words = [*WATCH, "--count=1", f"--nsqd-http-address={nsqd.http_address}",
              f"--nsqd-http-address=127.0.0.1:{free_port()}"]

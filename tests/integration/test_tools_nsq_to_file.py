@@ -190,7 +190,7 @@ def _holds_file(pid, folder):
     return False
 
 
-def test_work_dir_and_hangup_do_not_crash(nsqd, tmp_path):
+def test_bug_2_nsq_to_file_work_dir_and_hangup_do_not_crash(nsqd, tmp_path):
     """The original dies of "file already closed" at the first message after the SIGHUP."""
     work = f"--work-dir={tmp_path / 'work'}"
     publish(nsqd, [b"one"], channels=["ours"])
@@ -208,7 +208,7 @@ def test_work_dir_and_hangup_do_not_crash(nsqd, tmp_path):
     assert read_tree(tmp_path / "work") == {}
 
 
-def test_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_path):
+def test_bug_2_nsq_to_file_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_path):
     """The original dies at the second tick after a rotation."""
     more = [f"--work-dir={tmp_path / 'work'}", "--skip-empty-files", "--rotate-interval=50ms"]
     publish(nsqd, [b"one"], channels=["ours"])
@@ -227,7 +227,7 @@ def test_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_path):
     ["--topic=t", "--channel="],
     [],
 ], ids=" ".join)
-def test_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
+def test_bug_3_nsq_to_file_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
     """What can never work ends it with status 1 and says why."""
     more = [word.replace("%d", str(free_port())) for word in more]
     if not any("nsqd-tcp" in word for word in more):
@@ -236,7 +236,15 @@ def test_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
     assert done.returncode == 1 and b"nsq_to_file: " in done.stderr
 
 
-def test_topic_pattern_looks_at_once(real_nsqd, real_nsqlookupd, tmp_path):
+@pytest.mark.parametrize("name", ["nsq_to_file", "nsq_tail", "nsq_stat"])
+def test_a_bad_log_level_has_the_status_of_the_original(name):
+    """1 for nsq_to_file; 2 for the others, whose originals have no such flag."""
+    flags = ["--log-level=bad", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
+    ours, original = (run_tool(kind, name, *flags).returncode for kind in KINDS)
+    assert ours == original == (1 if name == "nsq_to_file" else 2)
+
+
+def test_bug_3_nsq_to_file_topic_pattern_looks_at_once(real_nsqd, real_nsqlookupd, tmp_path):
     """Topics are found at the start, and new ones with the next refresh."""
     lookupd = real_nsqlookupd()
     nsqd = real_nsqd(lookupd_tcp_address=lookupd.tcp_address)
@@ -254,7 +262,7 @@ def test_topic_pattern_looks_at_once(real_nsqd, real_nsqlookupd, tmp_path):
     assert {name.split(".")[1] for name in read_tree(tmp_path / "out")} == {"one", "two"}
 
 
-def test_messages_are_not_dropped_after_five_attempts(nsqd, tmp_path):
+def test_bug_3_nsq_to_file_drops_nothing_after_five_attempts(nsqd, tmp_path):
     """The original finishes a message unwritten when it was delivered six times."""
     publish(nsqd, [b"often"], channels=["ours"])
     _requeue_often(nsqd, 7)

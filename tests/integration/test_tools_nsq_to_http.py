@@ -103,7 +103,7 @@ def test_several_urls_share_the_messages(nsqd, mode):
             assert (len(a.requests), len(b.requests)) == (20, 20)
 
 
-def test_a_201_for_a_get_has_arrived(nsqd):
+def test_bug_5_nsq_to_http_a_201_for_a_get_has_arrived(nsqd):
     """It is finished, and not sent again."""
     publish(nsqd, [b"x"])
     with recording() as server:
@@ -126,7 +126,7 @@ def test_one_bad_url_does_not_pause_the_rest(nsqd):
         assert nsqd.stats("t", "c")["requeue_count"] == 0
 
 
-def test_an_unknown_mode_is_refused():
+def test_bug_5_nsq_to_http_an_unknown_mode_is_refused():
     """Nothing is sent anywhere."""
     flags = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--mode=rr"]
     done = run_tool("ours", "nsq_to_http", *flags)
