@@ -119,10 +119,13 @@ class Connection:
         Raises:
             ConnectError: nsqd cannot be reached, or did not answer in time.
             ServerError: nsqd refused something.
-            NegotiationError: something asked for was not granted; TLSError: the TLS handshake
-                failed.
+            NegotiationError: something was not granted. TLSError: the TLS handshake failed.
             RemoteProtocolError: what answers there is not nsqd.
         """
+
+        def wait_for(wanted: type[E]) -> E:
+            return self._await_event(wanted, deadline)
+
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(self.address, dial, config.local_addr or None)
@@ -131,13 +134,14 @@ class Connection:
             self._transport = transport
         try:
             self._need_not_closed()
-            self._handshake(deadline, subscribe)
+            negotiate(self._core, self.address, config, subscribe, wait_for)
             with self._lock:
                 self._need_not_closed()
                 self._is_open = True
         except BaseException as exc:
             if isinstance(exc, TLSError):
-                self._say_farewell()
+                with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
+                    self._outbox.send_all(wait=False)
             transport.shutdown()
             transport.close()
             if isinstance(exc, TLSError):
@@ -150,17 +154,6 @@ class Connection:
     def _need_not_closed(self) -> None:
         if self._closing:
             raise ConnectError(self.address, "closed while it was being opened")
-
-    def _handshake(self, deadline: Deadline, subscribe: tuple[str, str] | None) -> None:
-        def wait_for(wanted: type[E]) -> E:
-            return self._await_event(wanted, deadline)
-
-        negotiate(self._core, self.address, self._config, subscribe, wait_for)
-
-    def _say_farewell(self) -> None:
-        """Let nsqd know, if it reads, why the TLS handshake failed."""
-        with contextlib.suppress(NSQError):
-            self._outbox.send_all(wait=False)
 
     def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
         """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""
@@ -175,7 +168,8 @@ class Connection:
                     self._early += events[index + 1:]
                     # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
                     return cast(E, event)
-            data = self._transport.recv()
+            is_behind = self._core.is_behind
+            data = b"" if is_behind else self._transport.recv()
             while data is None:
                 if deadline.expired() or not self._transport.wait(deadline.remaining()):
                     raise ConnectError(
@@ -184,7 +178,7 @@ class Connection:
                         " nsqd's TCP port?",
                     )
                 data = self._transport.recv()
-            if not data:
+            if not data and not is_behind:
                 raise ConnectionLostError(self.address, "closed by the peer")
             self._core.receive_data(data)
 
@@ -282,14 +276,14 @@ class Connection:
 
     def _read_until_end(self) -> None:
         """Route frames until the stream ends; always leaves by an exception."""
-        transport, core, lock = self._transport, self._core, self._lock
+        transport, core = self._transport, self._core
         assert transport is not None
         # Without heartbeats silence means nothing; TCP's keepalive must do.
         patience = float("inf")
         if self._config.heartbeat_interval > 0:
             patience = min(self._config.read_timeout, 2 * self._config.heartbeat_interval)
         heard = time.monotonic()
-        bytes_left = False
+        bytes_left = core.is_behind and self._take_in(b"")  # came with the handshake
         more = True  # there may be more to receive at once
         while True:
             data = transport.recv() if more else None
@@ -298,19 +292,24 @@ class Connection:
                 if bytes_left:
                     bytes_left = self._flush_as_reader()
                 left = heard + patience - time.monotonic()
-                timeout = None if left == float("inf") else left
-                if left <= 0 or not transport.wait(timeout, for_write=bytes_left):
+                if left <= 0 or not transport.wait(left, for_write=bytes_left):
                     if time.monotonic() - heard >= patience:
                         raise ConnectionLostError(self.address, f"silent for {patience:g} s")
                 continue
             if not data:
-                with lock:
+                with self._lock:
                     core.receive_eof()
                 raise ConnectionLostError(self.address, "closed by the peer")
             more = len(data) == RECV_SIZE  # less means that the socket is empty now
             heard = time.monotonic()
+            bytes_left = self._take_in(data) or bytes_left
+
+    def _take_in(self, data: bytes) -> bool:
+        """Route what was received; tell whether bytes of an answer to it were left unsent."""
+        core, bytes_left = self._core, False
+        while True:
             broken: RemoteProtocolError | None = None
-            with lock:
+            with self._lock:
                 try:
                     core.receive_data(data)
                 except RemoteProtocolError as exc:
@@ -322,6 +321,9 @@ class Connection:
             self._dispatch(events)  # verdicts that came before the fault count
             if broken is not None:
                 raise broken
+            if not core.is_behind:
+                return bytes_left
+            data = b""
 
     def _dispatch(self, events: list[Event]) -> None:
         listener = self._listener

@@ -2,7 +2,8 @@
 
 The four verbs: ``receive_data`` and ``receive_eof`` take what came from the socket,
 ``take_events`` returns what it meant, ``data_to_send`` returns what must go to the socket. After
-every call of the first two, and of any ``send_...``, call the last two.
+every call of the first two, and of any ``send_...``, call the last two. While ``is_behind``, call
+``receive_data(b"")`` before more is received.
 
 Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 from nsqclient.errors import (
@@ -47,7 +49,7 @@ from nsqclient.protocol.extended import (
     is_partitioned_version,
     read_stored,
 )
-from nsqclient.protocol.layers import ByteLayer, LayerStack
+from nsqclient.protocol.layers import Backlog, ByteLayer, LayerStack
 from nsqclient.protocol.wire import (
     CLOSE_WAIT,
     DEFAULT_MAX_FRAME_SIZE,
@@ -97,6 +99,7 @@ class ClientProtocol:
         self.settings = ServerSettings()
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
+        self._backlog = Backlog()  # received, not yet through the layers
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
         self._events: list[Event] = []
         self._out: list[bytes] = []
@@ -125,11 +128,18 @@ class ClientProtocol:
         if not self._layers.stack:
             self._parse(data)
         else:
-            self._parse_all(self._layers.decode(data))
+            if data:
+                self._backlog.add(self._layers.decode(data))
+            self._parse_backlog()
 
-    def _parse_all(self, pieces: Iterable[bytes]) -> None:
-        """Read what layers make of bytes, no further than to a fatal error."""
-        for piece in pieces:
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to read in what was received."""
+        return self._backlog.is_behind
+
+    def _parse_backlog(self) -> None:
+        """Read what layers make of bytes, for a while, and no further than to a fatal error."""
+        for piece in self._backlog.take():
             self._parse(piece)
             if self.state is State.CLOSED:
                 return
@@ -179,7 +189,9 @@ class ClientProtocol:
         self._layers_due -= 1
         self._awaited.append((_Awaited.LAYER, None))
         self._answer_heartbeat()
-        self._parse_all(self._layers.push(layer, (self._reader.take_buffered(),)))
+        unread = chain((self._reader.take_buffered(),), self._backlog.take_all())
+        self._backlog.add(self._layers.push(layer, unread))
+        self._parse_backlog()
 
     def _on_response(self, data: bytes) -> None:
         if data == HEARTBEAT:

@@ -9,6 +9,7 @@ because they may share a segment with the frame that announced it. Source: clien
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 
@@ -79,3 +80,37 @@ class LayerStack:
 def _through(layer: ByteLayer, pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         yield from layer.decode(piece)
+
+
+#: Decoded bytes that are taken at once. Received ones may expand a thousandfold, and what they
+#: mean is not all held in memory together.
+TAKE_SIZE = 1024 * 1024
+
+
+class Backlog:
+    """Decoded bytes that are still to be read, a limited number at a time."""
+
+    def __init__(self) -> None:
+        self._pieces: Iterator[bytes] = iter(())
+        #: Whether ``take`` ended with pieces left.
+        self.is_behind = False
+
+    def add(self, pieces: Iterator[bytes]) -> None:
+        """Add pieces behind those that are there. Nothing is decoded yet."""
+        self._pieces = chain(self._pieces, pieces) if self.is_behind else pieces
+
+    def take(self) -> Iterator[bytes]:
+        """Yield pieces until they have TAKE_SIZE bytes together."""
+        size = TAKE_SIZE
+        self.is_behind = False
+        for piece in self._pieces:
+            yield piece
+            size -= len(piece)
+            if size <= 0:
+                self.is_behind = True
+                return
+
+    def take_all(self) -> Iterator[bytes]:
+        """Remove the pieces (for the next byte layer); they are decoded as they are asked for."""
+        pieces, self._pieces, self.is_behind = self._pieces, iter(()), False
+        return pieces

@@ -5,6 +5,7 @@ Source: client guide, "Encryption/Compression".
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterator
 
@@ -76,8 +77,8 @@ class TLSLayer:
         try:
             while piece := self._tls.read(_READ_SIZE):
                 pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # the peer's goodbye: the end of the stream itself follows
         except ssl.SSLError as exc:
             fault = exc
         if pieces:
@@ -89,9 +90,10 @@ class TLSLayer:
             raise TLSError(_reason(fault)) from fault
 
     def encode(self, data: bytes) -> bytes:
-        """Encrypt; during the handshake, keep for later."""
+        """Encrypt; during the handshake, keep for later. After a fault nothing comes out."""
         if self._is_established:
-            self._tls.write(data)
+            with contextlib.suppress(ssl.SSLError):  # decode tells of it
+                self._tls.write(data)
         else:
             self._waiting.append(data)
         return self._outgoing.read()

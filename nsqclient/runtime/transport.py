@@ -55,7 +55,7 @@ _MAX_POLL = 2**31 - 1
 
 def _milliseconds(timeout: float) -> int:
     """Round up, so that a wait never ends just before its time."""
-    return min(max(0, math.ceil(timeout * 1000)), _MAX_POLL)
+    return math.ceil(min(max(0.0, timeout * 1000), _MAX_POLL))
 
 
 def _dial(
