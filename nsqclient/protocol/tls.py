@@ -47,7 +47,7 @@ class TLSLayer:
             self._tls = context.wrap_bio(
                 self._incoming, self._outgoing, server_side, server_name
             )
-        except (ValueError, ssl.SSLError) as exc:
+        except (ValueError, TypeError, ssl.SSLError) as exc:
             raise TLSError(f"cannot begin with server name {server_name!r}: {exc}") from exc
         self._shake_hands()
 

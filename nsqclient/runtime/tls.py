@@ -87,7 +87,7 @@ def server_context(
 def _load_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(path)
-    except OSError as exc:  # ssl.SSLError is one
+    except (OSError, ValueError, TypeError) as exc:  # ssl.SSLError is the first; NUL in a name
         raise TLSError(f"cannot use the authorities in {path!r}: {_why(exc)}") from exc
 
 
@@ -95,7 +95,7 @@ def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     for path in (cert, key):  # OpenSSL does not say which of the two it could not read
         try:
             Path(path).read_bytes()
-        except OSError as exc:
+        except (OSError, ValueError) as exc:
             raise TLSError(f"cannot read {path!r}: {_why(exc)}") from exc
     try:
         context.load_cert_chain(cert, key, _no_password)

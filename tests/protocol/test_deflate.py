@@ -1,0 +1,121 @@
+"""Raw deflate as a byte layer."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import zlib
+
+import pytest
+
+from nsqclient.errors import RemoteProtocolError
+from nsqclient.protocol.deflate import PIECE_SIZE, DeflateLayer
+
+TEXT = b"a frame, and another frame, and a frame again. " * 40
+NOISE = random.Random(5).randbytes(3000)
+
+
+def decoded(layer, *chunks):
+    """What a layer makes of chunks, together."""
+    return b"".join(piece for chunk in chunks for piece in layer.decode(chunk))
+
+
+def bytes_of(data):
+    """The bytes one by one."""
+    return [data[n:n + 1] for n in range(len(data))]
+
+
+@pytest.mark.parametrize("level", range(1, 10))
+@pytest.mark.parametrize("data", [b"x", TEXT, NOISE, b"\0" * 100_000],
+                         ids=["byte", "text", "noise", "zeros"])
+def test_any_level_whole_and_byte_by_byte(level, data):
+    """What one end encodes, the other decodes, however it is cut."""
+    wire = DeflateLayer(level).encode(data)
+    assert decoded(DeflateLayer(), wire) == data
+    assert decoded(DeflateLayer(), *bytes_of(wire)) == data
+
+
+def test_every_cut():
+    """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
+    layer = DeflateLayer()
+    first, second = layer.encode(TEXT), layer.encode(NOISE[:50])
+    wire = first + second
+    for cut in range(len(wire) + 1):
+        peer = DeflateLayer()
+        early = decoded(peer, wire[:cut])
+        assert early + decoded(peer, wire[cut:]) == TEXT + NOISE[:50]
+        assert early.startswith(TEXT) or cut < len(first)
+
+
+def test_what_is_encoded_can_be_read_at_once():
+    """Each piece is flushed: no byte waits for the next one."""
+    ours, theirs = DeflateLayer(), DeflateLayer()
+    for data in bytes_of(TEXT[:100]):
+        assert decoded(theirs, ours.encode(data)) == data
+
+
+def test_the_stream_is_a_plain_one():
+    """Any zlib reads it, without header and without end."""
+    wire = DeflateLayer(9).encode(TEXT)
+    assert zlib.decompressobj(-15).decompress(wire) == TEXT
+
+
+def test_empty_blocks_yield_nothing():
+    """nsqd flushes twice: the empty blocks are no end, and carry nothing."""
+    empty = bytes.fromhex("000000ffff")
+    ok = bytes.fromhex("000a00f5ff00000006000000004f4b")
+    layer = DeflateLayer()
+    assert decoded(layer, ok, empty, empty) == b"\0\0\0\6\0\0\0\0OK"
+    assert list(layer.decode(empty * 3)) == []
+    assert list(layer.decode(b"")) == []
+    assert decoded(layer, ok) == b"\0\0\0\6\0\0\0\0OK"
+
+
+@pytest.mark.parametrize("wire, what", [
+    (b"\xff\xff\xff\xff", "is broken"),
+    (b"HTTP/1.1 400 Bad Request\r\n", "is broken"),
+    (DeflateLayer().encode(TEXT)[1:], "is broken"),
+    (zlib.compress(TEXT), "is broken"),
+    (b"\3\0", "came to an end"),
+])
+def test_no_deflate(wire, what):
+    """What is no such stream, or ends, is the peer's fault, in one kind of error."""
+    with pytest.raises(RemoteProtocolError, match=f"the deflate stream {what}"):
+        decoded(DeflateLayer(), wire)
+
+
+def test_what_came_before_a_fault_counts():
+    """What an earlier segment brought came out then; zlib gives up the faulty one as a whole."""
+    layer = DeflateLayer()
+    assert decoded(layer, DeflateLayer().encode(b"early")) == b"early"
+    with pytest.raises(RemoteProtocolError):
+        decoded(layer, b"\xff" * 9)
+
+
+def test_a_truncated_stream_waits():
+    """Without its last byte a stream is unfinished, not broken."""
+    wire = DeflateLayer().encode(NOISE)
+    assert NOISE.startswith(decoded(DeflateLayer(), wire[:-9]))
+
+
+def test_a_bomb_comes_in_pieces():
+    """A thousandfold expansion is handed over piece by piece, in bounded memory."""
+    size = 64 * 1024 * 1024
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = b"".join(squeeze.compress(b"\0" * PIECE_SIZE) for _ in range(size // PIECE_SIZE))
+    bomb += squeeze.flush(zlib.Z_SYNC_FLUSH)
+    assert len(bomb) < size // 900
+    tracemalloc.start()
+    try:
+        sizes = [len(piece) for piece in DeflateLayer().decode(bomb)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == size and max(sizes) <= PIECE_SIZE
+    assert peak < 4 * PIECE_SIZE
+
+
+def test_it_says_nothing_of_its_own():
+    """No greeting, no farewell."""
+    layer = DeflateLayer()
+    assert not layer.has_output() and layer.wire_output() == b""

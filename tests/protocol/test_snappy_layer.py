@@ -1,0 +1,148 @@
+"""Snappy's framing format as a byte layer."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import zlib
+
+import pytest
+import snappy
+
+from nsqclient.errors import RemoteProtocolError
+from nsqclient.protocol.snappy_layer import MAX_CHUNK_SIZE, SnappyLayer
+
+STREAM = b"\xff\x06\x00\x00sNaPpY"
+OK = b"\0\0\0\6\0\0\0\0OK"
+#: An OK as Go's snappy sends it: not compressed, with its masked CRC-32C.
+GO_OK = bytes.fromhex("010e000026982bcf") + OK
+TEXT = b"a frame, and another frame, and a frame again. " * 40
+NOISE = random.Random(5).randbytes(3000)
+
+
+def decoded(layer, *chunks):
+    """What a layer makes of chunks, together."""
+    return b"".join(piece for chunk in chunks for piece in layer.decode(chunk))
+
+
+def bytes_of(data):
+    """The bytes one by one."""
+    return [data[n:n + 1] for n in range(len(data))]
+
+
+def chunk(kind, data):
+    """A chunk with its head."""
+    return bytes([kind]) + len(data).to_bytes(3, "little") + data
+
+
+@pytest.mark.parametrize("data", [b"x", TEXT, NOISE, TEXT * 60, b"\0" * 300_000],
+                         ids=["byte", "text", "noise", "long text", "zeros"])
+def test_whole_and_byte_by_byte(data):
+    """What one end encodes, the other decodes, however it is cut, over chunks of 64 KiB."""
+    wire = SnappyLayer().encode(data)
+    assert wire.startswith(STREAM)
+    assert decoded(SnappyLayer(), wire) == data
+    assert decoded(SnappyLayer(), *bytes_of(wire)) == data
+
+
+def test_every_cut():
+    """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
+    layer = SnappyLayer()
+    first, second = layer.encode(TEXT), layer.encode(NOISE[:50])
+    assert not second.startswith(STREAM)  # said once
+    wire = first + second
+    for cut in range(len(wire) + 1):
+        peer = SnappyLayer()
+        early = decoded(peer, wire[:cut])
+        assert early + decoded(peer, wire[cut:]) == TEXT + NOISE[:50]
+        assert early.startswith(TEXT) or cut < len(first)
+
+
+def test_what_is_encoded_can_be_read_at_once():
+    """No byte waits for the next one."""
+    ours, theirs = SnappyLayer(), SnappyLayer()
+    for data in bytes_of(TEXT[:100]):
+        assert decoded(theirs, ours.encode(data)) == data
+
+
+def test_uncompressed_chunks():
+    """Go does not compress what would not shrink; such chunks stand among others."""
+    text = snappy.StreamCompressor().compress(TEXT)[len(STREAM):]
+    wire = STREAM + GO_OK + text + GO_OK * 2
+    assert decoded(SnappyLayer(), wire) == OK + TEXT + OK * 2
+    assert decoded(SnappyLayer(), *bytes_of(wire)) == OK + TEXT + OK * 2
+
+
+@pytest.mark.parametrize("between", [
+    STREAM, chunk(0x80, b"skip me"), chunk(0xfe, b"\0" * 300), chunk(0xfe, b""),
+], ids=["identifier", "skippable", "padding", "empty padding"])
+def test_chunks_without_data(between):
+    """The identifier again, chunks that may be skipped and padding carry nothing."""
+    wire = STREAM + between + GO_OK + between + GO_OK
+    assert decoded(SnappyLayer(), wire) == OK + OK
+    assert decoded(SnappyLayer(), *bytes_of(wire)) == OK + OK
+
+
+@pytest.mark.parametrize("wire, what", [
+    (GO_OK, "not with the stream identifier"),
+    (b"HTTP/1.1 400 Bad Request\r\n", "not with the stream identifier"),
+    (chunk(0xff, b"sNaPpX"), "."),
+    (chunk(0xff, b"sNa"), "."),
+    (STREAM + chunk(0x02, b"reserved"), "."),
+    (STREAM + chunk(0x7f, b"reserved"), "."),
+    (STREAM + chunk(0x00, b""), "."),
+    (STREAM + chunk(0x01, b"abc"), "."),
+    (STREAM + GO_OK[:-1] + b"J", "."),  # a flipped bit, which the checksum shows
+    (STREAM + chunk(0x00, b"\0\0\0\0" + b"\xff\xff\xff\xff\x0f" + b"x" * 20), "."),
+    (STREAM + b"\x00" + (MAX_CHUNK_SIZE + 1).to_bytes(3, "little"), "a chunk of 76495 bytes"),
+])
+def test_no_snappy(wire, what):
+    """What is no such stream is the peer's fault, in one kind of error."""
+    with pytest.raises(RemoteProtocolError, match=f"the snappy stream is broken: .*{what}"):
+        decoded(SnappyLayer(), wire)
+    with pytest.raises(RemoteProtocolError):
+        decoded(SnappyLayer(), *bytes_of(wire))
+
+
+def test_what_came_before_a_fault_counts():
+    """Pieces before the fault come out first."""
+    pieces = SnappyLayer().decode(STREAM + GO_OK + b"\x00\xff\xff\xff")
+    assert next(pieces) == OK
+    with pytest.raises(RemoteProtocolError):
+        next(pieces)
+
+
+@pytest.mark.parametrize("cut", [1, 5, len(GO_OK) - 1])
+def test_a_truncated_chunk_waits(cut):
+    """A chunk that is not whole is unfinished, not broken."""
+    layer = SnappyLayer()
+    assert decoded(layer, STREAM + GO_OK[:cut]) == b""
+    assert decoded(layer, GO_OK[cut:]) == OK
+
+
+def test_a_bomb_comes_in_pieces():
+    """The strongest expansion is handed over piece by piece, in bounded memory."""
+    size = 32 * 1024 * 1024
+    bomb = SnappyLayer().encode(b"\0" * size)
+    assert len(bomb) < size // 20
+    tracemalloc.start()
+    try:
+        sizes = [len(piece) for piece in SnappyLayer().decode(bomb)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == size and max(sizes) <= 2 * 1024 * 1024
+    assert peak < 3 * len(bomb)
+
+
+def test_data_that_looks_random_is_not_blown_up():
+    """What does not compress grows by the heads of its chunks alone."""
+    noise = random.Random(6).randbytes(1024 * 1024)
+    assert len(SnappyLayer().encode(noise)) < len(noise) * 1.001
+    assert zlib.crc32(decoded(SnappyLayer(), SnappyLayer().encode(noise))) == zlib.crc32(noise)
+
+
+def test_it_says_nothing_of_its_own():
+    """No greeting before the first chunk."""
+    layer = SnappyLayer()
+    assert not layer.has_output() and layer.wire_output() == b""

@@ -1,0 +1,202 @@
+"""TLS as a byte layer: two ends in memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nsqclient.errors import RemoteProtocolError, TLSError
+from nsqclient.protocol.tls import TLSLayer
+from nsqclient.runtime.tls import client_context, server_context
+from tests.support.certificates import Certificates
+
+TEXT = b"a frame, and another frame. " * 40
+NOISE = random.Random(5).randbytes(300_000)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates made for this module."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def make_client(certificates, name="127.0.0.1", **options):
+    """The client's end."""
+    context = client_context(ca_file=certificates.ca, **options)
+    return TLSLayer(context, server_name=name)
+
+
+def make_server(certificates, **options):
+    """The server's end."""
+    context = server_context(
+        cert=certificates.server, key=certificates.server_key, **options
+    )
+    return TLSLayer(context, server_side=True)
+
+
+def cut(data, step):
+    """Pieces of ``step`` bytes; 0 means all at once."""
+    step = step or max(1, len(data))
+    return [data[n:n + step] for n in range(0, len(data), step)]
+
+
+def carry(one, other, step=0):
+    """Carry what the layers say themselves until both are silent; return what came through."""
+    got = []
+    while one.has_output() or other.has_output():
+        for source, target in ((one, other), (other, one)):
+            for piece in cut(source.wire_output(), step):
+                got += target.decode(piece)
+    return b"".join(got)
+
+
+def shake_hands(certificates, step=0, **options):
+    """Both ends, after the handshake."""
+    client, server = make_client(certificates, **options), make_server(certificates)
+    assert carry(client, server, step) == b""
+    assert client.is_established and server.is_established
+    return client, server
+
+
+def decoded(layer, wire, step=0):
+    """What a layer makes of bytes that come in pieces."""
+    return b"".join(out for piece in cut(wire, step) for out in layer.decode(piece))
+
+
+@pytest.mark.parametrize("step", [0, 1, 7], ids=["whole", "byte by byte", "by seven"])
+@pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
+def test_handshake_and_data(certificates, version, step):
+    """However the bytes are cut, both ends agree, and data travels both ways."""
+    client, server = shake_hands(certificates, step, min_version=version)
+    assert client.tls.version() == "TLSv1.3"
+    for ours, theirs in ((client, server), (server, client)):
+        for data in (b"x", TEXT):
+            assert decoded(theirs, ours.encode(data), step) == data
+
+
+def test_long_data_takes_many_records(certificates):
+    """Data longer than a record comes out whole."""
+    client, server = shake_hands(certificates)
+    wire = client.encode(NOISE)
+    assert len(wire) > len(NOISE)
+    assert decoded(server, wire) == NOISE
+    assert decoded(server, client.encode(NOISE), 997) == NOISE
+
+
+def test_data_before_the_handshake_is_over_waits(certificates):
+    """nsqd's OK is encoded at once, and goes out when it can; data may share its segment."""
+    client, server = make_client(certificates), make_server(certificates)
+    assert server.encode(b"OK") == b"" and not server.is_established
+    greeting = client.wire_output()
+    assert list(server.decode(greeting)) == []
+    assert list(client.decode(server.wire_output())) == []
+    assert list(server.decode(client.wire_output())) == []
+    more = server.wire_output() + server.encode(b", and more")
+    assert decoded(client, more) == b"OK, and more"
+
+
+def test_data_in_the_segment_of_the_last_handshake_message(certificates):
+    """The client's first data shares a segment with the end of its handshake, cut anywhere."""
+    for at in (0, 1, 40, 80, -1):
+        client, server = make_client(certificates), make_server(certificates)
+        list(server.decode(client.wire_output()))
+        list(client.decode(server.wire_output()))
+        wire = client.wire_output() + client.encode(TEXT)
+        assert decoded(server, wire[:at]) + decoded(server, wire[at:]) == TEXT
+
+
+@pytest.mark.parametrize("wire", [
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\6\0\0\0\0OK", b"\xff" * 50,
+])
+def test_no_tls(certificates, wire):
+    """What answers something else than TLS is a failed handshake."""
+    with pytest.raises(TLSError) as caught:
+        decoded(make_client(certificates), wire)
+    assert caught.value.reason and "_ssl.c" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault, reason", [
+    ({"name": "localhost"}, None),
+    ({"name": "nsqd.example"}, "nsqd.example"),
+    ({"name": "10.0.0.1"}, "10.0.0.1"),
+])
+def test_the_servers_name_counts(certificates, fault, reason):
+    """The certificate must be for the name that was dialed."""
+    client, server = make_client(certificates, **fault), make_server(certificates)
+    if reason is None:
+        assert carry(client, server) == b""
+        return
+    with pytest.raises(TLSError, match="certificate verify failed: .*" + reason):
+        carry(client, server)
+    assert client.has_output()  # the alert that tells the server why
+    with pytest.raises(TLSError, match="alert"):
+        decoded(server, client.wire_output())
+
+
+@pytest.mark.parametrize("name", ["", ".", "a" * 300, "a..b", "x\0y"])
+def test_a_name_that_is_none(certificates, name):
+    """A server name that cannot be one is an error at once."""
+    with pytest.raises(TLSError, match="server name"):
+        make_client(certificates, name=name)
+
+
+def test_an_authority_that_is_not_trusted(certificates):
+    """A certificate of a stranger is refused with the reason."""
+    client = TLSLayer(client_context(ca_file=certificates.other_ca), server_name="127.0.0.1")
+    with pytest.raises(TLSError, match="certificate verify failed: unable to get local issuer"):
+        carry(client, make_server(certificates))
+
+
+def test_a_missing_client_certificate_is_told_afterwards(certificates):
+    """With TLS 1.3 the client hears of it in place of the first data: still a TLSError."""
+    client = make_client(certificates)
+    server = make_server(certificates, ca_file=certificates.ca, verify_clients=True)
+    list(server.decode(client.wire_output()))
+    list(client.decode(server.wire_output()))
+    assert client.is_established
+    with pytest.raises(TLSError):
+        list(server.decode(client.wire_output()))
+    with pytest.raises(TLSError, match="certificate required"):
+        decoded(client, server.wire_output())
+
+
+@pytest.mark.parametrize("at", [0, 4, 5, 20, -1])
+def test_a_changed_byte(certificates, at):
+    """A byte that was changed on its way breaks the stream; nothing of the record comes out."""
+    client, server = shake_hands(certificates)
+    assert decoded(server, client.encode(b"early")) == b"early"
+    wire = bytearray(client.encode(TEXT))
+    wire[at] ^= 1
+    # A length that grew by one (the byte at 4) makes the reader wait for it.
+    wire += b"\0" * (at == 4)
+    with pytest.raises(RemoteProtocolError, match="the TLS stream is broken"):
+        decoded(server, bytes(wire))
+
+
+def test_what_came_before_a_fault_counts(certificates):
+    """Records before the faulty one come out first."""
+    client, server = shake_hands(certificates)
+    wire = client.encode(b"early") + client.encode(TEXT)[:-1] + b"\0"
+    pieces = server.decode(wire)
+    assert next(pieces) == b"early"
+    with pytest.raises(RemoteProtocolError):
+        next(pieces)
+
+
+def test_a_truncated_record_waits(certificates):
+    """A record without its last byte is unfinished, not broken."""
+    client, server = shake_hands(certificates)
+    wire = client.encode(TEXT)
+    assert decoded(server, wire[:-1]) == b""
+    assert decoded(server, wire[-1:]) == TEXT
+
+
+def test_a_goodbye_is_no_fault(certificates):
+    """The peer's close_notify ends nothing by itself: the end of the stream follows."""
+    client, server = shake_hands(certificates)
+    last = server.encode(TEXT)
+    with pytest.raises(Exception, match=r"want|read"):  # ssl: it waits for our goodbye
+        server.tls.unwrap()
+    assert decoded(client, last + server.wire_output()) == TEXT
+    assert decoded(client, b"") == b""
