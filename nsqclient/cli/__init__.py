@@ -22,6 +22,7 @@ COMMANDS = {
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
+    "nsqadmin": ("nsqclient.cli.nsqadmin", "see and steer a cluster from a browser"),
 }
 
 

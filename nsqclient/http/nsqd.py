@@ -10,6 +10,7 @@ from typing import Any
 from nsqclient.config import Config
 from nsqclient.errors import HTTPError, HTTPStatusError, InvalidMessageError
 from nsqclient.http.answers import NsqdInfo, Stats
+from nsqclient.http.fields import Fields
 from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
@@ -91,6 +92,23 @@ class NsqdHTTP(HTTPClient):
         return self._ask("stats", Stats.read, {
             "format": "json", **_selection(topic, channel, include_clients, include_mem),
         })
+
+    def stats_json(
+        self,
+        topic: str | None = None,
+        channel: str | None = None,
+        *,
+        include_clients: bool = True,
+    ) -> dict[str, Any]:
+        """Ask as :meth:`stats` does; return the JSON object as nsqd sent it.
+
+        For who hands it on, or reads a few fields of very many topics: nothing in it is checked,
+        but that ``topics`` is a list of objects.
+        """
+        data = self._ask_json("stats", {
+            "format": "json", **_selection(topic, channel, include_clients, False),
+        })
+        return self._read("stats", data, _checked_stats)
 
     def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
         """Ask for the counters as nsqd formats them for people."""
@@ -242,6 +260,13 @@ class NsqdHTTP(HTTPClient):
             if isinstance(allowed, int) and len(body) > allowed:
                 raise HTTPStatusError(broken.url, 413, code) from broken
             raise
+
+
+def _checked_stats(data: Any) -> dict[str, Any]:
+    fields = Fields(data, "its answer")
+    fields.objects("topics")
+    # nsqd says null where there are none.
+    return {**data, "topics": fields.items("topics")}
 
 
 def _selection(

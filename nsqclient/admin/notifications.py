@@ -1,0 +1,81 @@
+"""``Notifier``: tells a URL of each action, as nsqadmin does, without holding the action up."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from typing import Any
+
+import requests
+from werkzeug.wrappers import Request
+
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.workers import WorkerPool
+
+logger = logging.getLogger("nsqclient.admin")
+
+#: Notifications that wait for a slow endpoint; beyond that the newest are dropped, and logged.
+_MOST_WAITING = 100
+
+
+class Notifier:
+    """Posts JSON to an endpoint, one after the other, in a thread of its own.
+
+    Args:
+        endpoint: URL; empty: nothing is sent, and there is no thread.
+        timeout: seconds for the connection, and for the answer.
+
+    Threads: any. ``close()`` gives what waits a moment.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self._endpoint = endpoint
+        self._timeout = timeout
+        self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)
+
+    def tell(
+        self, request: Request, user: str, action: str, topic: str, channel: str = "",
+        node: str = "",
+    ) -> None:
+        """Report one action that a request has carried out."""
+        logger.info(
+            "%s topic=%s channel=%s node=%s user=%s from=%s", action, topic, channel or "-",
+            node or "-", user or "-", request.remote_addr,
+        )
+        if not self._endpoint:
+            return
+        if len(self._pool) >= _MOST_WAITING:
+            logger.warning("notification of %s %s dropped: %s is too slow", action, topic,
+                           self._endpoint)
+            return
+        port = request.environ.get("REMOTE_PORT")
+        optional = {"channel": channel, "node": node, "user": user}
+        self._pool.start()
+        self._pool.put({
+            "action": action,
+            "topic": topic,
+            "timestamp": int(time.time()),
+            "remote_ip": f"{request.remote_addr}:{port}" if port else request.remote_addr,
+            "user_agent": request.user_agent.string,
+            "url": request.url,
+            "via": socket.gethostname(),
+            **{name: value for name, value in optional.items() if value},
+        })
+
+    def close(self) -> None:
+        """Send what waits, for half a second at most, and end the thread."""
+        left = self._pool.stop(Deadline(0.5))
+        if left:
+            logger.warning("%d notifications were not sent", len(self._pool.take_all()) + 1)
+
+    def _post(self, content: dict[str, Any]) -> None:
+        try:
+            answer = requests.post(
+                self._endpoint, json=content, timeout=(self._timeout, self._timeout),
+                allow_redirects=False,
+            )
+            answer.raise_for_status()
+        except requests.RequestException as exc:
+            logger.warning("notification of %s %s failed: %s", content["action"],
+                           content["topic"], exc)

@@ -1,0 +1,167 @@
+"""``Peeks``: copies of messages, through an ephemeral channel of their topic.
+
+NSQ has no way to read a channel's backlog without consuming it. An ephemeral channel gets a copy of
+what is published from now on, and vanishes with its reader. One danger is left: the first
+channel of a topic takes the messages that wait in the topic. So an nsqd where the topic has no
+channel that stays is not read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from nsqclient.admin.cluster import Cluster, Node
+from nsqclient.admin.merging import objects, text
+from nsqclient.consumer import Consumer
+from nsqclient.errors import NSQError
+from nsqclient.message import Message
+from nsqclient.protocol.names import is_ephemeral
+from nsqclient.version import __version__
+
+logger = logging.getLogger("nsqclient.admin")
+
+MOST_MESSAGES = 100
+LONGEST = 30.0  # seconds
+#: Bytes of a body that are shown.
+LARGEST_BODY = 64 * 1024
+#: Peeks under way at once: each costs every nsqd of the topic a channel.
+_MOST_PEEKS = 4
+#: How often an idle peek looks whether it should end, in seconds.
+_TURN = 0.25
+
+
+class PeekRefused(NSQError):
+    """Peeking is not possible now, or would do harm. ``status`` is HTTP's."""
+
+    def __init__(self, status: int, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.code = code
+
+
+class Plan(NamedTuple):
+    """Which nsqds are read, and why the others are not."""
+
+    nodes: list[Node]
+    notes: list[str]
+
+
+class Peeks:
+    """The peeks of one admin page. Threads: any."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._running = 0  # guarded by _lock
+        self._closing = threading.Event()
+
+    def plan(self, topic: str) -> Plan:
+        """Choose the nsqds where a peek does no harm.
+
+        Raises:
+            PeekRefused: there is none.
+            UpstreamError: nobody knows where the nsqds are.
+        """
+        found = self._cluster.recent_nodes()
+        stats, failures = self._cluster.stats(found.nodes, topic)
+        nodes, notes = [], [failure.text() for failure in failures]
+        is_known = False
+        for node, answer in stats.items():
+            for each in objects(answer, "topics"):
+                if text(each, "topic_name") != topic:
+                    continue
+                is_known = True
+                names = [text(channel, "channel_name") for channel in objects(each, "channels")]
+                if any(not is_ephemeral(name) for name in names):
+                    nodes.append(node)
+                else:
+                    notes.append(f"nsqd {node.address} is left out: the topic has no channel"
+                                 " there, and the first one would take the messages that wait")
+        if not is_known:
+            raise PeekRefused(404, "TOPIC_NOT_FOUND", f"no nsqd has the topic {topic}")
+        if not nodes:
+            raise PeekRefused(409, "NO_CHANNEL", "create a channel first: " + "; ".join(notes))
+        return Plan(nodes, notes)
+
+    def run(
+        self, topic: str, plan: Plan, count: int, seconds: float
+    ) -> Iterator[dict[str, Any]]:
+        """Yield up to ``count`` messages as they come, for up to ``seconds``; empty dicts between.
+
+        Raises:
+            PeekRefused: too many are under way; before the first value.
+        """
+        with self._lock:
+            if self._running >= _MOST_PEEKS:
+                raise PeekRefused(429, "TOO_MANY_PEEKS", f"{_MOST_PEEKS} peeks are under way:"
+                                  " wait for one to end")
+            self._running += 1
+        return self._messages(topic, plan, count, time.monotonic() + seconds)
+
+    def _messages(
+        self, topic: str, plan: Plan, count: int, until: float
+    ) -> Iterator[dict[str, Any]]:
+        config = self._cluster.settings.consumer_config.replace(
+            user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
+            max_in_flight=max(len(plan.nodes), min(count, 25)), max_attempts=0,
+        )
+        addresses = {node.tcp_reached_at: node.address for node in plan.nodes}
+        consumer = Consumer(
+            topic, f"peek-{uuid.uuid4().hex[:8]}#ephemeral", nsqd_tcp_addresses=list(addresses),
+            config=config, on_error=lambda error: logger.info("peek at %s: %s", topic, error),
+        )
+        sent = 0
+        try:
+            consumer.start()
+            while sent < count and time.monotonic() < until and not self._closing.is_set():
+                left = max(0.01, until - time.monotonic())
+                for message in consumer.messages(timeout=min(_TURN, left)):
+                    yield _shown(message, addresses.get(message.nsqd_address, ""))
+                    sent += 1
+                    if sent >= count or time.monotonic() >= until or self._closing.is_set():
+                        message.finish()
+                        break
+                # So that a browser that went away is noticed when nothing comes.
+                yield {}
+        finally:
+            consumer.stop(0.5)
+            with self._lock:
+                self._running -= 1
+
+    def close(self) -> None:
+        """End the peeks that are under way, soon."""
+        self._closing.set()
+
+
+def _shown(message: Message, node: str) -> dict[str, Any]:
+    body = message.body[:LARGEST_BODY]
+    shown: dict[str, Any] = {
+        "id": message.id.decode("ascii", "backslashreplace"),
+        "timestamp": message.timestamp // 1_000_000,  # to milliseconds
+        "attempts": message.attempts,
+        "node": node or message.nsqd_address,
+        "size": len(message.body),
+        "truncated": len(message.body) > LARGEST_BODY,
+    }
+    try:
+        # A cut may lie within a character.
+        shown["text"] = body.decode("utf-8", "ignore" if shown["truncated"] else "strict")
+    except UnicodeDecodeError:
+        shown["base64"] = base64.b64encode(body).decode("ascii")
+        return shown
+    if not shown["truncated"]:
+        try:
+            value = json.loads(shown["text"])
+        except (ValueError, RecursionError):
+            pass
+        else:
+            if isinstance(value, (dict, list)):
+                shown["pretty"] = json.dumps(value, indent=2, ensure_ascii=False)
+    return shown

@@ -1,0 +1,152 @@
+"""``nsqclient nsqadmin``: the admin page, with the flags of the original.
+
+It listens on 127.0.0.1 and changes nothing unless told otherwise. Exit status: 0 after SIGINT or
+SIGTERM, 1 for an option, port or package that cannot be, 2 for bad flags.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from nsqclient import Config, ConfigError, TLSError
+from nsqclient.admin import AdminSettings
+from nsqclient.admin.rewriting import parse_rule
+from nsqclient.cli import goflags
+from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagSet, Kind, Parsed,
+)
+from nsqclient.cli.tools import OPTIONS
+from nsqclient.cli.tools import read_config as read_options
+from nsqclient.version import __version__
+
+PROGRAM = "nsqadmin"
+
+REWRITES = Kind("from=to", parse_rule, is_list=True)
+
+
+def build_flags() -> FlagSet:
+    """The flags of nsqadmin."""
+    flags = FlagSet(PROGRAM)
+    add_common_flags(flags)
+    flags.add("lookupd-http-address", STRINGS, (),
+              "lookupd HTTP address (may be given multiple times)")
+    flags.add("nsqd-http-address", STRINGS, (),
+              "nsqd HTTP address (may be given multiple times)")
+    flags.add("http-address", STRING, "127.0.0.1:4171",
+              "<addr>:<port> to listen on for HTTP clients")
+    flags.add("base-path", STRING, "/", "URL base path")
+    flags.add("allow-actions", BOOL, False,
+              "let everybody who reaches the page create, pause, empty, delete and publish")
+    flags.add("admin-user", STRINGS, (),
+              "let only this user do so (may be given multiple times); the header of"
+              " --acl-http-header, which a proxy must set, says who asks")
+    flags.add("acl-http-header", STRING, "X-Forwarded-User",
+              "HTTP header to check for authenticated admin users")
+    flags.add("allow-peek", BOOL, False, "let the page show copies of messages")
+    flags.add("allowed-host", STRINGS, (),
+              "name by which browsers may call the page, without port (may be given multiple"
+              " times; default: on a loopback address its names, else any)")
+    flags.add("rewrite-address", REWRITES, (),
+              "where to find an nsqd that announces an address of a network of its own:"
+              " host[:port]=host[:port] (may be given multiple times)")
+    flags.add("notification-http-endpoint", STRING, "",
+              "HTTP endpoint (fully qualified) to which POST notifications of admin actions will"
+              " be sent")
+    flags.add("refresh-interval", DURATION, 2.0,
+              "how often open pages are refreshed; less often where that costs much")
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
+    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for HTTP request")
+    flags.add("http-client-tls-root-ca-file", STRING, "", "path to CA file for the HTTP client")
+    flags.add("http-client-tls-cert", STRING, "",
+              "path to certificate file for the HTTP client")
+    flags.add("http-client-tls-key", STRING, "", "path to key file for the HTTP client")
+    flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
+              "configure the HTTP client to skip verification of TLS certificates")
+    flags.add("consumer-opt", OPTIONS, (),
+              "option of the consumer that looks at messages, such as auth_secret,xyz (may be"
+              " given multiple times)")
+    flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
+              "A CIDR from which to allow HTTP requests to the /config endpoint")
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run nsqadmin until a signal; return the exit status."""
+    flags = build_flags()
+    return goflags.run(flags, argv, lambda parsed: _run(flags, parsed))
+
+
+def _run(flags: FlagSet, parsed: Parsed) -> int:
+    if parsed.values["version"]:
+        print(f"{PROGRAM} v{__version__} (nsqclient)")
+        return 0
+    if parsed.rest:
+        raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
+    parsed = read_config(parsed, flags, _CONFIG_NAMES)
+    host, port = parse_listen_address(parsed.values["http-address"], "http-address")
+    settings = build_settings(parsed)
+    try:
+        server_module = importlib.import_module("nsqclient.admin.server")
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in ("flask", "werkzeug"):
+            raise
+        raise CommandLineError(
+            "the admin page needs Flask: pip install 'nsqclient[admin]'") from None
+    return serve(server_module.AdminServer(settings, host, port), parsed, PROGRAM)
+
+
+_CONFIG_NAMES = {
+    "lookupd-http-address": "nsqlookupd_http_addresses",
+    "nsqd-http-address": "nsqd_http_addresses",
+    "admin-user": "admin_users",
+    "allowed-host": "allowed_hosts",
+    "rewrite-address": "rewrite_addresses",
+}
+
+
+def build_settings(parsed: Parsed) -> AdminSettings:
+    """What the flags say.
+
+    Raises:
+        CommandLineError, ConfigError: it cannot be.
+    """
+    values = parsed.values
+    try:
+        return AdminSettings(
+            lookupd_http_addresses=tuple(values["lookupd-http-address"]),
+            nsqd_http_addresses=tuple(values["nsqd-http-address"]),
+            base_path=values["base-path"],
+            allow_actions=values["allow-actions"],
+            admin_users=tuple(values["admin-user"]),
+            acl_http_header=values["acl-http-header"],
+            allow_peek=values["allow-peek"],
+            allowed_hosts=tuple(values["allowed-host"]),
+            rewrite_addresses=tuple(values["rewrite-address"]),
+            notification_http_endpoint=values["notification-http-endpoint"],
+            refresh_interval=values["refresh-interval"],
+            connect_timeout=values["http-client-connect-timeout"],
+            request_timeout=values["http-client-request-timeout"],
+            allow_config_from_cidr=values["allow-config-from-cidr"],
+            http_config=_http_config(parsed),
+            consumer_config=read_options(values, PROGRAM, "consumer-opt"),
+        )
+    except TLSError as exc:
+        raise CommandLineError(str(exc)) from exc
+
+
+def _http_config(parsed: Parsed) -> Config:
+    """The TLS of requests to https addresses."""
+    values = parsed.values
+    tls = {
+        "tls_root_ca_file": values["http-client-tls-root-ca-file"],
+        "tls_cert": values["http-client-tls-cert"],
+        "tls_key": values["http-client-tls-key"],
+        "tls_insecure_skip_verify": values["http-client-tls-insecure-skip-verify"],
+    }
+    given = {name: value for name, value in tls.items() if value}
+    if bool(tls["tls_cert"]) != bool(tls["tls_key"]):
+        raise ConfigError("--http-client-tls-cert and --http-client-tls-key go together")
+    config = Config(user_agent=f"{PROGRAM}/{__version__} nsqclient/{__version__}")
+    return config.replace(tls_v1=True, **given) if given else config
