@@ -36,8 +36,6 @@ def create_app(admin: Context) -> Flask:
     app = Flask("nsqclient.admin", static_url_path=f"{base}/static")
     app.url_map.converters["default"] = _Segment
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
-    # Assets carry the version in their URL.
-    app.config["SEND_FILE_MAX_AGE_DEFAULT"] = 3600
     admin.register(app.extensions)
     for module in (original_api, live_api, config_api, metrics, pages):
         blueprint = module.blueprint
@@ -67,13 +65,16 @@ def create_app(admin: Context) -> Flask:
 
 
 def _answer_to(exc: Exception) -> Response:
-    known = error_for(exc)
-    if known is not None:
-        return known
-    if isinstance(exc, HTTPException):
+    if isinstance(exc, HTTPException) and 300 <= (exc.code or 0) < 400:
+        return Response(status=exc.code, headers=list(exc.get_response().headers))
+    answer = error_for(exc)
+    if answer is None and isinstance(exc, HTTPException):
         code = exc.code or 500
-        if 300 <= code < 400:
-            return Response(status=code, headers=list(exc.get_headers()))
-        return error(code, _CODES.get(code, exc.name.upper().replace(" ", "_")))
-    logger.error("%s %s failed", request.method, request.path, exc_info=exc)
-    return error(500, "INTERNAL_ERROR", "the log of nsqadmin says more")
+        answer = error(code, _CODES.get(code, exc.name.upper().replace(" ", "_")))
+    if answer is None:
+        logger.error("%s %s failed", request.method, request.path, exc_info=exc)
+        answer = error(500, "INTERNAL_ERROR", "the log of nsqadmin says more")
+    # A person who followed a link; scripts and our own pages ask for JSON or anything.
+    if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+        return pages.error_page(answer)
+    return answer

@@ -15,6 +15,7 @@ from typing import TypeVar
 from nsqclient.admin.asking import Failure
 from nsqclient.admin.cluster import Cluster, Nodes, UpstreamError
 from nsqclient.admin.history import Histories
+from nsqclient.admin.merging import objects
 from nsqclient.admin.overview import Overview, build_rows, samples
 
 logger = logging.getLogger("nsqclient.admin")
@@ -113,15 +114,12 @@ class Collector:
     def _loop(self) -> None:
         next_round = 0.0
         while self._wait(next_round):
-            cpu, begun = time.process_time(), time.monotonic()
+            begun = time.monotonic()
+            interval = self._cluster.settings.refresh_interval
             try:
-                self._round(begun)
+                interval = self._round(begun)
             except Exception:
                 logger.exception("collecting failed; it goes on")
-            # The whole process: answering the pages counts as well.
-            cost = time.process_time() - cpu
-            interval = min(max(self._cluster.settings.refresh_interval, cost * _REST),
-                           _LONGEST_INTERVAL)
             next_round = begun + interval
 
     def _wait(self, next_round: float) -> bool:
@@ -140,7 +138,8 @@ class Collector:
                     self._changed.wait(next_round - now)
             return False
 
-    def _round(self, begun: float) -> None:
+    def _round(self, begun: float) -> float:
+        """Ask everybody once; return the seconds from this round's begin to the next one's."""
         cpu = time.process_time()
         failures: list[Failure] = []
         try:
@@ -169,13 +168,17 @@ class Collector:
                     changed[name] = former.changed[name]
             is_removed = any(name not in rows for name in former.rows)
             removed_at = serial if is_removed else former.removed_at
+        # Of the whole process: answering the pages counts as well.
         cost = time.process_time() - cpu
         interval = min(max(self._cluster.settings.refresh_interval, cost * _REST),
                        _LONGEST_INTERVAL)
         overview = Overview(
             serial, max(begun, at), interval, rows, changed, removed_at, self._nodes.nodes,
-            frozenset(node.address for node in stats), tuple(dict.fromkeys(failures)),
+            frozenset(node.address for node in stats),
+            {node.address: len(objects(answer, "topics")) for node, answer in stats.items()},
+            tuple(dict.fromkeys(failures)),
         )
         with self._changed:
             self._latest = overview
             self._changed.notify_all()
+        return interval

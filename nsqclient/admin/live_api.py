@@ -29,8 +29,8 @@ def _head(overview: Overview) -> dict[str, Any]:
     return {
         "serial": overview.serial,
         "interval": overview.interval,
-        "nodes": len(overview.nodes),
-        "answered": len(overview.answered),
+        "node_count": len(overview.nodes),
+        "answered_count": len(overview.answered),
         "problems": problems(overview.failures),
     }
 
@@ -116,7 +116,8 @@ def nodes() -> Response:
     failed = {each.address: each.reason for each in overview.failures if each.kind == "nsqd"}
     found = [
         {**node_values(node), "is_up": node.address in overview.answered,
-         "reason": failed.get(node.address, "")}
+         "reason": failed.get(node.address, ""),
+         "topics": overview.topic_counts.get(node.address, len(node.topics))}
         for node in overview.nodes
     ]
     # One of --nsqd-http-address that never answered has no name of its own.
@@ -205,19 +206,27 @@ def publish_message() -> Response:
 
 @blueprint.post("/peek")
 def peek() -> Response:
-    """Copies of messages as they come, a line of JSON each: ``topic``, ``count``, ``seconds``."""
+    """Messages as they come, a line of JSON each: ``topic``, ``count``, ``seconds``.
+
+    With ``channel`` they are borrowed from it and given back: who may not act may not do that.
+    """
     here = context()
     check_may_peek(here.settings, request)
     values = body()
     topic = check_topic(text_of(values, "topic"))
     count = _within(values, "count", 20, peeking.MOST_MESSAGES)
     seconds = _within(values, "seconds", 10, peeking.LONGEST)
+    channel = text_of(values, "channel")
+    if channel:
+        check_channel(channel)
+        check_may_act(here.settings, request)
     try:
-        plan = here.peeks.plan(topic)
+        plan = here.peeks.plan_loan(topic, channel) if channel else here.peeks.plan(topic)
         messages = here.peeks.run(topic, plan, int(count), float(seconds))
     except peeking.PeekRefused as exc:
         return error(exc.status, exc.code, str(exc))
-    here.notifier.tell(request, user_of(here.settings, request), "peek_messages", topic)
+    here.notifier.tell(request, user_of(here.settings, request), "peek_messages", topic,
+                       channel)
 
     def lines() -> Iterator[str]:
         yield json.dumps({"nodes": [node.address for node in plan.nodes], "notes": plan.notes})

@@ -42,6 +42,8 @@ class Overview:
     nodes: tuple[Node, ...]
     #: Addresses of the nsqds that answered.
     answered: frozenset[str]
+    #: How many topics each of them has.
+    topic_counts: Mapping[str, int]
     failures: tuple[Failure, ...]
 
     def since(self, serial: int) -> list[Row] | None:

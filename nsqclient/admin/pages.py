@@ -89,6 +89,23 @@ def producers() -> Response:
     return _page("producers.html", "Producers", here="producers")
 
 
+def error_page(answer: Response) -> Response:
+    """An error's JSON answer as a page."""
+    values = answer.get_json()
+    page = _page("error.html", _TITLES.get(values["message"], values["message"]), here="",
+                 hint=values.get("hint", ""))
+    page.status_code = answer.status_code
+    return page
+
+
+_TITLES = {
+    "NOT_FOUND": "There is no such page",
+    "INVALID_TOPIC": "This is no topic name",
+    "INVALID_CHANNEL": "This is no channel name",
+    "FORBIDDEN_HOST": "Not under this name",
+}
+
+
 @blueprint.get("/counter")
 def counter() -> AnyResponse:
     """nsqadmin's big number; the page of topics has it among its totals."""

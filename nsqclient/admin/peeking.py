@@ -1,9 +1,12 @@
-"""``Peeks``: copies of messages, through an ephemeral channel of their topic.
+"""``Peeks``: copies of messages, or messages on loan.
 
 NSQ has no way to read a channel's backlog without consuming it. An ephemeral channel gets a copy of
 what is published from now on, and vanishes with its reader. One danger is left: the first
 channel of a topic takes the messages that wait in the topic. So an nsqd where the topic has no
 channel that stays is not read.
+
+A loan shows what waits in a channel that nobody reads, such as one of dead letters: the messages
+are taken, held while they are shown, and requeued. Their attempts go up by one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from nsqclient.admin.cluster import Cluster, Node
-from nsqclient.admin.merging import objects, text
+from nsqclient.admin.merging import Values, client_count, objects, text
 from nsqclient.consumer import Consumer
 from nsqclient.errors import NSQError
 from nsqclient.message import Message
@@ -51,6 +54,8 @@ class Plan(NamedTuple):
 
     nodes: list[Node]
     notes: list[str]
+    #: The channel that lends its messages; empty: copies through one of our own.
+    lender: str = ""
 
 
 class Peeks:
@@ -74,10 +79,10 @@ class Peeks:
         nodes, notes = [], [failure.text() for failure in failures]
         is_known = False
         for node, answer in stats.items():
-            for each in objects(answer, "topics"):
-                if text(each, "topic_name") != topic:
-                    continue
+            for each in _named(answer, "topics", "topic_name", topic):
                 is_known = True
+                if each.get("paused") is True:
+                    notes.append(f"the topic is paused on {node.address}: nothing comes from there")
                 names = [text(channel, "channel_name") for channel in objects(each, "channels")]
                 if any(not is_ephemeral(name) for name in names):
                     nodes.append(node)
@@ -89,6 +94,30 @@ class Peeks:
         if not nodes:
             raise PeekRefused(409, "NO_CHANNEL", "create a channel first: " + "; ".join(notes))
         return Plan(nodes, notes)
+
+    def plan_loan(self, topic: str, channel: str) -> Plan:
+        """Check that a channel can lend its messages: nobody else reads it.
+
+        Raises:
+            PeekRefused: it cannot.
+            UpstreamError: nobody knows where the nsqds are.
+        """
+        found = self._cluster.recent_nodes()
+        stats, failures = self._cluster.stats(found.nodes, topic, channel)
+        nodes, notes = [], [failure.text() for failure in failures]
+        for node, answer in stats.items():
+            for each in _named(answer, "topics", "topic_name", topic):
+                for found_channel in _named(each, "channels", "channel_name", channel):
+                    if client_count(found_channel):
+                        raise PeekRefused(409, "CHANNEL_IN_USE", f"{channel} has consumers: they"
+                                          " would miss the messages that are shown")
+                    if found_channel.get("paused") is True:
+                        notes.append(f"the channel is paused on {node.address}: nothing comes"
+                                     " from there")
+                    nodes.append(node)
+        if not nodes:
+            raise PeekRefused(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
+        return Plan(nodes, notes, channel)
 
     def run(
         self, topic: str, plan: Plan, count: int, seconds: float
@@ -110,13 +139,16 @@ class Peeks:
     ) -> Iterator[dict[str, Any]]:
         config = self._cluster.settings.consumer_config.replace(
             user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
-            max_in_flight=max(len(plan.nodes), min(count, 25)), max_attempts=0,
+            max_in_flight=max(len(plan.nodes), count if plan.lender else min(count, 25)),
+            max_attempts=0,
         )
         addresses = {node.tcp_reached_at: node.address for node in plan.nodes}
         consumer = Consumer(
-            topic, f"peek-{uuid.uuid4().hex[:8]}#ephemeral", nsqd_tcp_addresses=list(addresses),
-            config=config, on_error=lambda error: logger.info("peek at %s: %s", topic, error),
+            topic, plan.lender or f"peek-{uuid.uuid4().hex[:8]}#ephemeral",
+            nsqd_tcp_addresses=list(addresses), config=config,
+            on_error=lambda error: logger.info("peek at %s: %s", topic, error),
         )
+        lent: list[Message] = []
         sent = 0
         try:
             consumer.start()
@@ -125,12 +157,19 @@ class Peeks:
                 for message in consumer.messages(timeout=min(_TURN, left)):
                     yield _shown(message, addresses.get(message.nsqd_address, ""))
                     sent += 1
+                    if plan.lender:
+                        # Held to the end: it would come again at once.
+                        message.enable_async()
+                        lent.append(message)
                     if sent >= count or time.monotonic() >= until or self._closing.is_set():
-                        message.finish()
+                        if not plan.lender:
+                            message.finish()
                         break
                 # So that a browser that went away is noticed when nothing comes.
                 yield {}
         finally:
+            for message in lent:
+                _give_back(message)
             consumer.stop(0.5)
             with self._lock:
                 self._running -= 1
@@ -138,6 +177,18 @@ class Peeks:
     def close(self) -> None:
         """End the peeks that are under way, soon."""
         self._closing.set()
+
+
+def _give_back(message: Message) -> None:
+    try:
+        message.requeue(0, backoff=False)
+    except NSQError as exc:
+        # Its connection ended, or it timed out: nsqd has it back already.
+        logger.debug("%r was given back before: %s", message, exc)
+
+
+def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:
+    return [each for each in objects(values, list_name) if text(each, key) == name]
 
 
 def _shown(message: Message, node: str) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from nsqclient.admin.actions import NotFound
 from nsqclient.admin.answers import BadRequest
 from nsqclient.admin.cluster import Cluster, Node, UpstreamError
 from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.http import NsqdHTTP
 
 
 def read_body(body: str, encoding: str) -> bytes:
-    """The bytes of a form's body: ``text`` as UTF-8, ``json`` checked as well, or ``base64``.
+    """The bytes of a form's body: ``text`` as UTF-8, or ``base64``.
 
     Raises:
         BadRequest: it is not what it says.
@@ -43,13 +44,20 @@ def publish(
     chosen = _choose(cluster, topic, node)
     if defer is not None and (isinstance(defer, bool) or not isinstance(defer, (int, float))):
         raise BadRequest("INVALID_DEFER", "defer is a number of seconds")
-    try:
-        done, failures = cluster.each(
-            [chosen], lambda nsqd: nsqd.pub(topic, body, defer=defer or None), is_action=True)
-    except (LocalProtocolError, ConfigError) as exc:
-        raise BadRequest("INVALID_BODY", str(exc)) from exc
+
+    def pub(nsqd: NsqdHTTP) -> str:
+        """Publish; return why nsqd would refuse it, if so."""
+        try:
+            nsqd.pub(topic, body, defer=defer or None)
+        except (LocalProtocolError, ConfigError) as exc:
+            return str(exc)
+        return ""
+
+    done, failures = cluster.each([chosen], pub, is_action=True)
     if not done:
         raise UpstreamError("nsqd", failures)
+    if done[chosen]:
+        raise BadRequest("INVALID_BODY", done[chosen])
     return chosen.address
 
 

@@ -1,0 +1,2 @@
+// The page of an error refreshes nothing.
+document.getElementById("live").hidden = true;

@@ -1,0 +1,71 @@
+// The page of nsqlookupds: what they know, and a form to create.
+import {act, perform} from "./actions.js";
+import {byId, el, hasLookupds} from "./dom.js";
+import {count} from "./format.js";
+import {live} from "./live.js";
+import {DataTable, asNumber, asText, emptyNote} from "./table.js";
+
+const state = (cell, row) => {
+  const key = `${row.is_up} ${row.reason}`;
+  if (cell.dataset.key === key) return;
+  cell.dataset.key = key;
+  cell.title = row.reason;
+  cell.replaceChildren(el("span", {class: `badge ${row.is_up ? "good" : "bad"}`}, row.is_up ? "up" : "fails"), row.is_up ? "" : ` ${row.reason}`);
+};
+
+const remove = (cell, row) => {
+  if (cell.firstElementChild) return;
+  const what = row.channel ? `channel ${row.channel} of ${row.topic}` : row.topic;
+  cell.append(el("button", {type: "button", class: "danger-quiet", "aria-label": `Delete ${what}`, onclick: () => act("delete", row)}, "Delete…"));
+};
+
+const lookupds = hasLookupds && new DataTable("lookupds", {
+  key: (row) => row.address,
+  empty: emptyNote("None", ""),
+  columns: {
+    address: {draw: asText()}, state: {draw: state}, version: {draw: asText()},
+    topics: {draw: asNumber(count)}, nodes_known: {draw: asNumber(count)},
+  },
+});
+
+const inactive = hasLookupds && new DataTable("inactive", {
+  key: (row) => row.name,
+  empty: emptyNote("Nothing is left over", "Every registered topic is on an nsqd."),
+  columns: {
+    name: {draw: (cell, row) => {
+      if (cell.firstChild) return;
+      cell.append(row.channel ? el("span", {}, "└ ", row.channel, " ", el("small", {}, `channel of ${row.topic}`)) : row.topic);
+    }, value: (row) => row.name},
+    actions: {draw: remove},
+  },
+});
+
+const offerNodes = (names) => {
+  const field = byId("create-node");
+  if (!field || field.dataset.names === names.join()) return;
+  field.dataset.names = names.join();
+  const chosen = field.value;
+  for (const old of field.querySelectorAll("option.node")) old.remove();
+  field.append(...names.map((name) => el("option", {value: name, class: "node"}, `on ${name}`)));
+  field.value = chosen;
+};
+
+live(() => "/api/live/lookup", (values) => {
+  offerNodes(values.node_names);
+  if (!hasLookupds) return;
+  lookupds.set(values.lookupds);
+  inactive.set(Object.entries(values.inactive).flatMap(([topic, channels]) => [
+    {name: topic, topic}, ...channels.map((channel) => ({name: `${topic} ${channel}`, topic, channel})),
+  ]));
+});
+
+byId("create")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const topic = byId("create-topic").value.trim();
+  const channel = byId("create-channel").value.trim();
+  const done = channel ? `Created topic ${topic} and channel ${channel}` : `Created topic ${topic}`;
+  if (await perform(done, "POST", "/api/topics", {topic, channel, node: byId("create-node").value})) {
+    byId("create").reset();
+    byId("create-topic").focus();
+  }
+});

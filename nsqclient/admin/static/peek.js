@@ -1,0 +1,69 @@
+// Looks at messages: copies of new ones, or those that wait in a channel that nobody reads.
+import {lines} from "./api.js";
+import {perform} from "./actions.js";
+import {byId, el, mayAct, setText} from "./dom.js";
+import {bytes, plural} from "./format.js";
+
+const panel = byId("peek");
+let ending = null;
+
+const shown = (message) => {
+  const facts = [
+    el("time", {datetime: new Date(message.timestamp).toISOString()}, new Date(message.timestamp).toLocaleString()),
+    el("code", {class: "id"}, message.id), `attempt ${message.attempts}`, bytes(message.size), message.node,
+  ];
+  const body = message.pretty ?? message.text ?? message.base64;
+  const {source} = panel.dataset;
+  const again = [];
+  if (source && mayAct && !message.truncated) {
+    again.push(el("button", {
+      type: "button",
+      onclick: () => perform(`Published a copy to ${source}`, "POST", "/api/live/publish", {
+        topic: source, body: message.base64 ?? message.text, encoding: message.base64 ? "base64" : "text",
+      }),
+    }, `Publish to ${source}`));
+  }
+  const kind = message.base64 ? "base64 of bytes that are no text" : message.truncated ? "the first 64 KiB" : "";
+  return el("li", {}, el("header", {}, ...facts.map((fact) => el("span", {}, fact)), ...(kind ? [el("em", {}, kind)] : []), ...again),
+    el("pre", {tabindex: "0"}, body));
+};
+
+const look = async (channel) => {
+  const start = byId("peek-start");
+  const list = byId("peek-list");
+  const note = byId("peek-note");
+  if (ending) { ending.abort(); return; }
+  const count = Number(byId("peek-count").value);
+  const seconds = channel ? 3 : Number(byId("peek-seconds").value);
+  ending = new AbortController();
+  list.replaceChildren();
+  setText(start, "Stop");
+  setText(note, channel ? "Taking messages on loan…" : `Waiting for messages, up to ${seconds} s…`);
+  let found = 0;
+  let notes = [];
+  let trouble = "";
+  try {
+    const body = {topic: panel.dataset.topic, count, seconds, ...(channel ? {channel} : {})};
+    for await (const value of lines("/api/live/peek", body, ending.signal)) {
+      if (value.notes) notes = value.notes;
+      else {
+        found += 1;
+        list.append(shown(value));
+        setText(note, plural(found, "message"));
+      }
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") trouble = error.status ? error.message : "The connection to nsqadmin was lost.";
+  }
+  ending = null;
+  setText(start, "Peek at new ones");
+  const result = found ? `${plural(found, "message")}${channel ? "; they were given back, with one attempt more" : ""}.`
+    : channel ? "Nothing waits in this channel." : "No message came.";
+  setText(note, [trouble || result, ...notes].join(" "));
+};
+
+export const setUpPeek = () => {
+  if (!panel) return;
+  byId("peek-form").addEventListener("submit", (event) => { event.preventDefault(); look(""); });
+  byId("peek-loan")?.addEventListener("click", () => { if (!ending) look(panel.dataset.channel); });
+};

@@ -1,0 +1,94 @@
+// The page of all topics.
+import {byId, el, path, show, setText, topicPath} from "./dom.js";
+import {compact, count, plural, rate} from "./format.js";
+import {live} from "./live.js";
+import {matches, setUpSearch} from "./search.js";
+import {draw} from "./spark.js";
+import {DataTable, asLink, asNumber} from "./table.js";
+
+const POINTS = 90;
+const FIELDS = ["name", "depth", "in_flight", "deferred", "rate", "clients", "channels", "paused", "nodes", "messages"];
+const topics = new Map();
+const courses = new Map();
+let serial = 0;
+
+const badges = (row) => {
+  if (!row.nodes) return [["inactive", "", "Registered at nsqlookupd; no nsqd has it yet"]];
+  if (row.paused === 2) return [["paused", "warn", "The topic is paused"]];
+  return row.paused ? [["channel paused", "warn", "A channel is paused"]] : [];
+};
+
+const search = setUpSearch(() => drawTable(true));
+const nothing = () => (search.words().length
+  ? [el("strong", {}, "No topic matches"), el("p", {}, "Try fewer words, or ", el("button", {type: "button", onclick: () => search.clear()}, "clear the search"))]
+  : [el("strong", {}, "No topics yet"), el("p", {}, "A topic is made by its first message, or on the page ", el("a", {href: path("lookup")}, "Lookup"), ". From a shell:"),
+    el("p", {}, el("code", {}, "echo hello | nsqclient to_nsq --topic=events --nsqd-tcp-address=127.0.0.1:4150"))]);
+
+const table = new DataTable("topics", {
+  key: (row) => row.name,
+  empty: nothing,
+  columns: {
+    name: {draw: asLink((row) => topicPath(row.name), (row) => row.name, badges)},
+    depth: {draw: asNumber(compact)},
+    in_flight: {draw: asNumber(compact)},
+    deferred: {draw: asNumber(compact), minor: true},
+    rate: {draw: asNumber(rate)},
+    trend: {draw: (cell, row) => draw(cell, courses.get(row.name) || [], `Messages per second of ${row.name}, last minutes`)},
+    channels: {draw: asNumber(count), minor: true},
+    clients: {draw: asNumber(count)},
+  },
+});
+
+const sortField = byId("sort");
+sortField.addEventListener("change", () => { table.setSort(sortField.value); drawTable(true); });
+table.onsort = () => { sortField.value = (table.down ? "-" : "") + table.sortKey; };
+
+const drawTable = (sortNow = false) => {
+  const words = search.words();
+  const all = [...topics.values()];
+  const rows = words.length ? all.filter((row) => matches(row.name, words)) : all;
+  table.set(rows, sortNow);
+  setText(byId("shown"), words.length ? `${count(rows.length)} of ${plural(all.length, "topic")}` : plural(all.length, "topic"));
+};
+
+const drawSums = (values) => {
+  const sum = {depth: 0, in_flight: 0, rate: 0, messages: 0};
+  for (const row of topics.values()) for (const key of Object.keys(sum)) sum[key] += row[key] || 0;
+  show("sum-topics", count(topics.size));
+  show("sum-depth", compact(sum.depth));
+  show("sum-in-flight", compact(sum.in_flight));
+  show("sum-rate", values.serial > 1 ? rate(sum.rate) : "–");
+  show("sum-messages", compact(sum.messages));
+  show("sum-nodes", values.answered_count === values.node_count ? count(values.node_count) : `${values.answered_count} of ${values.node_count}`);
+};
+
+const lengthen = (rounds) => {
+  // Every round adds a point to every line, also where the row did not change.
+  for (const row of topics.values()) {
+    let course = courses.get(row.name);
+    if (!course) {
+      if (!row.rate) continue;
+      course = new Array(Math.min(POINTS, Math.max(1, serial - 1))).fill(0);
+    }
+    for (let i = 0; i < rounds; i += 1) course.push(row.rate || 0);
+    if (course.length > POINTS) course = course.slice(-POINTS);
+    if (course.some(Boolean)) courses.set(row.name, course);
+    else courses.delete(row.name);
+    topics.set(row.name, {...row});
+  }
+};
+
+live(() => `/api/live/topics?since=${serial}`, (values) => {
+  const rounds = values.serial - serial;
+  if (values.full) {
+    topics.clear();
+    courses.clear();
+    for (const [name, course] of Object.entries(values.history)) courses.set(name, course);
+  }
+  for (const row of values.rows) topics.set(row[0], Object.fromEntries(FIELDS.map((field, i) => [field, row[i]])));
+  serial = values.serial;
+  if (rounds === 0) return;
+  if (!values.full) lengthen(Math.min(rounds, POINTS));
+  drawSums(values);
+  drawTable();
+});

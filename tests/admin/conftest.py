@@ -1,0 +1,22 @@
+"""An embedded cluster with an admin page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.admin import Cluster
+from tests.support.servers import LookupdFactory, ServerFactory
+
+
+@pytest.fixture
+def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
+    """Two embedded nsqds and a nsqlookupd."""
+    nsqds, lookupds = ServerFactory("embedded", tmp_path), LookupdFactory("embedded", tmp_path)
+    found = Cluster(nsqds, lookupds)
+    yield found
+    found.close()
+    nsqds.close()
+    lookupds.close()

@@ -1,0 +1,238 @@
+"""Both APIs of the admin page, on an embedded cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import requests
+
+from tests.support.admin import running_admin
+from tests.support.http_recorder import recording
+from tests.support.waiting import wait_until
+
+
+def names(answer):
+    """The topics of an answer."""
+    return answer["topics"]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_unknown_names_are_404(cluster, direct):
+    """What nobody knows is not found, not an internal error."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(direct=direct)
+    for path, code in (
+        ("/api/topics/nope", "TOPIC_NOT_FOUND"), ("/api/topics/events/nope", "CHANNEL_NOT_FOUND"),
+        ("/api/nodes/127.0.0.1:1", "NODE_NOT_FOUND"), ("/nothing", "NOT_FOUND"),
+    ):
+        answer = admin.get(path)
+        assert (answer.status_code, answer.json()["message"]) == (404, code)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_topics_and_channels_are_created_in_both_modes(cluster, direct):
+    """Creating works with nsqlookupds and with nsqds alone."""
+    admin = cluster.admin(direct=direct)
+    assert admin.post("/api/topics", {"topic": "made", "channel": "c"}).json() == {"message": ""}
+    assert names(admin.json("/api/topics")) == ["made"]
+    if direct:
+        for nsqd in cluster.nsqds:
+            assert nsqd.stats("made", "c")["channel_name"] == "c"
+    else:
+        assert names(admin.json("/api/topics?inactive=true")) == {"made": ["c"]}
+
+
+def test_a_topic_is_created_on_one_nsqd_or_on_all(cluster):
+    """With a node, an nsqd makes the topic now; "*" is every nsqd."""
+    admin = cluster.admin()
+    first, second = cluster.nsqds
+    admin.post("/api/topics", {"topic": "one", "node": first.http_address})
+    admin.post("/api/topics", {"topic": "all", "node": "*"})
+    assert first.stats("one") and not second.stats("one")
+    assert first.stats("all") and second.stats("all")
+
+
+def test_one_nsqd_can_be_acted_on_alone(cluster):
+    """Pause, empty and delete touch only the nsqd that is named."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    first, second = cluster.nsqds
+    for action, field, values in (("pause", "paused", (True, False)), ("empty", "depth", (0, 3))):
+        body = {"action": action, "node": first.http_address}
+        assert admin.post("/api/topics/events/archive", body).status_code == 200
+        found = tuple(nsqd.stats("events", "archive")[field] for nsqd in (first, second))
+        assert found == values
+    admin.delete("/api/topics/events/archive", {"node": first.http_address})
+    assert not first.stats("events", "archive") and second.stats("events", "archive")
+
+
+@pytest.mark.parametrize("path, values, status, code", [
+    ("/api/topics", {"topic": "b$d"}, 400, "INVALID_TOPIC"),
+    ("/api/topics", {"topic": "ok", "channel": "b$d"}, 400, "INVALID_CHANNEL"),
+    ("/api/topics", {"topic": 7}, 400, "INVALID_BODY"),
+    ("/api/topics", [], 400, "INVALID_BODY"),
+    ("/api/topics/events", {"action": "explode"}, 400, "INVALID_ACTION"),
+    ("/api/topics/nope", {"action": "pause"}, 404, "TOPIC_NOT_FOUND"),
+    ("/api/topics/events", {"action": "pause", "node": "127.0.0.1:1"}, 404, "NODE_NOT_FOUND"),
+    ("/api/live/publish", {"topic": "events", "body": ""}, 400, "INVALID_BODY"),
+    ("/api/live/publish", {"topic": "events", "body": "!", "encoding": "base64"}, 400,
+     "INVALID_BODY"),
+    ("/api/live/publish", {"topic": "events", "body": "x", "defer": "soon"}, 400,
+     "INVALID_DEFER"),
+    ("/api/live/publish", {"topic": "events", "body": "x", "defer": 1e9}, 400, "INVALID_BODY"),
+])
+def test_a_bad_request_says_what_is_wrong(cluster, path, values, status, code):
+    """A request that cannot be carried out is refused with nsqadmin's word for it."""
+    cluster.fill("events", "archive")
+    answer = cluster.admin().post(path, values)
+    assert (answer.status_code, answer.json()["message"]) == (status, code)
+
+
+def test_a_body_that_is_no_json_is_refused(cluster):
+    """Half a JSON object is an error of the request."""
+    answer = cluster.admin().raw("POST", "/api/topics", data=b'{"topic":',
+                                 headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["message"]) == (400, "INVALID_BODY")
+
+
+def test_the_server_that_failed_is_named_and_the_others_are_shown(cluster):
+    """With an nsqd down, its address stands in the message, and the rest is there."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(direct=True)
+    down = cluster.nsqds[1]
+    down.stop()
+    answer = admin.json("/api/topics/events")
+    assert answer["message"].startswith("WARNING: ") and down.http_address in answer["message"]
+    assert answer["channels"][0]["depth"] == 3
+    answer = admin.post("/api/topics/events", {"action": "pause"})
+    assert answer.status_code == 200 and down.http_address in answer.json()["message"]
+    cluster.nsqds[0].stop()
+    answer = admin.get("/api/topics")
+    assert answer.status_code == 502
+    assert {each["address"] for each in answer.json()["problems"]} == set(cluster.addresses)
+
+
+def test_a_page_learns_only_what_changed(cluster):
+    """The list of topics is sent once; then rows that changed, until one vanishes."""
+    cluster.fill("quiet", "c")
+    cluster.fill("busy", "c")
+    admin = cluster.admin()
+    first = admin.json("/api/live/topics")
+    assert [row[0] for row in first["rows"]] == ["busy", "quiet"] and first["full"]
+
+    # The rates of a second round are news as well.
+    wait_until(lambda: admin.json("/api/live/topics")["serial"] >= 3)
+    serial = admin.json("/api/live/topics")["serial"]
+    cluster.nsqds[0].post("/pub", b"x", topic="busy")
+    changed = wait_until(lambda: admin.json(f"/api/live/topics?since={serial}")["rows"])
+    assert [row[0] for row in changed] == ["busy"] and changed[0][1] == 7
+    admin.delete("/api/topics/quiet")
+    wait_until(lambda: admin.json(f"/api/live/topics?since={serial}")["full"])
+
+
+def test_rates_are_shown_with_their_course(cluster):
+    """What is published shows as a rate, and its course is kept for pages that open later."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    serial = admin.json("/api/live/topics")["serial"]
+    cluster.nsqds[0].post("/mpub", b"a\nb\nc", topic="events")
+    wait_until(lambda: admin.json("/api/live/topics")["serial"] > serial + 1)
+    topic, channel = (admin.json(f"/api/live/topics/{path}")
+                      for path in ("events", "events/archive"))
+    assert max(topic["rates"]) > 0 and max(channel["rates"]) > 0
+    assert channel["depths"][-1] == 9
+
+
+def test_a_message_is_published_from_the_form(cluster):
+    """The form's body arrives as it is, as text or bytes, at the nsqd that was chosen."""
+    cluster.fill("events", "archive", 0)
+    admin = cluster.admin()
+    second = cluster.nsqds[1]
+    for values in ({"body": "grüße"}, {"body": "AAE=", "encoding": "base64"},
+                   {"body": "x", "defer": 3600}):
+        body = {"topic": "events", "node": second.http_address, **values}
+        assert admin.post("/api/live/publish", body).json()["node"] == second.http_address
+    channel = wait_until(lambda: second.stats("events", "archive"))
+    assert (channel["depth"], channel["deferred_count"]) == (2, 1)
+
+
+def test_metrics_are_prometheus_text(cluster):
+    """Every sample line is a name, labels and a number, after its help and type."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    node = cluster.addresses[0]
+    lines = admin.get("/metrics").text.splitlines()
+    assert f'nsq_channel_depth{{node="{node}",topic="events",channel="archive"}} 3' in lines
+    assert f'nsq_nsqd_up{{node="{node}"}} 1' in lines
+    cluster.nsqds[0].stop()
+    assert f'nsq_nsqd_up{{node="{node}"}} 0' in admin.get("/metrics").text.splitlines()
+    cluster.nsqds[1].stop()
+    cluster.lookupds[0].stop()
+    assert "nsq_cluster_up 0" in admin.get("/metrics").text
+
+
+def test_addresses_can_be_rewritten(cluster):
+    """An nsqd that announces an address of another network is asked where it is found."""
+    cluster.fill("events", "archive")
+    first, second = cluster.nsqds
+    admin = cluster.admin(rewrite_addresses=[(first.http_address, second.http_address)])
+    listed = {each["address"]: each for each in admin.json("/api/live/nodes")["list"]}
+    assert listed[first.http_address]["reached_at"] == second.http_address
+    first.post("/pub", b"x", topic="events")
+    assert admin.json("/api/topics/events")["message_count"] == 6, "the second is asked twice"
+
+
+def test_an_action_is_notified(cluster):
+    """Each action is posted to the endpoint with what was done, by whom and from where."""
+    with recording() as endpoint:
+        admin = cluster.admin(notification_http_endpoint=f"{endpoint.url}/hook")
+        admin.post("/api/topics", {"topic": "made", "channel": "c"}, **{"X-Forwarded-User": "ada"})
+        wait_until(lambda: len(endpoint.requests) == 2)
+        told = [json.loads(body) for body in endpoint.bodies()]
+    assert [each["action"] for each in told] == ["create_topic", "create_channel"]
+    assert told[1]["topic"] == "made" and told[1]["channel"] == "c" and told[1]["user"] == "ada"
+    assert told[0]["url"] == f"{admin.url}/api/topics" and "channel" not in told[0]
+
+
+def test_an_endpoint_that_is_down_harms_nothing(cluster):
+    """An action is done, and answered, though nobody hears of it."""
+    admin = cluster.admin(notification_http_endpoint="http://127.0.0.1:9/hook")
+    assert admin.post("/api/topics", {"topic": "made"}).status_code == 200
+
+
+def test_options_can_be_read_and_set(cluster):
+    """/config shows and changes the nsqlookupds, and refuses what it does not know."""
+    admin = cluster.admin()
+    path = "/config/nsqlookupd_http_addresses"
+    assert admin.json(path) == [cluster.lookupds[0].http_address]
+    answer = admin.raw("PUT", path, json=["127.0.0.1:1"])
+    assert answer.json() == ["127.0.0.1:1"]
+    assert admin.get("/api/topics").status_code == 502
+    assert admin.raw("PUT", path, json=7).json()["message"] == "INVALID_VALUE"
+    assert admin.get("/config/secret").json()["message"] == "INVALID_OPTION"
+
+
+def test_config_answers_its_network_alone(cluster):
+    """Who asks from another network may not read options."""
+    admin = cluster.admin(allow_config_from_cidr="10.0.0.0/8")
+    assert admin.get("/config/log_level").status_code == 403
+
+
+def test_everything_lies_under_the_base_path(cluster):
+    """With a base path, pages, APIs and assets lie under it, and nothing beside it."""
+    admin = cluster.admin(base_path="/nsq")
+    assert admin.url.endswith("/nsq")
+    for path in ("/", "/nodes", "/ping", "/api/topics", "/static/base.css", "/metrics"):
+        assert admin.get(path).status_code == 200, path
+    assert requests.get(admin.url.removesuffix("/nsq") + "/ping", timeout=10).status_code == 404
+    assert 'href="/nsq/nodes"' in admin.get("/").text
+
+
+def test_it_starts_while_the_cluster_is_down():
+    """A page on servers that are not there says so, and does not fail."""
+    with running_admin(lookupd_http_addresses=["127.0.0.1:1"]) as admin:
+        answer = admin.get("/api/live/topics")
+        assert answer.status_code == 200
+        assert answer.json()["problems"][0]["address"] == "127.0.0.1:1"
+        assert admin.get("/").status_code == 200

@@ -1,0 +1,61 @@
+"""What an admin page is told is checked at once, and where nsqds are found can be rewritten."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import ConfigError
+from nsqclient.admin import AdminSettings
+from nsqclient.admin.rewriting import Rewriter, parse_rule
+
+LOOKUPD = {"lookupd_http_addresses": ("127.0.0.1:4161",)}
+
+
+@pytest.mark.parametrize("given, path", [
+    ("", ""), ("/", ""), ("/nsq", "/nsq"), ("nsq/", "/nsq"), ("/a/b/", "/a/b"),
+])
+def test_a_base_path_begins_with_a_slash_and_ends_without(given, path):
+    """However it is written, a base path has one form."""
+    assert AdminSettings(**LOOKUPD, base_path=given).base_path == path
+
+
+@pytest.mark.parametrize("options, words", [
+    ({}, "required"),
+    ({**LOOKUPD, "nsqd_http_addresses": ("127.0.0.1:4151",)}, "not both"),
+    ({"lookupd_http_addresses": ("nonsense",)}, "lookupd_http_address"),
+    ({**LOOKUPD, "allow_actions": True, "admin_users": ("ada",)}, "--admin-user"),
+    ({**LOOKUPD, "base_path": "/a b"}, "base_path"),
+    ({**LOOKUPD, "base_path": "/../x"}, "base_path"),
+    ({**LOOKUPD, "notification_http_endpoint": "ftp://x/"}, "notification_http_endpoint"),
+    ({**LOOKUPD, "allow_config_from_cidr": "here"}, "allow_config_from_cidr"),
+    ({**LOOKUPD, "refresh_interval": 0.0}, "refresh_interval"),
+    ({**LOOKUPD, "rewrite_addresses": (("a", ""),)}, "FROM=TO"),
+])
+def test_what_cannot_be_is_refused(options, words):
+    """A setting that cannot be is a ConfigError that says which."""
+    with pytest.raises(ConfigError, match=words):
+        AdminSettings(**options)
+
+
+@pytest.mark.parametrize("host, port, address", [
+    ("172.17.0.2", 4151, "127.0.0.1:14151"),
+    ("172.17.0.2", 4150, "172.17.0.2:4150"),
+    ("nsqd-1", 4151, "localhost:4151"),
+    ("NSQD-1", 4150, "localhost:4150"),
+    ("fd00::1", 4151, "[::1]:9"),
+    ("other", 4151, "other:4151"),
+])
+def test_an_announced_address_is_rewritten_by_port_or_host(host, port, address):
+    """A rule with a port is for that port; one without keeps the port that was announced."""
+    rewrite = Rewriter([
+        ("172.17.0.2:4151", "127.0.0.1:14151"), ("nsqd-1", "localhost"),
+        ("[fd00::1]:4151", "[::1]:9"),
+    ])
+    assert rewrite(host, port) == address
+
+
+def test_a_rule_is_written_with_an_equals_sign():
+    """FROM=TO is a rule; anything else is an error with an example."""
+    assert parse_rule("a:1=b:2") == ("a:1", "b:2")
+    with pytest.raises(ValueError, match="172.17.0.2"):
+        parse_rule("a:1")
