@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.options import STREAM, read_options
+from nsqclient.spark.options import BATCH, STREAM, read_options
 from nsqclient.spark.schema import ROW_DDL
 
 if TYPE_CHECKING:
+    from nsqclient.spark.batch_reader import NsqBatchReader
     from nsqclient.spark.stream_reader import NsqStreamReader
 
 
@@ -28,6 +32,11 @@ class NsqDataSource(DataSource):
     #: Whether executors see the driver's files at the same paths.
     shares_disk = False
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        # Spark makes one instance for each load() and pickles it: all actions share the name.
+        self._snapshot = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+
     @classmethod
     def name(cls) -> str:
         """What ``format()`` is given."""
@@ -36,6 +45,18 @@ class NsqDataSource(DataSource):
     def schema(self) -> str:
         """What a row has."""
         return ROW_DDL
+
+    def reader(self, schema: Any) -> NsqBatchReader:
+        """Build the reader of ``spark.read``.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        from nsqclient.spark.batch_reader import NsqBatchReader
+
+        options = read_options(self.options, BATCH)
+        _check_schema(schema)
+        return NsqBatchReader(options, self._transport(options.transport), self._snapshot)
 
     def streamReader(self, schema: Any) -> NsqStreamReader:
         """Build the reader of ``spark.readStream``.

@@ -46,6 +46,7 @@ class Ingest:
         name: distinguishes this process in the names of connections.
         on_stored: called by the writer after each segment.
         on_failed: called when nothing more can be stored or read; what is out has gone back.
+        limit: messages to take at most; None: all.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Ingest:
         name: str = "0",
         on_stored: Callable[[], None] = lambda: None,
         on_failed: Callable[[NSQError], None] = lambda error: None,
+        limit: int | None = None,
     ) -> None:
         config = options.config
         self._options = options
@@ -80,7 +82,8 @@ class Ingest:
         )
         self._gatherer = Gatherer(options.roll_interval_ms)
         self._writer = Writer(
-            options.topic, options.channel, self._gatherer, sink, self._on_stored, self._on_failed
+            options.topic, options.channel, self._gatherer, sink, self._on_stored,
+            self._on_failed, limit,
         )
         self._lanes = [
             Membership(options.topic, options.nsqd, options.lookupd, config, self._timer,

@@ -31,10 +31,18 @@ class Receiver:
     """Brings messages into a spool.
 
     Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one uses it; ``stop`` any.
+
+    Args:
+        options: of the source.
+        spool_dir: where, if not ``options.spool_dir``.
+        limit: messages to take at most.
     """
 
-    def __init__(self, options: ReadOptions, spool_dir: str = "") -> None:
+    def __init__(
+        self, options: ReadOptions, spool_dir: str = "", limit: int | None = None
+    ) -> None:
         self.options = options
+        self._limit = limit
         config = options.config
         patience = min(config.read_timeout, 2 * config.heartbeat_interval)
         self.spool = Spool(
@@ -73,7 +81,8 @@ class Receiver:
         self.spool.open(at_least, self.options.fail_on_data_loss)
         self._started = time.monotonic()
         self._ingest = Ingest(
-            self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed
+            self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed,
+            limit=self._limit,
         )
         self._ingest.start()
         self._lag_thread = threading.Thread(target=self._watch_lag, name="nsq-lag", daemon=True)
@@ -154,7 +163,8 @@ class Receiver:
         )
         if drain.is_hopeless(progress, now - self._started):
             raise ingest.last_error or NSQError("no nsqd could be reached")
-        if not drain.is_over(progress):
+        is_full = self._limit is not None and ingest.stored >= self._limit
+        if not is_full and not drain.is_over(progress):
             return False
         self._end.set()
         ingest.stop()

@@ -61,6 +61,7 @@ class Writer:
     def __init__(
         self, topic: str, channel: str, gatherer: Gatherer, sink: Sink,
         on_stored: Callable[[int], None], on_failed: Callable[[NSQError], None],
+        limit: int | None = None,
     ) -> None:
         self._names = (topic, channel)
         self._gatherer = gatherer
@@ -68,6 +69,7 @@ class Writer:
         self._on_stored = on_stored
         self._on_failed = on_failed
         self._reports: deque[Callable[[], None]] = deque()
+        self._left = limit  # messages that may still be stored; None: any number. By the thread
         self._failed = False  # by the thread
         self._thread = threading.Thread(target=self._run, name="nsq-spool-writer", daemon=True)
 
@@ -109,6 +111,11 @@ class Writer:
     def _handle(self, lot: Lot) -> None:
         # What was out on a lost connection comes again, and has left no trace here.
         lot = [(sub, messages) for sub, messages in lot if not sub.is_lost]
+        if self._left is not None:
+            lot, rest = split(lot, self._left)
+            self._left -= sum(len(messages) for _, messages in lot)
+            for sub, messages in rest:
+                sub.hand_back_ids([message[2] for message in messages])
         try:
             if lot and not self._failed:
                 self._on_stored(self._store(lot))
@@ -152,6 +159,19 @@ class Writer:
             parts = [(sub.address, messages) for sub, messages in lot]
             tmp = self._sink.write_tmp(encode_segment(*self._names, parts))
         return self._sink.append(tmp, rows, claims, copies)
+
+
+def split(lot: Lot, rows: int) -> tuple[Lot, Lot]:
+    """Cut a lot after so many messages."""
+    first: Lot = []
+    rest: Lot = []
+    for sub, messages in lot:
+        if messages[:rows]:
+            first.append((sub, messages[:rows]))
+        if messages[rows:]:
+            rest.append((sub, messages[rows:]))
+        rows = max(0, rows - len(messages))
+    return first, rest
 
 
 def without(

@@ -196,6 +196,10 @@ class Folder:
 
     # -- writing
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file of any name, whole or not at all."""
+        self._replace(name, data)
+
     def write_committed(self, number: int) -> None:
         """Note what Spark has committed."""
         self._replace(COMMITTED, json.dumps({"seq": number}).encode())

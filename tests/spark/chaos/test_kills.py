@@ -1,0 +1,64 @@
+"""The whole pipeline under SIGKILL: driver, Python processes, executors."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import pytest
+
+from tests.spark.jobs import Job, Publisher
+
+pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(3600)]
+
+COUNT = int(os.environ.get("COUNT", "200000"))
+KILLS = int(os.environ.get("KILLS", "20"))
+SEED = int(os.environ.get("SEED", "1"))
+
+
+def settings(nsqd, folder, **options):
+    """A job that reads from one nsqd."""
+    return {
+        "master": "local[2,4]",
+        "out": str(folder / "out"),
+        "checkpoint": str(folder / "checkpoint"),
+        "options": {
+            "topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
+            "nsqdHttp": nsqd.http_address, "spoolDir": str(folder / "spool"), **options,
+        },
+    }
+
+
+def all_of(nsqd, **changes):
+    """Read what is left; return the counts."""
+    done = Job(**changes, now=True).finish()
+    stats = nsqd.stats("t", "c")
+    assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
+    return done
+
+
+def test_the_driver_is_killed_at_random_moments(real_nsqd, tmp_path):
+    """Every message is committed exactly once."""
+    rng = random.Random(SEED)
+    nsqd = real_nsqd(mem_queue_size=1_000_000)
+    run = settings(nsqd, tmp_path, msg_timeout="5s", maxMessagesPerTrigger="20000",
+                   maxSpoolMessages="40000")
+    publisher = Publisher(nsqd.tcp_address, "t", COUNT, per_second=max(200, COUNT // (8 * KILLS)))
+    try:
+        for number in range(KILLS):
+            job = Job(**run)
+            try:
+                job.wait_for(state="started")
+                moment = rng.uniform(0.0, 8.0)
+                threading.Event().wait(moment)
+            finally:
+                job.kill()
+            print(f"kill {number + 1}: {moment:.2f} s after the start,"
+                  f" {publisher.published} published")
+        assert publisher.join() == COUNT
+    finally:
+        publisher.close()
+    done = all_of(nsqd, **run)
+    print(done)
+    assert (done["rows"], done["distinct"]) == (COUNT, COUNT)

@@ -1,0 +1,150 @@
+"""Spark jobs as processes of a test: started, watched, killed with everything they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from nsqclient import Producer
+from tests.support.waiting import wait_until
+
+PROGRAM = Path(__file__).resolve().parent / "programs" / "stream_job.py"
+#: Seconds for a JVM to start, or a job to end, on a busy machine.
+LIMIT = 240.0
+
+
+class Job:
+    """A run of ``stream_job.py`` in a session of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._log: list[str] = []
+        self._fresh: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), json.dumps(settings)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("JOB "):
+                self._fresh.put(json.loads(line[4:]))
+            else:
+                self._log.append(line)
+        self._fresh.put(None)
+
+    def wait_for(self, **words: Any) -> dict[str, Any]:
+        """Wait for a line with these words, and return it."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            line = self._fresh.get(timeout=max(0.1, deadline - time.monotonic()))
+            assert line is not None, f"the job ended: {self.lines[-3:]}\n{self.log()}"
+            self.lines.append(line)
+            if all(line.get(key) == value for key, value in words.items()):
+                return line
+
+    def log(self) -> str:
+        """The last lines that were not for the test."""
+        return "".join(self._log[-40:])
+
+    def processes(self) -> list[int]:
+        """Every process of the job: Spark's workers leave its group, but not its session."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue  # it ended
+                if int(fields[3]) == self._process.pid and fields[0] != "Z":
+                    found.append(int(entry.name))
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL to every process at once."""
+        while pids := self.processes():
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        self._end()
+
+    def _end(self) -> None:
+        self._process.wait(LIMIT)
+        self._reader.join(10)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the end of a job that ends by itself; return its last line."""
+        try:
+            return self.wait_for(state="done")
+        finally:
+            self.close()
+
+    def failure(self) -> str:
+        """Wait for the job to fail; return the error."""
+        try:
+            return str(self.wait_for(state="failed")["error"])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Wait for the process, a moment, then kill what is left."""
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+        wait_until(lambda: not self.processes(), 10, "every process of the job ended")
+
+
+class Publisher:
+    """Publishes numbered messages of 200 bytes, at a steady rate, in a thread."""
+
+    def __init__(self, address: str, topic: str, count: int, per_second: int, first: int = 0):
+        self.published = 0
+        self._wanted = range(first, first + count)
+        self._rate = per_second
+        self._end = threading.Event()
+        self._topic = topic
+        self._producer = Producer([address])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        step = max(1, min(1000, self._rate // 10))
+        begun = time.monotonic()
+        for start in range(self._wanted.start, self._wanted.stop, step):
+            numbers = range(start, min(start + step, self._wanted.stop))
+            bodies = [b"%08d" % number + b"x" * 192 for number in numbers]
+            self._producer.publish_many(self._topic, bodies, timeout=60.0)
+            self.published += len(bodies)
+            ahead = self.published / self._rate - (time.monotonic() - begun)
+            if self._end.wait(max(0.0, ahead)):
+                return
+
+    def join(self) -> int:
+        """Wait until all is published; return how many."""
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive()
+        self._producer.close()
+        return self.published
+
+    def close(self) -> None:
+        """Stop, in any case."""
+        self._end.set()
+        self._thread.join(LIMIT)
+        self._producer.close()
