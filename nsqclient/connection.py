@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -19,12 +18,11 @@ from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
     NSQError,
-    RemoteProtocolError,
     ServerError,
     TLSError,
 )
 from nsqclient.negotiation import negotiate
-from nsqclient.outbox import Outbox
+from nsqclient.outbox import Outbox, RestWriter
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.client_states import State
 from nsqclient.protocol.events import (
@@ -37,8 +35,9 @@ from nsqclient.protocol.events import (
     ServerSettings,
 )
 from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
+from nsqclient.receiving import Receiver
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import RECV_SIZE, Transport
+from nsqclient.runtime.transport import Transport
 
 logger = logging.getLogger("nsqclient.connection")
 
@@ -88,6 +87,14 @@ class Connection:
         self._lock = threading.Lock()
         self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
         self._outbox = Outbox(self._core, self._lock, config.write_timeout)
+        self._rest_writer = RestWriter(self._outbox, self._fail, address)
+        # Without heartbeats silence means nothing; TCP's keepalive must do.
+        patience = float("inf")
+        if config.heartbeat_interval > 0:
+            patience = min(config.read_timeout, 2 * config.heartbeat_interval)
+        self._receiver = Receiver(
+            address, self._core, self._lock, self._flush_as_reader, self._dispatch, patience
+        )
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
         self._early: list[Event] = []  # came behind the last handshake answer
         self._transport: Transport | None = None
@@ -105,6 +112,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Tell whether the connection is closed or about to be."""
         return self._closing or self._core.state is State.CLOSED
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken: it grows while nsqd reads."""
+        return self._outbox.sent
 
     def __repr__(self) -> str:
         return f"<Connection {self.address} {self._core.state.value}>"
@@ -207,7 +219,7 @@ class Connection:
         """Let ``queue`` put commands into the core, and write them.
 
         Blocks: while the kernel takes no bytes, at most ``write_timeout``. When the deadline
-        comes first, what is left is written by the next sender, or by the reader.
+        comes first, a thread writes what is left as soon as the kernel takes it.
 
         Raises:
             ClosedError: the connection ended before; nothing was queued.
@@ -216,7 +228,29 @@ class Connection:
         """
         with self._lock:
             queue(self._core)
-        self._flush(wait=True, deadline=deadline)
+        if not self._flush(wait=True, deadline=deadline):
+            self._rest_writer.wake()
+        self._receiver.call_reader()
+
+    def send_and_receive(
+        self,
+        queue: Callable[[ClientProtocol], None],
+        token: Any,
+        is_settled: Callable[[], bool],
+        deadline: Deadline,
+    ) -> None:
+        """Like ``send``, for a publish with this token that the calling thread waits for.
+
+        It may receive the answer itself, which saves waking the reader; it may also return before
+        ``is_settled()``: then the reader receives it.
+
+        Blocks: until the deadline. Raises: like ``send``.
+        """
+        with self._lock:
+            queue(self._core)
+        if not self._flush(wait=True, deadline=deadline):
+            self._rest_writer.wake()
+        self._receiver.help(token, is_settled, deadline)
 
     def post(self, queue: Callable[[ClientProtocol], None]) -> bool:
         """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.
@@ -266,64 +300,14 @@ class Connection:
         error: NSQError
         try:
             self._dispatch(self._early)
-            self._read_until_end()
+            assert self._transport is not None
+            self._receiver.run(self._transport)
         except NSQError as exc:
             error = exc
         except Exception as exc:
             logger.exception("%s: reader failed", self.address)
             error = ConnectionLostError(self.address, f"internal error: {exc!r}")
         self._finish(error)
-
-    def _read_until_end(self) -> None:
-        """Route frames until the stream ends; always leaves by an exception."""
-        transport, core = self._transport, self._core
-        assert transport is not None
-        # Without heartbeats silence means nothing; TCP's keepalive must do.
-        patience = float("inf")
-        if self._config.heartbeat_interval > 0:
-            patience = min(self._config.read_timeout, 2 * self._config.heartbeat_interval)
-        heard = time.monotonic()
-        bytes_left = core.is_behind and self._take_in(b"")  # came with the handshake
-        more = True  # there may be more to receive at once
-        while True:
-            data = transport.recv() if more else None
-            if data is None:
-                more = True
-                if bytes_left:
-                    bytes_left = self._flush_as_reader()
-                left = heard + patience - time.monotonic()
-                if left <= 0 or not transport.wait(left, for_write=bytes_left):
-                    if time.monotonic() - heard >= patience:
-                        raise ConnectionLostError(self.address, f"silent for {patience:g} s")
-                continue
-            if not data:
-                with self._lock:
-                    core.receive_eof()
-                raise ConnectionLostError(self.address, "closed by the peer")
-            more = len(data) == RECV_SIZE  # less means that the socket is empty now
-            heard = time.monotonic()
-            bytes_left = self._take_in(data) or bytes_left
-
-    def _take_in(self, data: bytes) -> bool:
-        """Route what was received; tell whether bytes of an answer to it were left unsent."""
-        core, bytes_left = self._core, False
-        while True:
-            broken: RemoteProtocolError | None = None
-            with self._lock:
-                try:
-                    core.receive_data(data)
-                except RemoteProtocolError as exc:
-                    broken = exc
-                events = core.take_events()
-                answer = core.has_data_to_send()
-            if answer:  # the NOP to a heartbeat
-                bytes_left = self._flush_as_reader()
-            self._dispatch(events)  # verdicts that came before the fault count
-            if broken is not None:
-                raise broken
-            if not core.is_behind:
-                return bytes_left
-            data = b""
 
     def _dispatch(self, events: list[Event]) -> None:
         listener = self._listener
@@ -364,12 +348,12 @@ class Connection:
             transport.close()
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait for the reader thread to end; True when it has. Call ``close()`` first."""
+        """Wait for its threads to end; True when they have. Call ``close()`` first."""
         reader = self._reader
         if reader is None or reader is threading.current_thread():
             return True
         reader.join(deadline.remaining())
-        return not reader.is_alive()
+        return self._rest_writer.join(deadline) and not reader.is_alive()
 
     def _fail(self, error: NSQError) -> None:
         """Note why the connection ends, and wake the reader."""
@@ -380,6 +364,7 @@ class Connection:
             transport = self._transport
         if transport is not None:
             transport.shutdown()
+        self._receiver.call_reader()
 
     def _finish(self, error: NSQError) -> None:
         """Give the socket back and tell the listener. Runs once."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 
-from nsqclient.errors import WriteTimeoutError
+from nsqclient.errors import NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
@@ -37,6 +38,8 @@ class Outbox:
         self._write_lock = threading.Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
         self._transport: Transport | None = None
+        #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
+        self.sent = 0
 
     def attach(self, transport: Transport) -> None:
         """Set the socket; before anything else."""
@@ -62,6 +65,11 @@ class Outbox:
                     break
         return True
 
+    def has_rest(self) -> bool:
+        """Tell whether something waits to be written."""
+        with self._core_lock:
+            return bool(self._unsent) or self._core.has_data_to_send()
+
     def drain(self, timeout: float) -> bool:
         """Wait until all that is queued was written, also by others; False when it was not.
 
@@ -74,6 +82,14 @@ class Outbox:
             return self.send_all(wait=True, deadline=deadline)
         finally:
             self._write_lock.release()
+
+    def write_rest(self) -> None:
+        """Write all that is queued, after whoever is writing. Not for the reader.
+
+        Blocks: until the peer has taken it. Raises: as ``flush``.
+        """
+        with self._write_lock:
+            self.send_all(wait=True)
 
     def send_all(self, wait: bool, deadline: Deadline | None = None) -> bool:
         """Send until nothing is queued. Needs the write lock, or no other thread yet."""
@@ -93,6 +109,7 @@ class Outbox:
                 data = self._core.data_to_send()
         while data:
             sent = transport.send_some(data)
+            self.sent += sent
             if sent == len(data):
                 break
             data = memoryview(data)[sent:]
@@ -118,3 +135,55 @@ class Outbox:
         with self._write_lock:
             if self._transport is not None:
                 self._transport.close()
+
+
+class RestWriter:
+    """Writes what a sender had to leave when its time was over, as soon as the socket takes it.
+
+    It has a thread, ``nsq-writer-HOST:PORT``, only while there is something to write.
+
+    Args:
+        on_lost: called when the connection turns out to be of no use any more.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self, outbox: Outbox, on_lost: Callable[[NSQError], None], address: str
+    ) -> None:
+        self._outbox = outbox
+        self._on_lost = on_lost
+        self._name = f"nsq-writer-{address}"
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # by _lock
+
+    def wake(self) -> None:
+        """Something was left. Does not block."""
+        with self._lock:
+            if self._thread is not None:
+                return  # it looks once more, under the lock, before it ends
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            # Where no thread is left, the next sender or heartbeat takes the rest along.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._outbox.write_rest()
+            except NSQError as exc:
+                self._on_lost(exc)
+                return
+            with self._lock:
+                if not self._outbox.has_rest():
+                    self._thread = None
+                    return
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for the thread to end; shut the socket down first. True when there is none."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(deadline.remaining())
+        return not thread.is_alive()

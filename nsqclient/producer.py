@@ -27,8 +27,9 @@ from nsqclient.errors import (
 from nsqclient.protocol import commands
 from nsqclient.protocol.names import check_topic
 from nsqclient.publishing.blocking import BlockingPublish
+from nsqclient.publishing.company import Company
 from nsqclient.publishing.discoverer import Discoverer
-from nsqclient.publishing.items import FutureItem, WaitItem
+from nsqclient.publishing.items import Item
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.parts import split
 from nsqclient.publishing.pipeline import Pipeline
@@ -111,7 +112,8 @@ class Producer:
             max_body_size=self.config.nsqd_max_body_size, count=self._statistics.count,
         )
         self._blocking = BlockingPublish(
-            self._links, self._retry_unknown, lambda: self._statistics.count("retried", 1)
+            self._links, Company(self._links, self.config.nsqd_max_body_size),
+            self._retry_unknown, lambda: self._statistics.count("retried", 1),
         )
         self._discoverer = Discoverer(self._lookupds, self._nsqds, self.config, self._links)
         self._idle = threading.Condition()
@@ -145,19 +147,23 @@ class Producer:
         """
         limit = self.config.nsqd_max_msg_size
         deadline = self._deadline(timeout)
-        if defer is not None:
-            command = commands.dpub(topic, self._delay_ms(defer), body, limit, self._max_delay_ms)
-            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
-        elif len(self._running) < _A_CROWD:
-            command = commands.pub(topic, body, limit)
-            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
-        else:
-            left = deadline.remaining()
-            item = WaitItem(
-                check_topic(topic), commands.check_body(body, limit),
-                time.monotonic() + (threading.TIMEOUT_MAX if left is None else left),
+        others = len(self._running)
+        if defer is not None or others < _A_CROWD:
+            if defer is None:
+                command = commands.pub(topic, body, limit)
+            else:
+                command = commands.dpub(
+                    topic, self._delay_ms(defer), body, limit, self._max_delay_ms
+                )
+            self._publish(
+                lambda: self._blocking.publish(command, deadline, not others), 1, len(command)
             )
-            self._publish_in_company(item, deadline)
+        else:
+            check_topic(topic)
+            data = commands.check_body(body, limit)
+            self._publish(
+                lambda: self._blocking.publish_in_company(topic, data, deadline), 1, len(data)
+            )
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
@@ -219,9 +225,9 @@ class Producer:
         if defer is not None:
             delay_ms = self._delay_ms(defer)
             commands.check_delay(delay_ms, self._max_delay_ms)
-        future = FutureItem(
+        future = Item(
             check_topic(topic), commands.check_body(body, config.nsqd_max_msg_size), delay_ms,
-            time.monotonic() + seconds,
+            time.monotonic() + seconds, seconds,
         )
         self._discoverer.start()
         self._pipeline.put(future)
@@ -329,30 +335,15 @@ class Producer:
             lambda: self._blocking.publish(command, deadline), messages, len(command)
         )
 
-    def _publish_in_company(self, item: WaitItem, deadline: Deadline) -> None:
-        size = len(item.body)
-        if size > self._window[1]:  # a limit of publish_async alone
-            command = commands.pub_unchecked(item.topic, item.body)
-            self._publish(lambda: self._blocking.publish(command, deadline), 1, len(command))
-            return
-
-        def publish() -> None:
-            self._pipeline.put(item, block=True)
-            item.wait()
-
-        self._publish(publish, 0, size, item)  # the pipeline counts it
-
     @property
     def _pending(self) -> int:
-        # Those in company are in the pipeline too.
-        direct = [1 for ticket in self._running.copy() if not isinstance(ticket, WaitItem)]
-        return self._pipeline.pending + len(direct)
+        return self._pipeline.pending + len(self._running)
 
     def _publish(
-        self, publish: Callable[[], None], messages: int, size: int, ticket: object = None
+        self, publish: Callable[[], None], messages: int, size: int
     ) -> None:
         """Run one blocking publish and keep account of it."""
-        ticket = object() if ticket is None else ticket
+        ticket = object()
         self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
         began = time.monotonic()
         try:

@@ -292,6 +292,10 @@ class ClientProtocol:
         if data:
             self._wire.append(data)
 
+    def awaits_answer(self) -> bool:
+        """Tell whether something that was sent has no answer yet."""
+        return bool(self._awaited)
+
     def unanswered(self) -> list[Any]:
         """Remove and return the tokens of publishes without a verdict, oldest first."""
         tokens = [token for awaited, token in self._awaited if awaited in _PUBLISHES]

@@ -16,6 +16,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol import commands
 from nsqclient.publishing.items import Item
+from nsqclient.publishing.link import Link, patience
 from nsqclient.publishing.verdicts import Verdict, is_about_one_message, rejection
 
 #: Messages whose deadlines are further apart than this, in seconds, do not share an MPUB.
@@ -28,7 +29,7 @@ BATCH_BYTES = 1024 * 1024
 class Batch:
     """Items that travel as one command; the token of that command."""
 
-    __slots__ = ("items", "until", "address", "_on_settled")
+    __slots__ = ("items", "until", "link", "look_at", "_progress", "_on_settled")
 
     def __init__(
         self,
@@ -37,8 +38,28 @@ class Batch:
     ) -> None:
         self.items = items
         self.until = max(item.until for item in items)
-        self.address = ""  # of the nsqd that it was sent to
+        self.link: Link | None = None  # the nsqd that it was sent to
+        self.look_at = self.until  # when to see whether that one is silent; on time.monotonic()
+        self._progress = (0, 0)
         self._on_settled = on_settled
+
+    def is_given_to(self, link: Link, now: float) -> None:
+        """It is about to be sent there."""
+        self.link = link
+        self._watch(link, now)
+
+    def _watch(self, link: Link, now: float) -> None:
+        self._progress = link.progress()
+        self.look_at = min(self.until, now + patience(self.items[0].seconds))
+
+    def met_silence(self, now: float) -> bool:
+        """Tell, once it is time to look, whether the nsqd has done nothing since the last look."""
+        link = self.link
+        if link is None or now < self.look_at:
+            return False
+        before = self._progress
+        self._watch(link, now)
+        return before == self._progress
 
     def command(self) -> bytes:
         """Build the command that brings the items to nsqd."""
@@ -91,7 +112,7 @@ def failure_of(
         return None if retry_unknown else PublishUnknown(f"no verdict: {error}")
     if not isinstance(error, ServerError):
         return PublishUnknown(f"no verdict: {error}")
-    refused = rejection(batch.address, error)
+    refused = rejection("nsqd" if batch.link is None else batch.link.address, error)
     if len(items) > 1 and is_about_one_message(error):
         # One of them is guilty: each is tried alone, and only that one will fail.
         for item in items:

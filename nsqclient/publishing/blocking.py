@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nsqclient.errors import (
     ClosedError,
+    ConnectError,
     ConnectionLostError,
     DiscoveryError,
     NSQConnectionError,
@@ -16,37 +17,69 @@ from nsqclient.errors import (
     PublishUnknown,
     ServerError,
 )
-from nsqclient.publishing.link import JustEnded, Link
+from nsqclient.protocol import commands
+from nsqclient.publishing.attempts import Attempt, Companion
+from nsqclient.publishing.company import Company
+from nsqclient.publishing.link import JustEnded, patience
 from nsqclient.publishing.links import Links
-from nsqclient.publishing.verdicts import Attempt, Verdict, rejection
+from nsqclient.publishing.verdicts import Verdict, rejection
 from nsqclient.runtime.deadline import Deadline
 
 
 class BlockingPublish:
-    """Publishes commands one at a time for each calling thread. Thread-safe."""
+    """Publishes for the calling thread, one command at a time. Thread-safe."""
 
     def __init__(
-        self, links: Links, retry_unknown: bool, on_retry: Callable[[], None]
+        self,
+        links: Links,
+        company: Company,
+        retry_unknown: bool,
+        on_retry: Callable[[], None],
     ) -> None:
         self._links = links
+        self._company = company
         self._retry_unknown = retry_unknown
         self._on_retry = on_retry
 
-    def publish(self, command: bytes, deadline: Deadline) -> None:
+    def publish(self, command: bytes, deadline: Deadline, alone: bool = True) -> None:
         """Send a command until it has a verdict that counts.
+
+        Args:
+            alone: no other thread publishes now, so that this one may receive its own answer.
 
         Blocks: until the deadline.
 
         Raises:
             PublishRejected, PublishUnknown, ClosedError: as ``Producer.publish``.
         """
+        self._publish(command, deadline, alone, None)
+
+    def publish_in_company(self, topic: str, body: bytes, deadline: Deadline) -> None:
+        """As ``publish``, for a message that may travel with those of other threads."""
+        companion = Companion(topic, body)
+        self._publish(b"", deadline, False, companion)
+
+    def _publish(
+        self, command: bytes, deadline: Deadline, alone: bool, companion: Companion | None
+    ) -> None:
+        patient = patience(deadline.timeout)
         maybe_stored = False
         reason: NSQError | None = None
         while True:
-            attempt = Attempt()
+            attempt: Attempt
             try:
                 link = self._links.take(deadline)
-                link.send(command, attempt, deadline)
+                if companion is not None:
+                    attempt = companion
+                    self._company.join(companion)
+                else:
+                    attempt = Attempt()
+                    attempt.link = link
+                    step = Deadline(deadline.at_most(patient))
+                    if alone:
+                        link.send_and_receive(command, attempt, attempt.is_settled, step)
+                    else:
+                        link.send(command, attempt, step)
             except JustEnded:
                 continue
             except ClosedError:
@@ -62,30 +95,51 @@ class BlockingPublish:
                 code = exc.code if isinstance(exc, ServerError) else None
                 # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
                 raise PublishNotSent(str(exc), code, isinstance(exc, DiscoveryError)) from exc
-            verdict, reason = self._await(link, attempt, deadline, len(command), maybe_stored)
+            verdict, reason = self._await(attempt, deadline, patient, maybe_stored)
             if verdict is Verdict.STORED:
                 return
+            if companion is not None:  # what failed in company is tried again alone
+                command = commands.pub_unchecked(companion.topic, companion.body)
+                companion = None
+            if isinstance(reason, JustEnded):
+                continue
+            address = "nsqd" if attempt.link is None else attempt.link.address
             if verdict is Verdict.NOT_READ:  # nsqd's error is about somebody else's message
-                reason = ConnectionLostError(link.address, f"ended by another publish: {reason}")
+                reason = ConnectionLostError(address, f"ended by another publish: {reason}")
             if verdict is Verdict.UNKNOWN:
                 maybe_stored = True
                 if not self._retry_unknown:
-                    raise PublishUnknown(f"{link.address}: no verdict: {reason}{_hint(command)}")
+                    raise PublishUnknown(f"{address}: no verdict: {reason}{_hint(command)}")
             if deadline.expired():
                 raise _out_of_time(deadline, reason, maybe_stored, _hint(command))
             self._on_retry()
 
     def _await(
-        self, link: Link, attempt: Attempt, deadline: Deadline, size: int, maybe_stored: bool
+        self, attempt: Attempt, deadline: Deadline, patient: float, maybe_stored: bool
     ) -> tuple[Verdict, NSQError | None]:
         """Wait for the verdict of one try; raise where no retry can help."""
-        if not attempt.wait(deadline.remaining()):
-            raise PublishUnknown(
-                f"{link.address}: no answer to the publish within {deadline.timeout:g} s"
-            )
+        seen = None
+        while not attempt.wait(deadline.at_most(patient)):
+            link = attempt.link
+            if deadline.expired():
+                if isinstance(attempt, Companion) and attempt.withdraw():
+                    reason = ConnectError("nsqd", "publishes before it were not answered")
+                    raise _out_of_time(deadline, reason, maybe_stored)
+                raise PublishUnknown(
+                    f"{attempt.link.address if attempt.link else 'nsqd'}: no answer to the"
+                    f" publish within {deadline.timeout:g} s"
+                )
+            if link is None:
+                self._company.send_waiting()
+                continue
+            progress = link.progress()
+            if progress == seen and self._links.pass_over(link) and self._retry_unknown:
+                return Verdict.UNKNOWN, ConnectError(link.address, "connected, but no answer")
+            seen = progress
         error = attempt.error
         if attempt.verdict is Verdict.REJECTED and isinstance(error, ServerError):
-            refused = rejection(link.address, error)
+            address = "nsqd" if attempt.link is None else attempt.link.address
+            refused = rejection(address, error)
             if not refused.retryable:
                 if maybe_stored:
                     raise PublishUnknown(str(refused)) from error

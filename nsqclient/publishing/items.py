@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
-from typing import Any, Union
+from typing import Any
 
 from nsqclient.errors import ClosedError, PublishError
 
 # concurrent.futures spells its states as strings.
 _PENDING, _RUNNING, _FINISHED = "PENDING", "RUNNING", "FINISHED"
 
-#: Guards the making of a condition in a FutureItem, and its quick ways out. One for all: it is
+#: Guards the making of a condition in a Item, and its quick ways out. One for all: it is
 #: held for a few instructions.
 _quick = threading.Lock()
 
@@ -26,7 +26,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]
+class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
     """A message whose outcome is a Future: what ``publish_async`` returns.
 
     A plain Future makes a Condition at once, which costs more than the rest of a publish. This
@@ -34,7 +34,9 @@ class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]
     outcome is there.
     """
 
-    def __init__(self, topic: str, body: bytes, delay_ms: int | None, until: float) -> None:
+    def __init__(
+        self, topic: str, body: bytes, delay_ms: int | None, until: float, seconds: float
+    ) -> None:
         # The fields of Future, without its condition; a test compares them.
         self._state = _PENDING
         self._result: Any = None
@@ -46,6 +48,7 @@ class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]
         self.body = body
         self.delay_ms = delay_ms
         self.until = until  # its deadline, on time.monotonic()
+        self.seconds = seconds  # how long it was given
         self.maybe_stored = False
         self.alone = delay_ms is not None  # must travel as a command of its own
         self.has_started = False
@@ -103,62 +106,3 @@ class FutureItem(Future):  # type: ignore[type-arg] # it is a Future[None]
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")
             )
-
-
-class WaitItem:
-    """A message whose outcome a thread waits for: a blocking publish among many."""
-
-    __slots__ = (
-        "topic", "body", "delay_ms", "until", "maybe_stored", "alone", "has_started", "error",
-        "_settled", "_is_settled",
-    )
-
-    def __init__(self, topic: str, body: bytes, until: float) -> None:
-        self.topic = topic
-        self.body = body
-        self.delay_ms: int | None = None
-        self.until = until
-        self.maybe_stored = False
-        self.alone = False
-        self.has_started = False
-        self.error: PublishError | None = None
-        self._is_settled = False
-        self._settled = threading.Lock()
-        self._settled.acquire()
-
-    def start(self) -> bool:
-        """It is about to be sent."""
-        self.has_started = True
-        return True
-
-    def succeed(self) -> None:
-        """nsqd has stored it."""
-        self._is_settled = True
-        self._settled.release()
-
-    def fail(self, error: PublishError) -> bool:
-        """It has no good outcome; False when its outcome is there already."""
-        if self._is_settled:
-            return False
-        self.error = error
-        self.succeed()
-        return True
-
-    def done(self) -> bool:
-        """Tell whether its outcome is there."""
-        return self._is_settled
-
-    def wait(self) -> None:
-        """Wait for the outcome; raise it unless it is good.
-
-        Blocks: until the pipeline has settled it, which it does soon after the deadline.
-        """
-        self._settled.acquire()
-        if self.error is not None:
-            raise self.error
-
-    def abandon(self) -> None:
-        """In a forked child nobody waits for it: that thread does not exist."""
-
-
-Item = Union[FutureItem, WaitItem]

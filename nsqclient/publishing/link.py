@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from nsqclient.connection import Connection
@@ -13,9 +14,21 @@ from nsqclient.errors import (
     NSQError,
     ServerError,
 )
+from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
+
+
+#: Seconds without a byte or an answer after which a publish thinks of another nsqd, at most.
+_PATIENCE = 1.0
+#: The part of a publish's time after which it does, where that is less.
+_PATIENT_PART = 0.25
+
+
+def patience(seconds: float | None) -> float:
+    """How long a publish that has so many seconds takes the silence of one nsqd."""
+    return _PATIENCE if seconds is None else min(_PATIENCE, seconds * _PATIENT_PART)
 
 
 class LinkOwner(Protocol):
@@ -31,6 +44,10 @@ class LinkOwner(Protocol):
 
     def on_closed(self, link: Link, conn: Connection, error: NSQError) -> None:
         """A connection ended."""
+        ...
+
+    def on_heard(self, link: Link) -> None:
+        """One that was passed over answers again."""
         ...
 
 
@@ -53,24 +70,67 @@ class Link:
         self.failed_at = 0.0  # when it failed last, on time.monotonic()
         self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
         self.last_error: NSQError | None = None
+        self.is_silent = False  # leaves publishes unanswered, so others are used
+        #: Held while a command of a Company is unanswered. Taken without waiting, only.
+        self.lane = threading.Lock()
+        self._answers = 0  # by the reader
         self._owner = owner
 
     def send(self, command: bytes, token: Any, deadline: Deadline) -> None:
         """Send a publish; ``token.settle(verdict, error)`` is called when the verdict is known.
 
+        Blocks: while the socket takes no bytes, until the deadline; the rest follows by itself.
+
         Raises:
             JustEnded: nothing was sent.
         """
+        self._send(lambda core: core.send_publish(command, token), deadline)
+
+    def send_and_receive(
+        self, command: bytes, token: Any, is_settled: Callable[[], bool], deadline: Deadline
+    ) -> None:
+        """As ``send``, for a thread that waits for the verdict and may receive it itself.
+
+        It may return before ``is_settled()``. Blocks: until the deadline.
+        """
+        def queue(core: ClientProtocol) -> None:
+            core.send_publish(command, token)
+
         conn = self.conn
         try:
             if conn is None:
                 raise ClosedError("no connection")
-            conn.send(lambda core: core.send_publish(command, token), deadline)
+            conn.send_and_receive(queue, token, is_settled, deadline)
+        except ClosedError as exc:
+            self._owner.remove(self, conn)
+            raise JustEnded(self.address, "the connection ended just before") from exc
+        except NSQConnectionError:
+            pass  # as in _send
+
+    def send_several(self, commands: list[tuple[bytes, Any]], deadline: Deadline) -> None:
+        """Send publishes with their tokens in one write; as ``send``."""
+        def queue(core: ClientProtocol) -> None:
+            for command, token in commands:
+                core.send_publish(command, token)
+
+        self._send(queue, deadline)
+
+    def _send(self, queue: Callable[[ClientProtocol], None], deadline: Deadline) -> None:
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(queue, deadline)
         except ClosedError as exc:
             self._owner.remove(self, conn)
             raise JustEnded(self.address, "the connection ended just before") from exc
         except NSQConnectionError:
             pass  # queued, so the reader settles the token when it reports the end
+
+    def progress(self) -> tuple[int, int]:
+        """Two numbers that grow while nsqd takes bytes and answers publishes."""
+        conn = self.conn
+        return (0 if conn is None else conn.bytes_sent), self._answers
 
     def is_alive(self) -> bool:
         """Try to write to it; False when the connection has ended."""
@@ -91,6 +151,9 @@ class Link:
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """nsqd gave its verdict."""
+        self._answers += 1
+        if self.is_silent:
+            self._owner.on_heard(self)
         if error is None:
             self.refusals = self.failures = 0
             self.has_stored = True

@@ -55,7 +55,9 @@ class Links:
         self._turn = itertools.count(self._rng.randrange(1000))
         self._changed = threading.Condition()
         self._links = {address: Link(address, self) for address in addresses}  # by _changed
-        #: Those that are connected. Replaced, never changed, so publishers read it unlocked.
+        self._alive: list[Link] = []  # those that are connected, the longest first; by _changed
+        #: Those to use: connected, and not silent while another one is not. Replaced, never
+        #: changed, so publishers read it unlocked.
         self.ready: tuple[Link, ...] = ()
         self._next_look = 0.0  # when those that are not connected are looked at again
         self._closed = False  # written under _changed
@@ -185,8 +187,15 @@ class Links:
             logger.log(level, "cannot publish to %s (trying again): %s", link.address, error)
         with self._changed:
             if link.conn is conn and not conn.is_closed:
-                self.ready = (*self.ready, link)
+                link.is_silent = False
+                self._alive.append(link)
+                self._choose()
             self._changed.notify_all()
+
+    def _choose(self) -> None:
+        """Say anew which ones are to be used. Needs _changed."""
+        alive = tuple(self._alive)
+        self.ready = tuple(link for link in alive if not link.is_silent) or alive
 
     def _open(self, link: Link, conn: Connection) -> NSQError | None:
         """Open a connection; return what went wrong."""
@@ -215,8 +224,42 @@ class Links:
             if link.conn is conn:
                 link.conn = None
             if link.conn is None:
-                self.ready = tuple(other for other in self.ready if other is not link)
+                self._alive = [other for other in self._alive if other is not link]
+                self._choose()
                 self._next_look = 0.0
+
+    def pass_over(self, link: Link) -> bool:
+        """It leaves a publish unanswered: use the others, where there are any.
+
+        Returns: whether there is another one that is not silent.
+        """
+        with self._changed:
+            others = [other for other in self._alive if other is not link and not other.is_silent]
+            news = bool(others) and link in self._alive and not link.is_silent
+            if news:
+                link.is_silent = True
+                self._choose()
+        if news:
+            logger.warning("%s does not answer publishes: others are used", link.address)
+        return bool(others)
+
+    def on_heard(self, link: Link) -> None:
+        """It answers again; with ``sticky`` it has lost its place."""
+        with self._changed:
+            link.is_silent = False
+            if link in self._alive:
+                self._alive.remove(link)
+                self._alive.append(link)
+            self._choose()
+        logger.info("%s answers publishes again", link.address)
+
+    def in_turn(self) -> tuple[Link, ...]:
+        """Return the nsqds to use, in the order in which to try them; none where none is there."""
+        ready = self.ready
+        if self._sticky or len(ready) < 2:
+            return ready[:1]
+        first = next(self._turn) % len(ready)
+        return ready[first:] + ready[:first]
 
     def on_unable(self, link: Link, conn: Connection) -> None:
         """nsqd is up and cannot store: do not come back at once."""

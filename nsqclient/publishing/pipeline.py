@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from nsqclient.errors import (
     ClosedError,
     ConfigError,
+    ConnectError,
     NSQError,
     PublishError,
     PublishNotSent,
@@ -33,13 +34,15 @@ from nsqclient.publishing.batches import (
 from nsqclient.publishing.items import Item
 from nsqclient.publishing.link import JustEnded, Link
 from nsqclient.publishing.links import Links
+from nsqclient.publishing.unanswered import Unanswered
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.producer")
 
-#: Commands without a verdict per producer: enough to keep the wire busy.
-_UNANSWERED = 3
+#: Seconds that the publisher waits for one socket; it writes the rest by itself. Another nsqd may
+#: be waiting for work.
+_WRITE = 0.05
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
 
@@ -79,20 +82,22 @@ class Pipeline:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._queue: deque[Item] = deque()  # guarded by _lock, as all below
-        self._unanswered: set[Batch] = set()
+        self._unanswered = Unanswered()
         # Neither queued nor unanswered for a moment; a fork may come just then.
         self._in_hand: list[Item] = []  # with the publisher
         self._settling: set[Batch] = set()  # with a reader
+        self._silent: list[Batch] = []  # of the publisher alone
         self._next_sweep = 0.0  # on time.monotonic()
         self.pending = 0
         self._pending_bytes = 0
         self._publisher_sleeps = False
+        self._is_full = False  # it sleeps because no nsqd has room
         self._putters = 0  # threads that wait for the window or for flush
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def put(self, item: Item, block: bool | None = None) -> None:
-        """Queue a message; ``block`` None stands for the pipeline's own policy.
+    def put(self, item: Item) -> None:
+        """Queue a message.
 
         Blocks: while the window is full, until the item's deadline.
 
@@ -111,7 +116,7 @@ class Pipeline:
                         and self._pending_bytes + size <= self._max_pending_bytes):
                     break
                 left = item.until - time.monotonic()
-                if left <= 0 or not (self._block if block is None else block):
+                if left <= 0 or not self._block:
                     self._count("rejected", 1)
                     raise PublishNotSent(
                         f"{self.pending} publishes have no verdict yet: raise max_pending or"
@@ -125,7 +130,7 @@ class Pipeline:
             self.pending += 1
             self._pending_bytes += size
             self._queue.append(item)
-            if self._publisher_sleeps and len(self._unanswered) < _UNANSWERED:
+            if self._publisher_sleeps and not self._is_full:
                 self._publisher_sleeps = False
                 self._changed.notify_all()
 
@@ -153,7 +158,7 @@ class Pipeline:
             self._closed = True
             left = list(self._queue)
             self._queue.clear()
-            batches, self._unanswered = self._unanswered, set()
+            batches = self._unanswered.take_all()
             self._changed.notify_all()
             thread = self._thread
         for item in left:
@@ -182,6 +187,7 @@ class Pipeline:
                 if items is None:
                     return
             now = time.monotonic()
+            self._pass_over_silent()
             sendable = []
             for item in items:
                 if item.until <= now:
@@ -204,10 +210,12 @@ class Pipeline:
             if self._closed:
                 return None
             late = self._take_late()
-            if late:
+            self._silent = self._unanswered.met_silence(time.monotonic())
+            if late or self._silent:
                 self._in_hand = late
                 return late
-            if self._queue and len(self._unanswered) < _UNANSWERED:
+            self._is_full = not self._unanswered.has_room(self._links.ready)
+            if self._queue and not self._is_full:
                 if self._linger and len(self._queue) < BATCH_MESSAGES and not self._putters:
                     self._changed.wait(self._linger)
                 if self._queue:
@@ -221,7 +229,7 @@ class Pipeline:
             self._publisher_sleeps = False
 
     def _until_next_deadline(self) -> float | None:
-        first = min((batch.until for batch in self._unanswered), default=None)
+        first = self._unanswered.next_look()
         if self._queue:
             first = self._next_sweep if first is None else min(first, self._next_sweep)
         return None if first is None else max(0.0, first - time.monotonic())
@@ -229,9 +237,8 @@ class Pipeline:
     def _take_late(self) -> list[Item]:
         """Remove and return the items whose deadline has passed. Needs _lock."""
         now = time.monotonic()
-        late = [batch for batch in self._unanswered if batch.until <= now]
+        late = self._unanswered.take_late(now)
         for batch in late:
-            self._unanswered.discard(batch)
             for item in batch.items:
                 item.maybe_stored = True
         items = [item for batch in late for item in batch.items]
@@ -243,8 +250,21 @@ class Pipeline:
                 items += expired
         return items
 
+    def _pass_over_silent(self) -> None:
+        """Turn to other nsqds, where there are any, with what a silent one leaves unanswered."""
+        silent, self._silent = self._silent, []
+        for batch in silent:
+            link = batch.link
+            if link is not None and self._links.pass_over(link) and self._retry_unknown:
+                error = ConnectError(link.address, "connected, but no answer")
+                self._on_settled(batch, Verdict.UNKNOWN, error)
+
     def _take_link(self, deadline: Deadline) -> Link:
         """As ``Links.take``; what is queued meanwhile ends at its own deadline."""
+        with self._lock:
+            link = self._unanswered.choose(self._links.in_turn())
+        if link is not None:
+            return link
         while True:
             step = Deadline(deadline.at_most(_SWEEP))
             try:
@@ -267,13 +287,12 @@ class Pipeline:
                 with self._lock:
                     if self._closed:
                         raise ClosedError("the producer is closed")
-                    self._unanswered.add(batch)
-                batch.address = link.address
-                link.send(command, batch, deadline)
+                    self._unanswered.add(batch, link, time.monotonic())
+                link.send(command, batch, Deadline(deadline.at_most(_WRITE)))
                 return
             except JustEnded:
                 with self._lock:
-                    self._unanswered.discard(batch)
+                    self._unanswered.remove(batch)
             except NSQError as exc:
                 for item in items:
                     code = exc.code if isinstance(exc, ServerError) else None
@@ -286,10 +305,10 @@ class Pipeline:
     def _on_settled(self, batch: Batch, verdict: Verdict, error: NSQError | None) -> None:
         """A command got its verdict."""
         with self._lock:
-            if batch not in self._unanswered:
-                return  # too late: its futures were told already
             self._settling.add(batch)
-            self._unanswered.discard(batch)
+            if not self._unanswered.remove(batch):
+                self._settling.discard(batch)
+                return  # too late: its futures were told already
             if self._publisher_sleeps and self._queue:
                 self._publisher_sleeps = False
                 self._changed.notify_all()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
 
-from nsqclient.errors import NSQError, PublishRejected, ServerError
+from nsqclient.errors import PublishRejected, ServerError
 
 
 class Verdict(Enum):
@@ -15,31 +14,6 @@ class Verdict(Enum):
     REJECTED = "rejected"  #: nsqd answered with an error: surely not stored
     NOT_READ = "not read"  #: the connection ended before nsqd read it: surely not stored
     UNKNOWN = "unknown"  #: the connection ended after the bytes had left
-
-
-class Attempt:
-    """One try of one publish on one connection; the token that the core hands back.
-
-    One thread waits, one settles it, once: a plain lock is the cheapest one-shot signal.
-    """
-
-    __slots__ = ("verdict", "error", "_settled")
-
-    def __init__(self) -> None:
-        self.verdict = Verdict.UNKNOWN
-        self.error: NSQError | None = None
-        self._settled = threading.Lock()
-        self._settled.acquire()
-
-    def settle(self, verdict: Verdict, error: NSQError | None = None) -> None:
-        """Set the outcome and wake the waiter."""
-        self.verdict = verdict
-        self.error = error
-        self._settled.release()
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until it is settled; False when it was not in time."""
-        return self._settled.acquire(timeout=-1 if timeout is None else timeout)
 
 
 #: Errors after which the same publish may succeed later, or on another nsqd.

@@ -17,7 +17,7 @@ from nsqclient import (
     PublishRejected,
     PublishUnknown,
 )
-from nsqclient.publishing.items import FutureItem
+from nsqclient.publishing.items import Item
 from tests.support.ports import free_port
 from tests.support.proxy import FaultProxy
 from tests.support.scripted import OK, ScriptedServer
@@ -41,7 +41,7 @@ def test_futures_tell_that_messages_are_stored(producer, server):
 
 def test_the_future_is_an_ordinary_one():
     """Our Future has every field of a plain one, so that wait() and the like work."""
-    assert set(vars(Future())) - {"_condition"} <= set(vars(FutureItem("t", b"x", None, 0.0)))
+    assert set(vars(Future())) - {"_condition"} <= set(vars(Item("t", b"x", None, 0.0, 1.0)))
 
 
 def test_callbacks_and_waits_see_the_outcome(producer):

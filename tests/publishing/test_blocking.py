@@ -48,7 +48,7 @@ def publish(*answers, timeout=0.3, retry_unknown=True, command=b"PUB t\n\0\0\0\1
     if prepare is not None:
         prepare(links)
     retries = []
-    blocking = BlockingPublish(links, retry_unknown, lambda: retries.append(1))
+    blocking = BlockingPublish(links, None, retry_unknown, lambda: retries.append(1))
     blocking.publish(command, Deadline(timeout))
     return len(links.sent), len(retries)
 
@@ -155,5 +155,5 @@ def test_closed_meanwhile(sent_before):
     timer = threading.Timer(0.1, links.close)
     timer.start()
     with pytest.raises(PublishUnknown if sent_before else ClosedError):
-        BlockingPublish(links, True, lambda: None).publish(b"x", Deadline(10))
+        BlockingPublish(links, None, True, lambda: None).publish(b"x", Deadline(10))
     timer.join()

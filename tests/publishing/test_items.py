@@ -9,13 +9,13 @@ import pytest
 
 from nsqclient.errors import ClosedError, PublishUnknown
 from nsqclient.publishing import items
-from nsqclient.publishing.items import FutureItem, WaitItem
+from nsqclient.publishing.items import Item
 from tests.support.processes import in_child
 
 
 def future(delay_ms=None):
     """A message that a Future stands for."""
-    return FutureItem("t", b"x", delay_ms, 0.0)
+    return Item("t", b"x", delay_ms, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
@@ -112,16 +112,3 @@ def test_a_fork_while_another_thread_settles_a_message():
 
     with items._quick:
         assert in_child(work) == 0
-
-
-def test_one_who_waits():
-    """A blocking publish in company waits for its outcome, and raises a bad one, once."""
-    good, bad = WaitItem("t", b"x", 0.0), WaitItem("t", b"x", 0.0)
-    assert good.start() and not good.done()
-    good.succeed()
-    assert good.done() and not good.fail(PublishUnknown("late"))
-    good.wait()
-    assert bad.fail(PublishUnknown("lost"))
-    with pytest.raises(PublishUnknown, match="lost"):
-        bad.wait()
-    WaitItem("t", b"x", 0.0).abandon()

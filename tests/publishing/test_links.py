@@ -18,9 +18,10 @@ from nsqclient.errors import (
     NSQConnectionError,
 )
 from nsqclient.protocol import commands
+from nsqclient.publishing.attempts import Attempt
 from nsqclient.publishing.link import JustEnded
 from nsqclient.publishing.links import Links
-from nsqclient.publishing.verdicts import Attempt, Verdict
+from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 from tests.support.ports import free_port
 from tests.support.scripted import OK, ScriptedServer, error, response

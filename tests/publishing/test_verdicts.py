@@ -6,7 +6,6 @@ import pytest
 
 from nsqclient.errors import server_error
 from nsqclient.publishing.verdicts import (
-    Attempt,
     Verdict,
     is_about_one_message,
     rejection,
@@ -45,11 +44,3 @@ def test_what_a_refusal_says(answer, retryable, one):
     assert (refused.code, refused.retryable) == (error.code, retryable)
     assert "nsqd:4150" in str(refused)
     assert is_about_one_message(error) is one
-
-
-def test_an_attempt_is_settled_once():
-    """Who waits gets the verdict; without one in time, False."""
-    attempt = Attempt()
-    assert not attempt.wait(0.01)
-    attempt.settle(Verdict.STORED)
-    assert attempt.wait(None) and attempt.verdict is Verdict.STORED and attempt.error is None

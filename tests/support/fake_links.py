@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from nsqclient.errors import ClosedError, ConnectError
@@ -45,6 +46,23 @@ class FakeLinks:
             self._closed = True
             self._changed.notify_all()
 
+    @property
+    def ready(self) -> tuple[FakeLinks, ...]:
+        """As Links.ready."""
+        return (self,) if self._is_up and not self._closed and self.error is None else ()
+
+    def in_turn(self) -> tuple[FakeLinks, ...]:
+        """As Links.in_turn."""
+        return self.ready
+
+    def pass_over(self, link: FakeLinks) -> bool:
+        """As Links.pass_over: there is no other nsqd."""
+        return False
+
+    def progress(self) -> tuple[int, int]:
+        """As Link.progress: it takes and answers nothing."""
+        return (0, 0)
+
     def take(self, deadline: Deadline) -> FakeLinks:
         """As Links.take."""
         if self.error is not None:
@@ -66,6 +84,12 @@ class FakeLinks:
             error, self.broken = self.broken, None
             raise error
         self.sent.append((command, token))
+
+    def send_and_receive(
+        self, command: bytes, token: Any, is_settled: Callable[[], bool], deadline: Deadline
+    ) -> None:
+        """As Link.send_and_receive: the answer comes by itself."""
+        self.send(command, token, deadline)
 
     def sent_line(self, number: int) -> bytes:
         """Wait for a send, by its number from 0, and return the line of the command."""

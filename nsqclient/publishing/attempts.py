@@ -1,0 +1,62 @@
+"""``Attempt``: one try of a publish that a thread waits for."""
+
+from __future__ import annotations
+
+import threading
+
+from nsqclient.errors import NSQError
+from nsqclient.publishing.link import Link
+from nsqclient.publishing.verdicts import Verdict
+
+
+class Attempt:
+    """One try of one publish on one connection; the token that the core hands back.
+
+    One thread waits, one settles it, once: a plain lock is the cheapest one-shot signal.
+    """
+
+    __slots__ = ("verdict", "error", "link", "is_done", "_settled")
+
+    def __init__(self) -> None:
+        self.verdict = Verdict.UNKNOWN
+        self.error: NSQError | None = None
+        self.link: Link | None = None  #: the nsqd that it was given to
+        self.is_done = False
+        self._settled = threading.Lock()
+        self._settled.acquire()
+
+    def settle(self, verdict: Verdict, error: NSQError | None = None) -> None:
+        """Set the outcome and wake the waiter."""
+        self.verdict = verdict
+        self.error = error
+        self.is_done = True
+        self._settled.release()
+
+    def is_settled(self) -> bool:
+        """Tell whether the outcome is there."""
+        return self.is_done
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is settled; False when it was not in time."""
+        return self._settled.acquire(timeout=-1 if timeout is None else timeout)
+
+
+class Companion(Attempt):
+    """The try of a message that may travel together with others to the same topic."""
+
+    __slots__ = ("topic", "body", "is_withdrawn")
+
+    def __init__(self, topic: str, body: bytes) -> None:
+        super().__init__()
+        self.topic = topic
+        self.body = body
+        self.is_withdrawn = False
+
+    def withdraw(self) -> bool:
+        """Its time is over; False when it was taken to be sent.
+
+        Without a lock: who takes it sets ``link`` and looks here afterwards, and here it is the
+        other way round. So at least one sees the other; it is never sent after True.
+        """
+        self.is_withdrawn = True
+        return self.link is None

@@ -1,0 +1,181 @@
+"""``Company``: blocking publishes of many threads that travel together.
+
+Waking a thread costs more than anything else here, so no thread stands between the callers and
+the socket. A caller that finds an nsqd free sends what waits; while that is unanswered, others
+add to the queue, and the reader that gets the answer sends what has come together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from nsqclient.errors import ConnectError, NSQError, ServerError
+from nsqclient.protocol import commands
+from nsqclient.publishing.attempts import Companion
+from nsqclient.publishing.link import JustEnded, Link
+from nsqclient.publishing.links import Links
+from nsqclient.publishing.verdicts import Verdict, is_about_one_message
+from nsqclient.runtime.deadline import Deadline
+
+#: Most messages of one trip.
+_MOST = 2000
+
+
+class Part:
+    """Companions to one topic, in one command; its token."""
+
+    __slots__ = ("companions", "_trip")
+
+    def __init__(self, companions: list[Companion], trip: Trip) -> None:
+        self.companions = companions
+        self._trip = trip
+
+    def command(self) -> bytes:
+        """Build the command."""
+        first = self.companions[0]
+        if len(self.companions) == 1:
+            return commands.pub_unchecked(first.topic, first.body)
+        return commands.mpub_unchecked(first.topic, [one.body for one in self.companions])
+
+    def settle(self, verdict: Verdict, error: NSQError | None) -> None:
+        """The verdict is known. On a reader thread."""
+        if verdict is Verdict.REJECTED and len(self.companions) > 1:
+            if isinstance(error, ServerError) and is_about_one_message(error):
+                verdict = Verdict.NOT_READ  # one of them is guilty: each tries again alone
+        for one in self.companions:
+            if not one.is_done:  # else the trip was aborted
+                one.settle(verdict, error)
+        self._trip.on_part_settled()
+
+
+class Trip:
+    """What is sent to one nsqd at once: a part for each topic. The nsqd is busy until the end."""
+
+    def __init__(self, link: Link, companions: list[Companion], company: Company) -> None:
+        self._link = link
+        self._company = company
+        by_topic: dict[str, list[Companion]] = {}
+        for one in companions:
+            by_topic.setdefault(one.topic, []).append(one)
+        self._parts = [Part(together, self) for together in by_topic.values()]
+        self._unsettled = len(self._parts)
+        self._size = len(companions)
+
+    def begin(self) -> None:
+        """Send it. Does not wait for the socket.
+
+        Raises:
+            JustEnded: nothing was sent.
+        """
+        self._link.send_several(
+            [(part.command(), part) for part in self._parts], Deadline(0)
+        )
+
+    def abort(self, verdict: Verdict, error: NSQError) -> None:
+        """It was not begun, or nobody knows how far."""
+        if self._unsettled > 0:
+            self._unsettled = -1  # what is answered nevertheless changes nothing
+            self._link.lane.release()
+        for part in self._parts:
+            for one in part.companions:
+                if not one.is_done:
+                    one.settle(verdict, error)
+
+    def on_part_settled(self) -> None:
+        """Go on with the next when all is settled. On the reader thread of the connection."""
+        self._unsettled -= 1
+        if not self._unsettled:
+            self._company.on_arrived(self._link, self._size)
+
+
+class Company:
+    """The queue of one producer's companions.
+
+    Threads: any. Nothing here is guarded by a lock but by ``Link.lane``, which is only ever tried:
+    who holds it may send to that nsqd, and looks at the queue once more after releasing it.
+    """
+
+    def __init__(self, links: Links, max_body_size: int) -> None:
+        self._links = links
+        self._max_bytes = max_body_size
+        self._queue: deque[Companion] = deque()  # appended and popped without a lock
+
+    def join(self, companion: Companion) -> None:
+        """Queue a message and see that it is sent; ``settle`` of it is called. Does not block."""
+        self._queue.append(companion)
+        self.send_waiting()
+
+    def send_waiting(self) -> None:
+        """Send what waits, where an nsqd is free."""
+        while self._queue:
+            links = self._links.in_turn()
+            if not links:
+                self._send_home()
+                return
+            for link in links:
+                if link.lane.acquire(blocking=False):
+                    self._begin_trip(link)
+                    break
+            else:
+                return  # whoever ends a trip looks again
+
+    def on_arrived(self, link: Link, size: int) -> None:
+        """A trip has ended; begin the next. On a reader thread, which does not wait."""
+        if size > 1:
+            # Let those that were just woken run: they are about to publish again, and what they
+            # bring should travel together, not the first of them alone. It only gives way.
+            time.sleep(0)
+        if self._queue:
+            # The nsqds are used in turn, also when it is always the same one that is free.
+            for other in self._links.in_turn():
+                if other is not link and other.lane.acquire(blocking=False):
+                    self._begin_trip(other)
+        if self._queue and link in self._links.ready:
+            self._begin_trip(link)
+        else:
+            link.lane.release()
+        self.send_waiting()
+
+    def _begin_trip(self, link: Link) -> None:
+        """Take what waits and send it. Needs the link's lane, and sees that it is released."""
+        companions = self._take(link)
+        if not companions:
+            link.lane.release()
+            return
+        trip = Trip(link, companions, self)
+        try:
+            trip.begin()
+        except JustEnded as exc:
+            trip.abort(Verdict.NOT_READ, exc)
+        except BaseException:
+            # Ctrl-C in the thread of one that sends for all: they must not wait for it.
+            trip.abort(Verdict.UNKNOWN, ConnectError(link.address, "interrupted while sending"))
+            raise
+
+    def _take(self, link: Link) -> list[Companion]:
+        taken: list[Companion] = []
+        size = 4
+        try:
+            while len(taken) < _MOST:
+                one = self._queue.popleft()
+                size += 4 + len(one.body)
+                if taken and size > self._max_bytes:
+                    self._queue.appendleft(one)
+                    break
+                one.link = link  # before the look: see withdraw()
+                if not one.is_withdrawn:
+                    taken.append(one)
+        except IndexError:
+            pass
+        return taken
+
+    def _send_home(self) -> None:
+        """No nsqd is there: each waits for one by itself."""
+        reason = ConnectError("nsqd", "no nsqd is connected any more")
+        while self._queue:
+            try:
+                one = self._queue.popleft()
+            except IndexError:
+                return
+            one.settle(Verdict.NOT_READ, reason)

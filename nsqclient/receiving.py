@@ -1,0 +1,206 @@
+"""``Receiver``: takes what nsqd sends from the socket to the protocol core; who does it, and when.
+
+The reader thread receives. A thread that waits for the answer to a publish of its own may receive
+in its place, since waking it costs as much as the publish itself: the reader then *rests*. It
+comes back when it is called, and by itself soon after nobody has received any more; so heartbeats
+are answered in time, whatever the publishers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nsqclient.errors import ConnectionLostError, NSQError, RemoteProtocolError
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.events import Event, Heartbeat, Published
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.transport import RECV_SIZE, Transport
+
+logger = logging.getLogger("nsqclient.connection")
+
+#: Seconds without a helper after which the reader receives again: far less than a heartbeat, and
+#: long enough to cost nothing while publishes follow each other.
+_REST = 0.05
+
+
+class Receiver:
+    """The way in of one connection.
+
+    Args:
+        address: of nsqd, for errors.
+        core: takes the bytes; ``core_lock`` guards it.
+        flush: writes what the core answers by itself, without waiting; True when bytes were left.
+        dispatch: called with what has happened, in order; may raise.
+        patience: seconds of silence after which nsqd counts as dead.
+
+    Threads: ``run`` on the reader thread; ``help`` and ``call_reader`` on any.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        core: ClientProtocol,
+        core_lock: threading.Lock,
+        flush: Callable[[], bool],
+        dispatch: Callable[[list[Event]], None],
+        patience: float,
+    ) -> None:
+        self._address = address
+        self._core = core
+        self._core_lock = core_lock
+        self._flush = flush
+        self._dispatch = dispatch
+        self._patience = patience
+        self._turn = threading.Lock()  # who holds it receives; guards all below
+        self._transport: Transport | None = None
+        self._heard = 0.0  # when something came last, on time.monotonic()
+        self._bytes_left = False  # to be written when the socket takes them
+        self._may_have_more = True  # there may be more to receive at once
+        self._rounds = 0  # grows with every read
+        self._handed: list[Event] = []  # what a helper received that is not for it
+        self._failure: NSQError | None = None  # what a helper met
+        self._is_offered = False  # somebody would rather receive itself; no lock
+        self._is_resting = False  # written by the reader; read without a lock
+        self._bell = threading.Lock()  # released: the reader is called
+        self._bell.acquire()
+
+    def run(self, transport: Transport) -> None:
+        """Receive until the stream ends; always leaves by an exception.
+
+        Raises:
+            ConnectionLostError: the end, or silence. RemoteProtocolError: what came is not NSQ.
+            NSQError: what ``dispatch`` raised.
+        """
+        self._transport = transport
+        self._heard = time.monotonic()
+        with self._turn:
+            while True:
+                if self._is_offered:
+                    self._is_offered = False
+                    self._rest()
+                handed, self._handed = self._handed, []
+                self._dispatch(handed)
+                if self._failure is not None:
+                    raise self._failure
+                if self._wait(None):
+                    events, broken = self._receive()
+                    self._dispatch(events)  # verdicts that came before the fault count
+                    if broken is not None:
+                        raise broken
+
+    def help(self, token: Any, is_settled: Callable[[], bool], deadline: Deadline) -> None:
+        """Receive until the publish with this token is settled, unless another thread is at it.
+
+        It handles heartbeats, and OKs to publishes of its kind, which only wake other threads.
+        Anything else may run code of the user's and is left to the reader, which then takes over.
+        So it may return before the publish is settled: wait for that as ever.
+
+        Blocks: until the deadline.
+        """
+        if not self._turn.acquire(blocking=False):
+            self._is_offered = True
+            return
+        try:
+            while not (is_settled() or self._handed or self._failure):
+                if self._wait(deadline.remaining()):
+                    self._receive_for(token)
+                elif deadline.expired():
+                    return
+        except NSQError as exc:
+            self._failure = exc  # the reader ends the connection
+        finally:
+            self._turn.release()
+            # After the release: a thread that did not get the turn has sent before it tried.
+            if self._handed or self._failure or self._bytes_left or self._core.awaits_answer():
+                self.call_reader()
+
+    def call_reader(self) -> None:
+        """Let the reader receive again: an answer is awaited that no helper waits for."""
+        if self._is_resting:
+            with contextlib.suppress(RuntimeError):  # it was called already
+                self._bell.release()
+
+    def _rest(self) -> None:
+        """Let helpers receive. On the reader; needs _turn, and holds it again when it returns."""
+        self._is_resting = True
+        # Looked at after the flag is set: who sends from now on calls.
+        if not self._core.awaits_answer() and not self._bytes_left:
+            self._turn.release()
+            while True:
+                seen = self._rounds
+                called = self._bell.acquire(timeout=_REST)
+                if (called or self._rounds == seen) and self._turn.acquire(blocking=False):
+                    break
+        self._is_resting = False
+
+    # -- one read; all of these need _turn
+
+    def _receive_for(self, token: Any) -> None:
+        """Receive on a thread of the user's, which an exception may interrupt anywhere."""
+        try:
+            events, self._failure = self._receive()
+            for index, event in enumerate(events):
+                if isinstance(event, Published) and type(event.token) is type(token):
+                    self._dispatch([event])
+                elif not isinstance(event, Heartbeat):
+                    self._handed = events[index:]
+                    return
+        except NSQError:
+            raise
+        except Exception as exc:
+            logger.exception("%s: receiving failed", self._address)
+            self._failure = ConnectionLostError(self._address, f"internal error: {exc!r}")
+        except BaseException:
+            # Ctrl-C: bytes may have been taken from the socket and not reached the core.
+            self._failure = ConnectionLostError(self._address, "interrupted while receiving")
+            raise
+
+    def _wait(self, longest: float | None) -> bool:
+        """Wait until there is something to receive; False when ``longest`` seconds were over."""
+        if self._may_have_more or self._core.is_behind:
+            return True
+        if self._bytes_left:
+            self._bytes_left = self._flush()
+        left = self._heard + self._patience - time.monotonic()
+        if left <= 0:
+            raise ConnectionLostError(self._address, f"silent for {self._patience:g} s")
+        timeout = None if left == float("inf") else left
+        if longest is not None:
+            timeout = min(left, longest)
+        assert self._transport is not None
+        return self._transport.wait(timeout, for_write=self._bytes_left)
+
+    def _receive(self) -> tuple[list[Event], RemoteProtocolError | None]:
+        """Take what is there; return what has happened, and what is wrong with the rest."""
+        transport, core = self._transport, self._core
+        assert transport is not None
+        self._rounds += 1
+        # What came before is read first: the core takes a limited number of frames at a time.
+        is_behind = core.is_behind
+        data = b"" if is_behind else transport.recv()
+        if data is None:
+            self._may_have_more = False
+            return [], None
+        if not data and not is_behind:
+            with self._core_lock:
+                core.receive_eof()
+            raise ConnectionLostError(self._address, "closed by the peer")
+        if not is_behind:
+            self._may_have_more = len(data) == RECV_SIZE  # less: the socket is empty now
+            self._heard = time.monotonic()
+        broken: RemoteProtocolError | None = None
+        with self._core_lock:
+            try:
+                core.receive_data(data)
+            except RemoteProtocolError as exc:
+                broken = exc
+            events = core.take_events()
+            answer = core.has_data_to_send()
+        if answer:  # the NOP to a heartbeat
+            self._bytes_left = self._flush()
+        return events, broken
