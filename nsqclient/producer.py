@@ -372,3 +372,4 @@ def _flush_at_exit() -> None:
     for producer in list(_live):
         if producer._pending and not producer.flush(deadline.remaining()):
             logger.warning("%d publishes had no verdict at exit", producer._pending)
+        producer._pipeline.report_unseen()

@@ -85,6 +85,7 @@ class Receiver:
                     self._rest()
                 handed, self._handed = self._handed, []
                 self._dispatch(handed)
+                del handed
                 if self._failure is not None:
                     raise self._failure
                 if self._wait(None):
@@ -92,6 +93,7 @@ class Receiver:
                     self._dispatch(events)  # verdicts that came before the fault count
                     if broken is not None:
                         raise broken
+                    del events  # its tokens are not kept alive until the next answer
 
     def help(self, token: Any, is_settled: Callable[[], bool], deadline: Deadline) -> None:
         """Receive until the publish with this token is settled, unless another thread is at it.

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from nsqclient.errors import WriteTimeoutError
-from nsqclient.outbox import Outbox
+from nsqclient.outbox import Outbox, RestWriter
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
 
 
@@ -54,3 +55,54 @@ def test_drain_keeps_its_time(full):
     began = time.monotonic()
     assert full.drain(0.05) is False
     assert time.monotonic() - began < 0.45
+
+
+@pytest.fixture
+def rest_writer():
+    """A RestWriter, its outbox with more than the socket takes, and the other end."""
+    ours, theirs = socket.socketpair()
+    transport = Transport(ours, "peer")
+    outbox = Outbox(Core(3_000_000), threading.Lock(), write_timeout=5)
+    outbox.attach(transport)
+    lost = []
+    writer = RestWriter(outbox, lost.append, "peer")
+    yield writer, outbox, theirs, lost
+    transport.shutdown()
+    assert writer.join(Deadline(10))
+    ours.close()
+    theirs.close()
+
+
+def test_what_a_sender_leaves_is_written_as_soon_as_it_can_be(rest_writer):
+    """No other sender is needed, and what is left later goes out too."""
+    writer, outbox, theirs, _ = rest_writer
+    assert not outbox.flush(wait=True, deadline=Deadline(0))
+    writer.wake()
+    writer.wake()
+    outbox._core.data += b"y" * 5
+    received = 0
+    while received < 3_000_005:
+        received += len(theirs.recv(1_000_000))
+    assert writer.join(Deadline(10))
+
+
+def test_the_rest_of_a_lost_connection(rest_writer):
+    """Whoever owns the connection is told that it was lost."""
+    writer, outbox, theirs, lost = rest_writer
+    assert not outbox.flush(wait=True, deadline=Deadline(0))
+    theirs.close()
+    writer.wake()
+    assert writer.join(Deadline(10)) and lost
+
+
+def test_without_a_thread_the_rest_waits_for_the_next_sender(rest_writer, monkeypatch):
+    """No error, as the publish may still be answered in time."""
+    writer, outbox, _, lost = rest_writer
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    assert not outbox.flush(wait=True, deadline=Deadline(0))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    writer.wake()
+    assert writer.join(Deadline(0)) and not lost and outbox.has_rest()

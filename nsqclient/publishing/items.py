@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from nsqclient.errors import ClosedError, PublishError
+from nsqclient.publishing.unseen import Unseen
 
 # concurrent.futures spells its states as strings.
 _PENDING, _RUNNING, _FINISHED = "PENDING", "RUNNING", "FINISHED"
@@ -33,6 +35,10 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
     one makes it when somebody first waits, asks or cancels; most are never asked before their
     outcome is there.
     """
+
+    # Of the class until they are needed: most messages need neither.
+    _is_looked_at = False
+    _unseen: Unseen | None = None
 
     def __init__(
         self, topic: str, body: bytes, delay_ms: int | None, until: float, seconds: float
@@ -67,7 +73,24 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
         """Return when nsqd has stored the message; raise its outcome else. As Future.result."""
         # The state is set last, so no lock is needed to see a good outcome.
         if self._state != _FINISHED or self._exception is not None:
+            self._look()
             super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what went wrong, None when nsqd has stored it. As Future.exception."""
+        self._look()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn`` with the Future when its outcome is there. As Future.add_done_callback."""
+        self._look()
+        super().add_done_callback(fn)
+
+    def _look(self) -> None:
+        """Somebody takes notice of the outcome."""
+        self._is_looked_at = True
+        if self._unseen is not None:
+            self._unseen.is_seen = True
 
     def start(self) -> bool:
         """It is about to be sent; False when it was cancelled before."""
@@ -89,10 +112,18 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
                 return
         self.set_result(None)
 
-    def fail(self, error: PublishError) -> bool:
-        """It has no good outcome; False when its outcome is there already."""
+    def fail(
+        self, error: PublishError, note: Callable[[BaseException], None] | None = None
+    ) -> bool:
+        """It has no good outcome; False when its outcome is there already.
+
+        ``note`` is called when the Future is dropped and nobody has asked for the outcome.
+        """
         if self.done() or not self.start():
             return False
+        if note is not None:
+            self._unseen = Unseen(error, note)
+            self._unseen.is_seen = self._is_looked_at
         self.set_exception(error)
         return True
 

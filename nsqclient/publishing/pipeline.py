@@ -35,6 +35,7 @@ from nsqclient.publishing.items import Item
 from nsqclient.publishing.link import JustEnded, Link
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.unanswered import Unanswered
+from nsqclient.publishing.unseen import UnseenFailures
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 
@@ -86,6 +87,7 @@ class Pipeline:
         # Neither queued nor unanswered for a moment; a fork may come just then.
         self._in_hand: list[Item] = []  # with the publisher
         self._settling: set[Batch] = set()  # with a reader
+        self._unseen = UnseenFailures()
         self._silent: list[Batch] = []  # of the publisher alone
         self._next_sweep = 0.0  # on time.monotonic()
         self.pending = 0
@@ -154,22 +156,31 @@ class Pipeline:
 
     def close(self, deadline: Deadline) -> bool:
         """Refuse new messages, fail those that still have no verdict, and end the thread."""
+        self._end()
+        thread = self._thread
+        clean = True
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(deadline.remaining())
+            clean = not thread.is_alive()
+        self.report_unseen()
+        return clean
+
+    def _end(self) -> None:
         with self._lock:
             self._closed = True
             left = list(self._queue)
             self._queue.clear()
             batches = self._unanswered.take_all()
             self._changed.notify_all()
-            thread = self._thread
         for item in left:
             self._fail(item, closed(item))
         for batch in batches:
             for item in batch.items:
                 self._fail(item, PublishUnknown("the producer was closed before the verdict"))
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(deadline.remaining())
-            return not thread.is_alive()
-        return True
+
+    def report_unseen(self) -> None:
+        """Log now which failures nobody has looked at."""
+        self._unseen.report(at_once=True)
 
     def abandon(self) -> None:
         """In a forked child: fail the futures that the child inherited, and nothing else."""
@@ -186,23 +197,31 @@ class Pipeline:
                 items = self._take()
                 if items is None:
                     return
-            now = time.monotonic()
-            self._pass_over_silent()
-            sendable = []
-            for item in items:
-                if item.until <= now:
-                    self._fail(item, too_late(item))
-                elif item.start():
-                    sendable.append(item)
-                else:
-                    self._done([item])  # it was cancelled
-            if sendable:
-                try:
-                    self._send(Batch(sendable, self._on_settled))
-                except Exception as exc:
-                    logger.exception("publisher failed; it goes on")
-                    for item in sendable:
-                        self._fail(item, PublishUnknown(f"internal error: {exc!r}"))
+            self._publish(items)
+            # While the publisher sleeps it must not keep alive what nobody else wants.
+            del items
+            self._in_hand = []
+            self._unseen.report()
+
+    def _publish(self, items: list[Item]) -> None:
+        """Send those whose time is not over."""
+        now = time.monotonic()
+        self._pass_over_silent()
+        sendable = []
+        for item in items:
+            if item.until <= now:
+                self._fail(item, too_late(item))
+            elif item.start():
+                sendable.append(item)
+            else:
+                self._done([item])  # it was cancelled
+        if sendable:
+            try:
+                self._send(Batch(sendable, self._on_settled))
+            except Exception as exc:
+                logger.exception("publisher failed; it goes on")
+                for item in sendable:
+                    self._fail(item, PublishUnknown(f"internal error: {exc!r}"))
 
     def _take(self) -> list[Item] | None:
         """Wait for items that may travel together, and remove them. Needs _lock."""
@@ -344,7 +363,7 @@ class Pipeline:
             self._fail(item, closed(item))
 
     def _fail(self, item: Item, error: PublishError) -> None:
-        if item.fail(error):
+        if item.fail(error, self._unseen.note):
             self._count("unknown" if isinstance(error, PublishUnknown) else "rejected", 1)
         self._done([item])
 

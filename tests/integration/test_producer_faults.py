@@ -342,3 +342,36 @@ def test_one_of_two_goes_black_under_load(servers):
             retried = producer.stats().retried
     assert not log.failures
     check_delivery(servers, log, retried)
+
+
+@pytest.mark.parametrize("threads", [1, 6])
+def test_a_silent_nsqd_is_passed_over(servers, threads):
+    """One of two stops answering: the other one gets all, also what the first left unanswered."""
+    log = Log()
+    with FaultProxy(servers[0].tcp_address) as proxy:
+        with Producer([proxy.address, servers[1].tcp_address]) as producer:
+            wait_until(lambda: producer.ping() or len(producer._links.ready) == 2)
+            proxy.set_deaf()
+            with load(producer, log, threads=threads, timeout=8.0):
+                wait_until(lambda: len(producer._links.ready) == 1, timeout=5)
+                seen = len(log.stored)
+                wait_until(lambda: len(log.stored) > seen + 100)
+                proxy.set_deaf(False)
+                wait_until(lambda: len(producer._links.ready) == 2)
+            assert producer.stats().retried
+    assert not log.failures
+
+
+def test_an_outcome_that_may_not_be_retried_stays_unknown(servers):
+    """What a silent nsqd has got is not sent elsewhere, but new publishes are."""
+    with FaultProxy(servers[0].tcp_address) as proxy:
+        addresses = [proxy.address, servers[1].tcp_address]
+        with Producer(addresses, retry_unknown=False) as producer:
+            wait_until(lambda: producer.ping() or len(producer._links.ready) == 2)
+            proxy.set_deaf()
+            futures = [producer.publish_async(f"t{n}", b"x", timeout=2.0) for n in range(2)]
+            failed = [future for future in futures if future.exception() is not None]
+            assert [type(future.exception()) for future in failed] == [PublishUnknown]
+            for _ in range(5):
+                producer.publish("events", b"x", timeout=1.0)
+            assert producer.stats().retried == 0

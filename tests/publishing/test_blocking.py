@@ -141,7 +141,7 @@ def test_no_nsqd_can_be_used_any_more():
     """After an unknown try the message is not said to be unsent."""
     links = AnsweringLinks((Verdict.UNKNOWN, LOST))
     refused = NegotiationError("no TLS there")
-    blocking = BlockingPublish(links, True, lambda: setattr(links, "error", refused))
+    blocking = BlockingPublish(links, None, True, lambda: setattr(links, "error", refused))
     with pytest.raises(PublishUnknown, match="no TLS"):
         blocking.publish(b"x", Deadline(1))
 

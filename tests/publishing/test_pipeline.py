@@ -227,6 +227,17 @@ def test_a_publisher_that_cannot_start_is_told_at_once(world, no_thread):
     world.links.token(0).settle(Verdict.STORED, None)
 
 
+def test_close_tells_of_failures_that_nobody_looked_at(world, caplog):
+    """A Future that was dropped, and that failed, leaves a warning."""
+    pipeline = world.pipeline()
+    pipeline.put(future())
+    world.links.token(0).settle(Verdict.REJECTED, server_error(b"E_BAD_TOPIC t"))
+    world.links.sent.clear()
+    wait_until(lambda: pipeline.pending == 0)
+    assert pipeline.close(Deadline(WAIT))
+    assert "1 asynchronous publishes failed" in caplog.text
+
+
 def test_a_cancelled_message_is_not_sent(world):
     """Until it is sent a message can be taken back."""
     world.links.go_down()

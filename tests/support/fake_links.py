@@ -19,6 +19,7 @@ class FakeLinks:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self.lane = threading.Lock()
         self._is_up = True
         self._closed = False
         #: Commands that were sent, with their tokens.
@@ -26,7 +27,7 @@ class FakeLinks:
         #: So many sends find the connection ended.
         self.just_ended = 0
         #: Raised by the next send.
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
         #: Raised by take().
         self.error: Exception | None = None
 
@@ -90,6 +91,11 @@ class FakeLinks:
     ) -> None:
         """As Link.send_and_receive: the answer comes by itself."""
         self.send(command, token, deadline)
+
+    def send_several(self, commands: list[tuple[bytes, Any]], deadline: Deadline) -> None:
+        """As Link.send_several."""
+        for command, token in commands:
+            self.send(command, token, deadline)
 
     def sent_line(self, number: int) -> bytes:
         """Wait for a send, by its number from 0, and return the line of the command."""

@@ -1,0 +1,57 @@
+"""Failed Futures that nobody looked at: they are counted, and a WARNING tells of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+logger = logging.getLogger("nsqclient.producer")
+
+#: Seconds between two warnings: during an outage thousands may fail.
+_PAUSE = 10.0
+
+
+class Unseen:
+    """Belongs to a Future that failed, and ends with it.
+
+    ``__del__`` may run in any thread at any moment, so it only takes a note.
+    """
+
+    __slots__ = ("error", "is_seen", "_note")
+
+    def __init__(self, error: BaseException, note: Callable[[BaseException], None]) -> None:
+        self.error = error
+        self.is_seen = False  # somebody asked for the outcome
+        self._note = note
+
+    def __del__(self) -> None:
+        if not self.is_seen:
+            self._note(self.error)
+
+
+class UnseenFailures:
+    """Collects the notes and logs them. Thread-safe: nothing but a deque is shared."""
+
+    def __init__(self) -> None:
+        self._errors: deque[BaseException] = deque()
+        self._next_warning = 0.0  # on time.monotonic()
+
+    def note(self, error: BaseException) -> None:
+        """A Future was dropped unseen."""
+        self._errors.append(error)
+
+    def report(self, *, at_once: bool = False) -> None:
+        """Log what was noted, if the last warning is long enough ago."""
+        number = len(self._errors)
+        now = time.monotonic()
+        if not number or (now < self._next_warning and not at_once):
+            return
+        self._next_warning = now + _PAUSE
+        for _ in range(number):
+            last = self._errors.popleft()
+        logger.warning(
+            "%d asynchronous publishes failed, and nobody looked at their Futures; the last: %r",
+            number, last,
+        )
