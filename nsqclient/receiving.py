@@ -131,7 +131,7 @@ class Receiver:
         """Let helpers receive. On the reader; needs _turn, and holds it again when it returns."""
         self._is_resting = True
         # Looked at after the flag is set: who sends from now on calls.
-        if not self._core.awaits_answer() and not self._bytes_left:
+        if not (self._core.awaits_answer() or self._core.is_behind or self._bytes_left):
             self._turn.release()
             while True:
                 seen = self._rounds
