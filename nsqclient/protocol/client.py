@@ -118,10 +118,8 @@ class ClientProtocol:
         """Take bytes that were received; call ``take_events()`` and ``data_to_send()`` next.
 
         Raises:
-            RemoteProtocolError: the peer does not speak NSQ; close the connection. The events
-                of what came before the fault can still be taken.
-            TLSError: the TLS handshake failed; write ``data_to_send()``, which tells the peer
-                why, and close.
+            RemoteProtocolError: the peer does not speak NSQ; take the events before, and close.
+            TLSError: the handshake failed; write ``data_to_send()``, which says why, and close.
         """
         if self.state is State.CLOSED:
             return  # what follows a fatal error has no meaning
@@ -329,8 +327,7 @@ class ClientProtocol:
         self._ask(Did.SEND_CLS, _Awaited.CLS, commands.CLS)
 
     def send_publish(self, command: bytes, token: Any) -> None:
-        """Send a PUB, MPUB or DPUB built by :mod:`commands`; ``token`` comes back with the verdict.
-        """
+        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the verdict."""
         self._need(_MAY_PUBLISH, "publish")
         self._awaited.append((_Awaited.PUBLISH, token))
         self._out.append(command)
