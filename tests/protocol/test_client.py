@@ -19,6 +19,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import TRANSITIONS, ClientProtocol, Did, State
+from nsqclient.protocol.deflate import DeflateLayer
 from nsqclient.protocol.events import (
     AnswerFailed,
     Authenticated,
@@ -32,6 +33,7 @@ from nsqclient.protocol.events import (
     Subscribed,
     Upgraded,
 )
+from nsqclient.protocol.layers import TAKE_SIZE
 from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
 from tests.protocol.toy_layer import XorLayer
 from tests.support.fuzz import fuzz
@@ -608,3 +610,28 @@ def test_any_frames_in_any_state(state, pieces):
         assert isinstance(exc, RemoteProtocolError)
     core.receive_eof()
     assert core.state is State.CLOSED
+
+
+@pytest.mark.parametrize("flood", [BEAT, MESSAGE], ids=["heartbeats", "messages"])
+def test_a_bomb_is_read_a_little_at_a_time(flood):
+    """Few compressed bytes that mean very many frames: what one call reads is limited."""
+    core = core_in(State.IDENTIFYING)
+    core.receive_data(answer(deflate=True))
+    core.push_layer(DeflateLayer())
+    nsqd = DeflateLayer(9)
+    core.receive_data(nsqd.encode(OK))
+    core.send_sub("t", "c")
+    core.receive_data(nsqd.encode(OK))
+    core.take_events()
+    count = 3 * TAKE_SIZE // len(flood)
+    core.receive_data(nsqd.encode(flood * count))
+    sizes = []
+    while True:
+        events = core.take_events()
+        sizes.append(sum(len(e.batch) if isinstance(e, Messages) else 1 for e in events))
+        core.data_to_send()
+        if not core.is_behind:
+            break
+        core.receive_data(b"")
+    assert sum(sizes) == count
+    assert max(sizes) <= 2 * TAKE_SIZE // len(flood)

@@ -1,0 +1,120 @@
+"""Valid streams of both directions in every combination, and what is done to them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from nsqclient.protocol import commands
+from nsqclient.protocol.deflate import DeflateLayer
+from nsqclient.protocol.snappy_layer import SnappyLayer
+from nsqclient.protocol.wire import encode_frame, encode_message
+
+ID = b"0123456789abcdef"
+OK = encode_frame(0, b"OK")
+BEAT = encode_frame(0, b"_heartbeat_")
+#: What nsqd sends once all layers are there: the answers to PUB and SUB, then whatever.
+DOWN = (
+    OK, BEAT, OK, encode_message(1, 1, ID, b"body"), encode_message(2**62, 65535, ID, b""),
+    encode_message(3, 2, ID, b"x" * 3000), encode_frame(1, b"E_FIN_FAILED FIN failed"), BEAT,
+    encode_frame(0, b"CLOSE_WAIT"), encode_frame(1, b"E_INVALID bad"),
+)
+#: What a client sends then.
+UP = (
+    commands.pub("t", b"x"), commands.dpub("t", 100, b"x" * 500),
+    commands.mpub("t", [b"a", b"b" * 300]), commands.sub("t", "c"), b"RDY 10\n",
+    commands.fin(ID), commands.req(ID, 5), commands.touch(ID), b"NOP\n", commands.CLS,
+    commands.auth("s"),
+)
+#: What mutations like to write: sizes at the edges, and what starts a layer or a protocol.
+TOKENS = (
+    b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\1\0\0", b"\n", b" ",
+    b"HTTP", OK, BEAT, b"\0\0\xff\xff", b"\xff\x06\0\0sNaPpY", b"\x01\x0e\0\0", b"\x16\x03\x01",
+    b"NOP\n", b"IDENTIFY\n", b"#ephemeral", b'{"tls_v1":true}', b"_heartbeat_",
+)
+COMPRESSIONS = ("", "snappy", "deflate")
+
+
+class Stream(NamedTuple):
+    """One direction: what comes in plain, and what comes through a compression."""
+
+    plain: bytes
+    inner: tuple[bytes, ...]
+    compression: str
+
+
+def _encoder(compression: str) -> Callable[[bytes], bytes]:
+    if compression == "snappy":
+        return SnappyLayer().encode
+    return DeflateLayer().encode if compression else lambda data: data
+
+
+def client_side(compression: str, tls: bool) -> Stream:
+    """What nsqd sends. With ``tls`` the answer grants it, and no TLS follows."""
+    answer = {"max_rdy_count": 2500, "version": "1.3.0", "tls_v1": tls}
+    answer |= {compression: True} if compression else {}
+    first = (OK,) if compression else ()
+    return Stream(encode_frame(0, json.dumps(answer).encode()), first + DOWN, compression)
+
+
+def server_side(compression: str, tls: bool) -> Stream:
+    """What a client sends."""
+    asked = {"feature_negotiation": True, "tls_v1": tls}
+    asked |= {compression: True} if compression else {}
+    return Stream(b"  V2" + commands.identify(asked), UP, compression)
+
+
+def render(stream: Stream, rng: random.Random) -> bytes:
+    """Make the bytes of a stream: some of its parts in any order, changed before or after."""
+    parts = [rng.choice(stream.inner) for _ in range(rng.randrange(1, 8))]
+    if rng.random() < 0.7:
+        parts = [*stream.inner[:rng.randrange(len(stream.inner) + 1)], *parts[:2]]
+    plain = stream.plain
+    where = rng.randrange(4)  # in the opening, before or after the compression, or nowhere
+    if where == 0:
+        plain = mutate(plain, rng)
+    elif where == 1 and parts:
+        index = rng.randrange(len(parts))
+        parts[index] = mutate(parts[index], rng)
+    encode = _encoder(stream.compression)
+    wire = b"".join([encode(part) for part in parts])
+    if where == 2:
+        wire = mutate(wire, rng)
+    return plain + wire
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Change bytes in one to three ways."""
+    buffer = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(buffer) + 1)
+        way = rng.randrange(6)
+        if way == 0 and at < len(buffer):
+            buffer[at] ^= 1 << rng.randrange(8)
+        elif way == 1:
+            token = rng.choice(TOKENS)
+            buffer[at:at + len(token)] = token
+        elif way == 2:
+            buffer[at:at] = rng.randbytes(rng.randrange(1, 20))
+        elif way == 3:
+            del buffer[at:at + rng.randrange(1, 20)]
+        elif way == 4:
+            buffer[at:at] = buffer[at:at + rng.randrange(1, 200)]
+        else:
+            del buffer[at:]
+    return bytes(buffer)
+
+
+def cut(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    """Cut bytes as a network may: whole, in a few pieces, or byte by byte."""
+    way = rng.randrange(8)
+    if way == 0 and len(data) < 2000:
+        yield from (data[at:at + 1] for at in range(len(data)))
+        return
+    at = 0
+    while at < len(data):
+        size = len(data) if way < 4 else rng.randrange(1, max(2, len(data) // 3))
+        yield data[at:at + size]
+        at += size
