@@ -14,6 +14,7 @@ from nsqclient.version import __version__
 
 #: sub-command -> (module with ``main(argv) -> int``, what it does)
 COMMANDS = {
+    "doctor": ("nsqclient.cli.doctor.doctor", "say what is wrong with a cluster, and what to do"),
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
     "nsq_to_http": ("nsqclient.cli.nsq_to_http", "send messages to URLs"),

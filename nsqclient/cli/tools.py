@@ -64,10 +64,11 @@ class ToolFlags(FlagSet):
         self.add("producer-opt", OPTIONS, (), "option of the producer, such as"
                  " publish_timeout,30s or tls_v1; may be repeated")
 
-    def add_common(self, log_level: Kind = LOG_LEVEL) -> None:
-        """Add the last group: what every tool has."""
+    def add_common(self, log_level: Kind = LOG_LEVEL, quiet: bool = False) -> None:
+        """Add the last group: what every tool has. ``quiet``: log errors only by default."""
         self.group("Other")
-        self.add("log-level", log_level, "info", "what to log: debug, info, warn, error, fatal")
+        default = "error" if quiet else "info"
+        self.add("log-level", log_level, default, "what to log: debug, info, warn, error, fatal")
         self.add("version", BOOL, False, "print version string")
 
     def usage(self) -> str:

@@ -1,0 +1,208 @@
+"""``nsqclient doctor``: ten faults are planted, and each is named with what to do."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.cli.doctor.doctor import main
+from tests.support.auth_server import NOTHING, AuthServer, granted
+from tests.support.certificates import Certificates
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates for all tests here."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def examine(capsys):
+    """Run the doctor; give its exit status, and its findings that are not "ok"."""
+    def run(*words: str):
+        capsys.readouterr()
+        status = main(["--topic=orders", "--watch=0", "--json", *words])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return status, [each for each in findings if each["verdict"] != "ok"]
+
+    return run
+
+
+@pytest.fixture
+def cluster(lookupd_factory, server_factory):
+    """A nsqlookupd, and an nsqd that is registered with the topic ``orders``."""
+    def start(**options):
+        lookupd = lookupd_factory()
+        nsqd = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address], **options)
+        nsqd.post("/topic/create", topic="orders")
+        nsqd.post("/channel/create", topic="orders", channel="mail")
+        register(lookupd, nsqd)
+        return lookupd, nsqd
+
+    def register(lookupd, nsqd):
+        def has_both():
+            found = lookupd.get("/debug").json()
+            return any("orders" in key for key in found) and any("mail" in key for key in found)
+
+        wait_until(has_both, 20, "nsqd did not register")
+
+    return start
+
+
+def only(findings, check: str, where: str, text: str, advice: str):
+    """Check that one thing was found, and what is said about it."""
+    assert len(findings) == 1, findings
+    (found,) = findings
+    assert (found["verdict"], found["check"], found["where"]) == ("wrong", check, where)
+    assert text in found["text"] and advice in found["advice"], found
+
+
+def test_a_cluster_that_is_well(cluster, examine):
+    """Nothing to mend, and the status is 0; the examination leaves no trace."""
+    lookupd, nsqd = cluster()
+    before = nsqd.stats()["topics"]
+    assert examine(f"--lookupd-http-address={lookupd.http_address}") == (0, [])
+    assert examine(f"--nsqd-tcp-address={nsqd.tcp_address}",
+                   f"--nsqd-http-address={nsqd.http_address}", "--channel=mail") == (0, [])
+    assert nsqd.stats()["topics"] == before
+
+
+def test_1_a_wrong_port(examine):
+    """Nothing listens there."""
+    address = f"127.0.0.1:{free_port()}"
+    status, findings = examine(f"--nsqd-tcp-address={address}")
+    only(findings, "nsqd", address, "refused", "--tcp-address (port 4150 by default)")
+    assert status == 1
+
+
+def test_2_an_http_port_as_tcp(server, examine):
+    """nsqd's HTTP port was given for its TCP port."""
+    _, findings = examine(f"--nsqd-tcp-address={server.http_address}")
+    only(findings, "nsqd", server.http_address, "HTTP", "not its HTTP port (4151)")
+
+
+def test_3_nsqlookupd_is_down(cluster, examine):
+    """One of two is down: it is named, and the other's answers count."""
+    lookupd, _ = cluster()
+    down = f"127.0.0.1:{free_port()}"
+    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
+                          f"--lookupd-http-address={down}")
+    only(findings, "nsqlookupd", down, "refused", "see that nsqlookupd runs")
+
+
+@pytest.mark.parametrize("name", ["nsqd.invalid", "127.0.0.2"])
+def test_4_a_broadcast_address_that_cannot_be_reached(cluster, examine, name):
+    """nsqlookupd lists an nsqd under a name that does not resolve, or where nobody listens."""
+    lookupd, nsqd = cluster(broadcast_address=name)
+    address = f"{name}:{nsqd.tcp_address.rpartition(':')[2]}"
+    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}")
+    broadcast = [each for each in findings if each["check"] == "broadcast"]
+    only(broadcast, "broadcast", address, f"nsqlookupd {lookupd.http_address} lists it",
+         "--broadcast-address")
+
+
+def test_5_tls_is_required(server_factory, examine, certificates):
+    """nsqd takes no command without TLS."""
+    server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
+                            tls_required="tcp-https")
+    server.post("/topic/create", topic="orders")
+    _, findings = examine(f"--nsqd-tcp-address={server.tcp_address}")
+    only(findings, "nsqd", server.tcp_address, "TLS required", "set tls_v1")
+    assert examine(
+        f"--nsqd-tcp-address={server.tcp_address}", f"--nsqd-http-address={server.http_address}",
+        "--consumer-opt=tls_v1", f"--consumer-opt=tls_root_ca_file,{certificates.ca}",
+    ) == (0, [])
+
+
+def test_6_a_wrong_authority(server_factory, examine, certificates):
+    """nsqd's certificate is of an authority that we do not trust."""
+    server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
+    _, findings = examine(
+        f"--nsqd-tcp-address={server.tcp_address}", "--consumer-opt=tls_v1",
+        f"--consumer-opt=tls_root_ca_file,{certificates.other_ca}")
+    only(findings, "nsqd", server.tcp_address, "verify failed", "set tls_root_ca_file")
+
+
+def test_7_authentication_is_missing(server_factory, examine):
+    """nsqd requires AUTH and no secret was given; with it all is well."""
+    def rule(query):
+        return granted(topic=".*") if query["secret"] == "s3cret" else NOTHING
+
+    with AuthServer(rule) as auth:
+        server = server_factory(auth_http_addresses=[auth.address])
+        server.post("/topic/create", topic="orders")
+        _, findings = examine(f"--nsqd-tcp-address={server.tcp_address}")
+        only(findings, "nsqd", server.tcp_address, "requires authentication", "set auth_secret")
+        status, findings = examine(
+            f"--nsqd-tcp-address={server.tcp_address}", "--consumer-opt=auth_secret,s3cret",
+            f"--nsqd-http-address={server.http_address}")
+        assert (status, findings) == (0, [])
+
+
+def test_8_the_topic_is_absent(cluster, examine):
+    """No nsqlookupd knows it; or no nsqd that was named has it."""
+    lookupd, nsqd = cluster()
+    for where in (f"--lookupd-http-address={lookupd.http_address}",
+                  f"--nsqd-http-address={nsqd.http_address}"):
+        _, findings = examine(where, "--topic=ordres")
+        (found,) = findings
+        assert (found["verdict"], found["check"], found["where"]) == ("wrong", "topic", "ordres")
+        assert "spelt right" in found["advice"]
+
+
+def test_9_a_paused_channel(cluster, examine):
+    """Messages do not flow because somebody paused the channel, or the topic."""
+    lookupd, nsqd = cluster()
+    nsqd.post("/channel/pause", topic="orders", channel="mail")
+    where = f"orders/mail at {nsqd.http_address}"
+    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}", "--channel=mail")
+    only(findings, "channel", where, "the channel is paused", "/channel/unpause?topic=orders")
+    nsqd.post("/channel/unpause", topic="orders", channel="mail")
+    nsqd.post("/topic/pause", topic="orders")
+    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}")
+    only(findings, "topic", f"orders at {nsqd.http_address}", "paused", "/topic/unpause")
+
+
+def test_10_a_timeout_count_that_grows(cluster, examine):
+    """While the doctor watches, messages time out because a handler hangs."""
+    lookupd, nsqd = cluster(msg_timeout=1.0)
+    over = threading.Event()
+    config = Config(max_in_flight=2, heartbeat_interval=1, max_attempts=0)
+    consumer = Consumer("orders", "mail", lambda message: over.wait(60), config=config,
+                        nsqd_tcp_addresses=[nsqd.tcp_address])
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish_many("orders", [b"x"] * 2)
+    consumer.start()
+    try:
+        wait_until(lambda: nsqd.stats("orders", "mail")["in_flight_count"], 20)
+        _, findings = examine(f"--lookupd-http-address={lookupd.http_address}", "--watch=30s")
+    finally:
+        over.set()
+        consumer.stop(10)
+    (found,) = [each for each in findings if each["check"] == "timeouts"]
+    assert found["where"] == f"orders/mail at {nsqd.http_address}"
+    assert "timed out in" in found["text"] and "raise it (option msg_timeout)" in found["advice"]
+
+
+def test_an_nsqd_that_does_not_register(server, lookupd_factory, examine):
+    """The topic is there, and the nsqlookupd was never told."""
+    lookupd = lookupd_factory()
+    server.post("/topic/create", topic="orders")
+    status, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
+                               f"--nsqd-http-address={server.http_address}")
+    assert {each["check"] for each in findings} == {"nsqlookupd", "topic"} and status == 1
+    assert all("--lookupd-tcp-address" in each["advice"] for each in findings)
+
+
+def test_a_port_of_another_kind_as_nsqlookupds(server, lookupd_factory, examine):
+    """nsqd's HTTP port, and nsqlookupd's TCP port, are told apart from the right one."""
+    lookupd = lookupd_factory()
+    for address, words in ((server.http_address, "nsqd's is 4151"), (lookupd.tcp_address, "4161")):
+        _, findings = examine(f"--lookupd-http-address={address}")
+        (found,) = findings
+        assert found["check"] == "nsqlookupd" and words in found["advice"], found
