@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from nsqclient.consuming.in_flight import Counts
 from nsqclient.consuming.subscription import Subscription
@@ -50,13 +52,15 @@ class ConnectionStats:
     in_flight: int  #: messages that are not answered yet
     version: str  #: of the nsqd
     counts: Counts
+    #: nsqd's answer to IDENTIFY under its own names; empty where it negotiates nothing
+    negotiated: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def of(cls, sub: Subscription, rdy: int) -> ConnectionStats:
         """Take the numbers of one Subscription."""
-        return cls(
-            sub.address, rdy, len(sub), sub.conn.settings.version, dataclasses.replace(sub.counts)
-        )
+        settings = sub.conn.settings
+        counts = dataclasses.replace(sub.counts)
+        return cls(sub.address, rdy, len(sub), settings.version, counts, dict(settings.raw))
 
 
 @dataclass(frozen=True)

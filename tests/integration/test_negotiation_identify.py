@@ -1,0 +1,116 @@
+"""Every field of IDENTIFY, and nsqd's answer to it, on both kinds of server."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from nsqclient import Config, ConfigError, Consumer, Producer
+from nsqclient.errors import ServerError
+from tests.integration.test_consumer import Collector
+from tests.support.waiting import wait_until
+
+
+def connected(server, config):
+    """A consumer's view of its connection, and nsqd's view of the consumer."""
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address], config=config
+    )
+    with consumer:
+        wait_until(lambda: server.stats("events", "c").get("clients"))
+        wait_until(lambda: consumer.stats().connections)
+        client, = server.stats("events", "c")["clients"]
+        ours, = consumer.stats().connections
+    return ours.negotiated, client
+
+
+def test_what_we_are_called(server):
+    """client_id, hostname and user_agent, and the rate of the sample, stand in nsqd's stats."""
+    config = Config(client_id="me", hostname="here", user_agent="mine/1.0", sample_rate=50)
+    _, client = connected(server, config)
+    keys = ("client_id", "hostname", "user_agent", "sample_rate")
+    assert [client[key] for key in keys] == ["me", "here", "mine/1.0", 50]
+
+
+def test_the_answer_is_readable(server):
+    """What nsqd made of the wishes, and its limits, are in the consumer's statistics."""
+    config = Config(
+        output_buffer_size=128, output_buffer_timeout=0.05, msg_timeout=2.5, sample_rate=7,
+        heartbeat_interval=5, topology_region="r", topology_zone="z",
+    )
+    answer, _ = connected(server, config)
+    expected = {
+        "version": "1.3.0", "max_rdy_count": 2500, "max_msg_timeout": 900_000,
+        "output_buffer_size": 128, "output_buffer_timeout": 50, "msg_timeout": 2500,
+        "sample_rate": 7, "tls_v1": False, "snappy": False, "deflate": False,
+        "max_deflate_level": 6, "auth_required": False,
+    }
+    assert {key: answer[key] for key in expected} == expected
+
+
+def test_no_buffer_at_all(server):
+    """-1 turns nsqd's output buffer and its timer off; messages come all the same."""
+    config = Config(output_buffer_size=-1, output_buffer_timeout=-1)
+    answer, _ = connected(server, config)
+    assert (answer["output_buffer_size"], answer["output_buffer_timeout"]) == (1, 0)
+
+
+def test_the_servers_limits_count(server_factory):
+    """max_rdy_count caps RDY whatever max_in_flight is: nsqd would close otherwise."""
+    server = server_factory(max_rdy_count=5)
+    collector = Collector()
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("events", [b"%d" % n for n in range(50)])
+    consumer = Consumer("events", "c", collector, nsqd_tcp_addresses=[server.tcp_address],
+                        max_in_flight=100)
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 50)
+        assert consumer.stats().connections[0].rdy == 5
+
+
+def test_our_own_msg_timeout_holds(server):
+    """The time to answer, as nsqd granted it, is what a message says is left."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"x")
+    left = []
+    consumer = Consumer(
+        "events", "c", lambda message: left.append(message.time_left),
+        nsqd_tcp_addresses=[server.tcp_address], config=Config(msg_timeout=7),
+    )
+    with consumer:
+        wait_until(lambda: left)
+    assert 5 < left[0] <= 7
+
+
+def test_heartbeats_can_be_off_for_producers(server):
+    """-1: nsqd sends none to a producer; a consumer cannot have that."""
+    with Producer([server.tcp_address], config=Config(heartbeat_interval=-1)) as producer:
+        producer.publish("events", b"x")
+    with pytest.raises(ConfigError, match="heartbeat"):
+        Consumer("events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
+                 config=Config(heartbeat_interval=-1))
+
+
+def test_a_value_beyond_the_servers_own_limit(server_factory):
+    """What only nsqd can know, it refuses with its own words."""
+    server = server_factory(max_msg_timeout=60)
+    errors = []
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
+        config=Config(msg_timeout=61), on_error=errors.append,
+    )
+    with consumer:
+        wait_until(lambda: errors)
+    refusal = errors[0] if isinstance(errors[0], ServerError) else errors[0].__cause__
+    assert refusal.code == "E_BAD_BODY" and "msg timeout (61000) is invalid" in str(refusal)
+
+
+@pytest.mark.parametrize("level, granted", [(9, 3), (2, 2)])
+def test_the_deflate_level_is_lowered_to_the_servers(server_factory, caplog, level, granted):
+    """A lower --max-deflate-level is followed, with a line in the log."""
+    server = server_factory(max_deflate_level=3)
+    with caplog.at_level(logging.INFO):
+        answer, _ = connected(server, Config(deflate=True, deflate_level=level))
+    assert answer["deflate_level"] == granted
+    assert ("lowers the deflate level from 9 to 3" in caplog.text) == (level > granted)

@@ -1,0 +1,141 @@
+"""The options of TLS, on both kinds of server, and handshakes that do not end well."""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+import pytest
+
+from nsqclient import Config, ConnectError, Consumer, Producer, TLSError
+from nsqclient.connection import Connection
+from nsqclient.devserver import Nsqd
+from nsqclient.protocol.wire import encode_frame
+from nsqclient.runtime.deadline import Deadline
+from tests.integration.test_consumer import Collector
+from tests.integration.test_negotiation import refuse, roundtrip
+from tests.support.certificates import Certificates
+from tests.support.scripted import ScriptedServer
+from tests.support.waiting import wait_until
+
+GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates made for this module."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def secure(server_factory, certificates):
+    """An nsqd with a certificate."""
+    return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
+
+
+def test_a_minimum_version(secure, certificates):
+    """TLS 1.3 and nothing less; nsqd's statistics show it."""
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3")
+    consumer = Consumer("events", "c", Collector(), nsqd_tcp_addresses=[secure.tcp_address],
+                        config=config)
+    with consumer:
+        wait_until(lambda: secure.stats("events", "c").get("clients"))
+        client, = secure.stats("events", "c")["clients"]
+    assert (client["tls"], client["tls_version"]) == (True, "TLS1.3")
+
+
+def test_another_server_name(server_factory, certificates):
+    """tls_server_name is checked in place of the address."""
+    server = server_factory(tls_cert=certificates.misnamed, tls_key=certificates.misnamed_key)
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.ca)
+    assert "certificate" in str(refuse(server, config))
+    named = config.replace(tls_server_name="nsqd.example")
+    assert roundtrip(server, named, [b"x"]) == [b"x", b"x"]
+
+
+def test_a_ready_context(secure, certificates):
+    """An SSLContext of the user's own is used as it is."""
+    context = ssl.create_default_context(cafile=certificates.ca)
+    assert roundtrip(secure, Config(tls_v1=True, tls_config=context), [b"x"]) == [b"x", b"x"]
+    strict = ssl.create_default_context(cafile=certificates.other_ca)
+    assert "certificate" in str(refuse(secure, Config(tls_v1=True, tls_config=strict)))
+
+
+def test_the_reason_is_in_one_typed_error(secure, certificates):
+    """A consumer's on_error gets a TLSError with address and reason."""
+    errors = []
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.other_ca)
+    consumer = Consumer("events", "c", Collector(), nsqd_tcp_addresses=[secure.tcp_address],
+                        config=config, on_error=errors.append)
+    with consumer:
+        wait_until(lambda: errors)
+    assert isinstance(errors[0], TLSError)
+    assert errors[0].reason.startswith("certificate verify failed")
+    assert secure.tcp_address in str(errors[0])
+
+
+def test_a_strangers_certificate_is_refused(server_factory, certificates):
+    """Where nsqd verifies clients, one of another authority does not get in."""
+    server = server_factory(
+        tls_cert=certificates.server, tls_key=certificates.server_key,
+        tls_root_ca_file=certificates.ca, tls_client_auth_policy="require-verify",
+    )
+    config = Config(
+        tls_v1=True, tls_root_ca_file=certificates.ca, tls_cert=certificates.stranger,
+        tls_key=certificates.stranger_key,
+    )
+    error = refuse(server, config)
+    assert isinstance(error.__cause__, TLSError), repr(error.__cause__)
+
+
+def test_a_file_that_is_missing_is_told_before_anything_is_sent(server, tmp_path):
+    """The error names the file."""
+    error = refuse(server, Config(tls_v1=True, tls_root_ca_file=str(tmp_path / "none.pem")))
+    assert "none.pem" in str(error) and isinstance(error.__cause__, TLSError)
+
+
+def open_connection(address, timeout):
+    """Open one connection with TLS, within a time."""
+    connection = Connection(address, Config(tls_v1=True), listener=None)
+    connection.open(Deadline(timeout))
+
+
+def test_a_handshake_has_a_deadline():
+    """A server that grants TLS and then says nothing does not hold us."""
+    started = time.monotonic()
+    with ScriptedServer(lambda peer: (peer.identify(GRANTED), peer.until_closed())) as server:
+        with pytest.raises(ConnectError, match="no answer within 0.3 s"):
+            open_connection(server.address, 0.3)
+    assert time.monotonic() - started < 10
+
+
+def test_a_handshake_that_is_cut_off():
+    """The end of the stream in the middle is told as that."""
+    with ScriptedServer(lambda peer: peer.identify(GRANTED)) as server:
+        with pytest.raises(ConnectError, match="during the handshake: "):
+            open_connection(server.address, 10)
+
+
+def test_plain_text_in_place_of_a_handshake():
+    """What is no TLS is a TLSError, and nothing but the greeting was sent."""
+    sent = []
+
+    def script(peer):
+        peer.identify(GRANTED)
+        peer.send(encode_frame(0, b"OK"))
+        sent.append(peer.until_closed())
+
+    with ScriptedServer(script) as server:
+        with pytest.raises(TLSError):
+            open_connection(server.address, 10)
+    assert sent[0].startswith(b"\x16\x03") and b"NOP" not in sent[0]
+
+
+@pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=str)
+def test_heartbeats_before_every_answer(certificates, compression):
+    """Also before those of the opening: no NOP goes out where nsqd reads something else."""
+    with Nsqd(tls_cert=certificates.server, tls_key=certificates.server_key) as nsqd:
+        nsqd.faults.heartbeat_before_answers = True
+        config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, **compression)
+        with Producer([nsqd.tcp_address], config=config) as producer:
+            producer.publish("events", b"x")
