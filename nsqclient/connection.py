@@ -182,7 +182,8 @@ class Connection:
                     return cast(E, event)
             is_behind = self._core.is_behind
             data = b"" if is_behind else self._transport.recv()
-            while data is None:
+            # Also where bytes come all the time: heartbeats are no answer.
+            while data is None or deadline.expired():
                 if deadline.expired() or not self._transport.wait(deadline.remaining()):
                     raise ConnectError(
                         self.address,

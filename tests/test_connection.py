@@ -351,7 +351,7 @@ def test_nobody_hangs_when_the_peer_writes_before_it_reads(turn):
         for _ in range(beats):
             peer.send(BEAT * 50)
         nops = oks = 0
-        while nops < beats * 50 or oks < publishes:
+        while not nops or oks < publishes:  # one NOP may answer many heartbeats
             if peer.line() == b"NOP":
                 nops += 1
             else:

@@ -14,6 +14,7 @@ from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
@@ -110,6 +111,21 @@ class Handling:
             self._give_up(message)
             return None
         return sub
+
+    def drop_expired(self, queue: WorkerPool[Message]) -> None:
+        """Forget what expired while it was first in the queue; called when more is put behind it.
+
+        Else the queue would grow for as long as a handler hangs: nsqd sends each again.
+        """
+        now = time.monotonic()
+
+        def is_expired(message: Message) -> bool:
+            return not message._responded and message.deadline <= now
+
+        while (message := queue.take_if(is_expired)) is not None:
+            sub = message._responder
+            assert isinstance(sub, Subscription)
+            sub.drop_expired(message)
 
     def begin_turn(self, message: Message) -> None:
         """A loop over ``messages()`` has this message now."""

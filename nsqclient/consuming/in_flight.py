@@ -49,6 +49,11 @@ class InFlight:
         with self._lock:
             return sum(message.deadline > now for message in self._messages.values())
 
+    def measure(self) -> tuple[int, int]:
+        """How many there are, expired ones included, and the bytes of their bodies."""
+        with self._lock:
+            return len(self._messages), sum(len(m.body) for m in self._messages.values())
+
     def unanswered(self, now: float) -> set[Message]:
         """Those that somebody still may answer in time."""
         with self._lock:

@@ -21,6 +21,7 @@ from nsqclient.errors import (
     ConnectionLostError,
     NSQConnectionError,
     NSQError,
+    RemoteProtocolError,
     ServerError,
 )
 from nsqclient.flow.backoff import Outcome
@@ -28,13 +29,15 @@ from nsqclient.flow.delays import requeue_delay
 from nsqclient.flow.rdy import Link
 from nsqclient.message import Message
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.consumer")
 
 #: FINs that wait for company at most; they also leave when the queue runs dry.
 MAX_FIN_BATCH = 256
+#: Messages that may be out beyond any RDY, before the connection counts as a flood.
+_FLOOD_COUNT = 10_000
 
 
 class SubscriptionOwner(Protocol):
@@ -96,6 +99,8 @@ class Subscription:
         self.fin_batch = 1
         self._msg_timeout = 60.0
         self._max_msg_timeout = 900.0
+        self._highest_rdy = 0  # ever; guarded by the connection's lock
+        self._flood_mark = 100  # look for a flood when so many are out
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
@@ -140,6 +145,7 @@ class Subscription:
             if wanted != self._rdy_on_wire:
                 core.send_rdy(wanted)
                 self._rdy_on_wire = wanted
+                self._highest_rdy = max(self._highest_rdy, wanted)
                 self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
 
         try:
@@ -316,10 +322,28 @@ class Subscription:
             for timestamp, attempts, message_id, body in batch
         ]
         self.in_flight.add(messages)
+        if len(self.in_flight) >= self._flood_mark:
+            self._check_flood()
         link = self.link
         if link is not None:
             link.last_message = now
         self._owner.on_delivered(self, messages)
+
+    def _check_flood(self) -> None:
+        """Raise when far more is out than RDY explains: memory would be nsqd's to fill.
+
+        Timeouts let nsqd send more than RDY, so what is borne is many times what may be out.
+        """
+        config = self._config
+        count, size = self.in_flight.measure()
+        most = _FLOOD_COUNT + 100 * self._highest_rdy
+        frame = config.max_msg_size or DEFAULT_MAX_FRAME_SIZE
+        if count > most or size > 4 * frame * (1 + self._highest_rdy):
+            raise RemoteProtocolError(
+                f"{self.address} sends without regard to RDY: {count} messages of {size} bytes"
+                f" are out, and RDY was never above {self._highest_rdy}"
+            )
+        self._flood_mark = 2 * count
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """Consumers publish nothing."""

@@ -195,7 +195,9 @@ class ClientProtocol:
         if data == HEARTBEAT:
             self._nop_is_due = True
             self._answer_heartbeat()
-            self._events.append(Heartbeat())
+            # One for several in a row: their number means nothing.
+            if not self._events or not isinstance(self._events[-1], Heartbeat):
+                self._events.append(Heartbeat())
             return
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
@@ -243,10 +245,14 @@ class ClientProtocol:
         is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
         if self._nop_is_due and not is_early:
             self._nop_is_due = False
-            self._out.append(commands.NOP)
+            # One that waits to be sent answers for all: they must not pile up.
+            if not self._out or self._out[-1] is not commands.NOP:
+                self._out.append(commands.NOP)
 
     def _on_error(self, error: ServerError) -> None:
         if not error.fatal:
+            if self.state not in _MAY_ANSWER:
+                raise RemoteProtocolError(f"{error.code} without an answer from us")
             self._events.append(AnswerFailed(error))
             return
         # Answers come in order, so the error belongs to the oldest question. What was sent

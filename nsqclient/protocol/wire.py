@@ -53,6 +53,9 @@ class Frame(NamedTuple):
 #: made for every message received, and a NamedTuple costs four times as much.
 RawMessage = tuple[int, int, bytes, bytes]
 
+#: The longest response or error, in bytes; nsqd's own are far shorter, AUTH's answer included.
+MAX_ANSWER_SIZE = 1024 * 1024
+
 #: What the reader yields: single frames, and runs of messages as one list.
 Parsed = Union[Frame, list[RawMessage]]
 
@@ -69,6 +72,9 @@ def encode_message(timestamp: int, attempts: int, message_id: bytes, body: bytes
         size, FrameType.MESSAGE, timestamp, attempts & 0xFFFF, message_id
     )
     return head + body
+
+
+_MESSAGE_TYPE = b"\0\0\0\2"
 
 
 class FrameReader:
@@ -170,6 +176,8 @@ class FrameReader:
         size = int.from_bytes(buf[pos:pos + 4], "big", signed=True)
         self._check_size(size, buf[pos:pos + 16])
         stop = pos + 4 + size
+        if size > MAX_ANSWER_SIZE and end - pos >= 8 and buf[pos + 4:pos + 8] != _MESSAGE_TYPE:
+            raise FrameTooLargeError(f"a frame of {size} bytes, and it is no message")
         if stop > end:
             return -1
         frame_type = int.from_bytes(buf[pos + 4:pos + 8], "big", signed=True)
@@ -192,6 +200,8 @@ class FrameReader:
             # Not checked here: behind an answer that grants a byte layer stands no size.
             size = int.from_bytes(rest[:4], "big", signed=True)
             self._need = 4 + size if 4 <= size <= self._max else 4
+            if MAX_ANSWER_SIZE < size <= self._max and rest[4:8] != _MESSAGE_TYPE:
+                self._need = 8  # what it is decides how long it may be
 
     def _check_size(self, size: int, head: bytes) -> None:
         if size == _HTTP_AS_SIZE:

@@ -135,6 +135,20 @@ class WorkerPool(Generic[T]):
                 baton = _held_lock()
             self._sleep(baton, left)
 
+    def take_if(self, condition: Callable[[T], bool]) -> T | None:
+        """Remove and return the first item when ``condition(item)`` is true; else None."""
+        try:
+            if not condition(self._items[0]):
+                return None
+            item = self._items.popleft()
+        except IndexError:
+            return None
+        if condition(item):
+            return item
+        self._items.appendleft(item)  # a worker took the other one meanwhile
+        self._wake_one()
+        return None
+
     def take_all(self) -> list[T]:
         """Remove and return the items that no worker has taken yet."""
         taken: list[T] = []

@@ -1,0 +1,270 @@
+"""An nsqd that means harm costs a typed error, a bounded time and bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+import zlib
+
+import pytest
+
+from nsqclient import (
+    Config,
+    ConnectError,
+    Consumer,
+    NSQError,
+    Producer,
+    PublishError,
+    RemoteProtocolError,
+)
+from nsqclient.connection import Connection
+from nsqclient.runtime.deadline import Deadline
+from tests.faults.dialogues import QUICK
+from tests.support.memory import MIB, run_bounded
+from tests.support.scripted import BEAT, OK, Peer, ScriptedServer, error, message, response
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
+
+#: What any of these may cost, in bytes. A read takes 256 KiB; the test's own part is in it.
+LIMIT = 100 * MIB
+#: Bytes that a hostile server sends when it sends without end.
+ENDLESS = 300 * MIB
+
+
+class Ended:
+    """A ConnectionListener that notes how the connection ended."""
+
+    def __init__(self):
+        self.error = None
+        self.ended = threading.Event()
+
+    def on_closed(self, conn, error, unanswered):
+        """Note why."""
+        self.error = error
+        self.ended.set()
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+def pour(peer: Peer, data: bytes, total: int = ENDLESS) -> None:
+    """Send the same bytes again and again, until the client has enough."""
+    block = data * max(1, min(65536, total) // len(data))
+    with contextlib.suppress(OSError):
+        for _ in range(max(1, total // len(block))):
+            peer.send(block)
+
+
+def opening(answer: bytes, *, limit: int = LIMIT, timeout: float = 3.0, **options) -> NSQError:
+    """Open a connection to a server that answers IDENTIFY so; return the error it ended with."""
+    errors = []
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            peer.identify(b"")
+            pour(peer, answer, len(answer))
+            peer.until_closed()
+
+    def work() -> None:
+        with ScriptedServer(script) as server:
+            conn = Connection(server.address, Config(**options), Ended())
+            with pytest.raises(NSQError) as raised:
+                conn.open(Deadline(timeout), subscribe=("t", "c"))
+            errors.append(raised.value)
+        assert isinstance(errors[0], (RemoteProtocolError, ConnectError)), repr(errors[0])
+
+    run_bounded(work, limit)
+    work()
+    return errors[-1]
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF, 0x80000000])
+def test_a_size_of_gigabytes_is_refused_at_once(size):
+    """Before memory is taken for it."""
+    assert isinstance(opening(struct.pack(">II", size, 0) + b"x" * 1000), RemoteProtocolError)
+
+
+def test_an_answer_of_ten_megabytes_is_refused():
+    """No answer of nsqd is that long; it is not even received."""
+    answer = b'{"max_rdy_count":1,"x":"' + b"y" * 10 * MIB + b'"}'
+    refused = opening(response(answer), limit=30 * MIB)
+    assert isinstance(refused, RemoteProtocolError) and "10485" in str(refused)
+
+
+def test_deeply_nested_json_is_refused():
+    """It does not end the thread that reads it."""
+    assert isinstance(opening(response(b'{"a":' + b"[" * 200_000)), RemoteProtocolError)
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1", '"x"', "[]", "null", "9" * 5000, "true"])
+@pytest.mark.parametrize("key", ["max_rdy_count", "msg_timeout", "deflate_level", "version"])
+def test_nonsense_in_the_answer_to_identify(key, value):
+    """Is a typed error, or is not used."""
+    script_over = threading.Event()
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            peer.identify(response(b'{"%s":%s}' % (key.encode(), value.encode())))
+            peer.line()
+            peer.send(OK)
+            peer.until_closed()
+        script_over.set()
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(), Ended())
+        try:
+            conn.open(Deadline(3), subscribe=("t", "c"))
+        except RemoteProtocolError:
+            pass
+        else:
+            conn.close()
+        script_over.wait(5)
+
+
+def test_endless_heartbeats_do_not_hold_up_the_opening():
+    """The deadline of the opening holds though bytes come all the time."""
+    began = time.monotonic()
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            peer.identify(b"")
+            while True:
+                peer.send(BEAT * 100)
+
+    with ScriptedServer(script) as server:
+        with pytest.raises(ConnectError, match="no answer within 0.5 s"):
+            Connection(server.address, Config(), Ended()).open(Deadline(0.5))
+    assert time.monotonic() - began < 2
+
+
+def subscribed(attack, config: Config = QUICK, prologue=lambda peer: peer.subscribe()):
+    """A consumer of a server that attacks after SUB: it is there, ends in time, and says why."""
+    errors = []
+    over = threading.Event()
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            prologue(peer)
+            attack(peer)
+        over.set()
+
+    def work() -> None:
+        release = threading.Event()
+        with ScriptedServer(script) as server:
+            consumer = Consumer(
+                "t", "c", lambda message: release.wait(30), config=config,
+                nsqd_tcp_addresses=[server.address], on_error=errors.append,
+            ).start()
+            over.wait(25)
+            began = time.monotonic()
+            release.set()
+            consumer.stop(1)
+            assert time.monotonic() - began < 2.5
+
+    return work
+
+
+def test_endless_heartbeats_that_nobody_reads_the_answers_to():
+    """The answers do not pile up."""
+    run_bounded(subscribed(lambda peer: pour(peer, BEAT, 20 * MIB)), LIMIT)
+
+
+def test_endless_error_frames():
+    """They are counted, not kept."""
+    late = error("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
+    run_bounded(subscribed(lambda peer: pour(peer, late, 20 * MIB)), LIMIT)
+
+
+@pytest.mark.parametrize("text", ["E_INVALID ", "E_FIN_FAILED "])
+def test_an_error_of_many_megabytes_ends_the_connection(text):
+    """nsqd's errors are short; this one is not received as a whole."""
+
+    def attack(peer: Peer) -> None:
+        peer.send(struct.pack(">II", 60 * MIB, 1), text.encode())
+        pour(peer, b"x", 60 * MIB)
+
+    run_bounded(subscribed(attack), 55 * MIB)
+
+
+def test_messages_without_end_are_cut_off():
+    """RDY is 1 and millions come: the connection ends with an error that says so."""
+    config = QUICK.replace(max_msg_size=64 * 1024)
+
+    def attack(peer: Peer) -> None:
+        for number in range(10_000):  # each block of 8 MiB at most
+            peer.send(*(message(b"x" * 1000, number * 100 + n) for n in range(100)))
+
+    run_bounded(subscribed(attack, config), 3 * LIMIT)
+
+
+def test_old_messages_do_not_pile_up_behind_a_slow_handler():
+    """What has expired in the queue is dropped while others come, not only when it is its turn."""
+    config = QUICK.replace(max_msg_size=64 * 1024, msg_timeout=1)
+
+    def attack(peer: Peer) -> None:
+        pause = threading.Event()
+        for turn in range(60):
+            peer.send(*(message(b"x" * 10_000, turn * 1000 + n) for n in range(500)))
+            pause.wait(0.05)
+
+    def prologue(peer: Peer) -> None:
+        peer.identify(response(b'{"msg_timeout":50}'))
+        peer.line()
+        peer.send(OK)
+
+    run_bounded(
+        subscribed(attack, config.replace(msg_timeout=0, max_in_flight=1000), prologue), LIMIT
+    )
+
+
+@pytest.mark.parametrize("frame", [BEAT, message(b""), error("E_FIN_FAILED x"), b"\0" * 64])
+def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
+    """What expands a thousandfold costs what it may cost, not all that it expands to."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = frame * 10_000
+    bomb = b"".join(packer.compress(block) for _ in range(60 * MIB // len(block)))
+    bomb += packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def prologue(peer: Peer) -> None:
+        peer.identify(response(b'{"deflate":true,"deflate_level":6}'))
+        small = zlib.compressobj(6, zlib.DEFLATED, -15)
+        for _ in range(2):  # the layer's OK, and that of SUB
+            peer.send(small.compress(OK) + small.flush(zlib.Z_SYNC_FLUSH))
+            peer.exactly(1)
+
+    def attack(peer: Peer) -> None:
+        peer.send(bomb)
+        peer.until_closed()
+
+    run_bounded(
+        subscribed(attack, QUICK.replace(deflate=True, heartbeat_interval=1), prologue), 3 * LIMIT
+    )
+
+
+def test_publishes_to_a_hostile_nsqd_keep_their_deadline():
+    """Whatever it answers, a publish ends in time with one of its outcomes."""
+    answers = [b"\xff" * 64, response(b"NO"), message(), error("E_WHAT " + "x" * 5000), b"\0" * 16]
+
+    def attacker(answer):
+        def script(peer: Peer) -> None:
+            with contextlib.suppress(EOFError, OSError):
+                peer.identify(OK)
+                peer.line()
+                peer.send(answer)
+                peer.until_closed()
+        return script
+
+    for answer in answers:
+        with ScriptedServer(attacker(answer)) as server:
+            began = time.monotonic()
+            with Producer([server.address], retry_unknown=False) as producer:
+                with pytest.raises(PublishError):
+                    producer.publish("t", b"x", timeout=1)
+                assert time.monotonic() - began < 2
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("nsq-")])
