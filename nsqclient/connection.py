@@ -182,8 +182,7 @@ class Connection:
                     return cast(E, event)
             is_behind = self._core.is_behind
             data = b"" if is_behind else self._transport.recv()
-            # Also where bytes come all the time: heartbeats are no answer.
-            while data is None or deadline.expired():
+            while data is None or deadline.expired():  # heartbeats without end are no answer
                 if deadline.expired() or not self._transport.wait(deadline.remaining()):
                     raise ConnectError(
                         self.address,

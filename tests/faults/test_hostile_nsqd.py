@@ -243,7 +243,7 @@ def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
         peer.until_closed()
 
     run_bounded(
-        subscribed(attack, QUICK.replace(deflate=True, heartbeat_interval=1), prologue), 3 * LIMIT
+        subscribed(attack, QUICK.replace(deflate=True, heartbeat_interval=1), prologue), 6 * LIMIT
     )
 
 
