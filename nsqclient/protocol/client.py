@@ -243,8 +243,7 @@ class ClientProtocol:
         is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
         if self._nop_is_due and not is_early:
             self._nop_is_due = False
-            # One that waits to be sent answers for all: they must not pile up.
-            if not self._out or self._out[-1] is not commands.NOP:
+            if not self._out or self._out[-1] is not commands.NOP:  # one answers for all
                 self._out.append(commands.NOP)
 
     def _on_error(self, error: ServerError) -> None:
