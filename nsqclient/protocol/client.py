@@ -43,12 +43,7 @@ from nsqclient.protocol.events import (
     read_json,
     read_settings,
 )
-from nsqclient.protocol.extended import (
-    Extras,
-    MessageForm,
-    is_partitioned_version,
-    read_stored,
-)
+from nsqclient.protocol.extended import Extras, MessageForm, is_partitioned_version, read_stored
 from nsqclient.protocol.layers import Backlog, ByteLayer, LayerStack
 from nsqclient.protocol.wire import (
     CLOSE_WAIT,
@@ -243,7 +238,7 @@ class ClientProtocol:
         is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
         if self._nop_is_due and not is_early:
             self._nop_is_due = False
-            if not self._out or self._out[-1] is not commands.NOP:  # one answers for all
+            if self._out[-1:] != [commands.NOP]:  # one answers for all
                 self._out.append(commands.NOP)
 
     def _on_error(self, error: ServerError) -> None:

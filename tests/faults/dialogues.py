@@ -161,6 +161,7 @@ def try_all(
         try:
             make_channel(server, topic)
             dialogue(server, topic, config, fault)
+            server.post("/topic/delete", topic=topic)
         except Exception as exc:  # any of them, with the position that brought it
             with lock:
                 failures.append(f"{name}: {exc!r}")

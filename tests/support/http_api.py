@@ -34,10 +34,11 @@ class HttpApi:
 
         A topic or channel that does not exist is an empty dict.
         """
-        everything: dict[str, Any] = self.get("/stats", format="json").json()
+        names = {} if topic is None else {"topic": topic}
+        everything: dict[str, Any] = self.get("/stats", format="json", **names).json()
         if topic is None:
             return everything
-        found = _named(everything["topics"], "topic_name", topic)
+        found = _named(everything["topics"] or [], "topic_name", topic)
         if channel is None:
             return found
         return _named(found.get("channels"), "channel_name", channel)
