@@ -13,7 +13,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples bench coverage servers \
-	faults chaos \
+	faults fuzz chaos \
 	clean
 .NOTPARALLEL:
 
@@ -23,6 +23,7 @@ help:
 	@echo "make unit         the tests that need no server"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
+	@echo "make fuzz         200,000 mutated streams against both protocol cores (ARGS='--seed 2')"
 	@echo "make chaos        ten minutes of trouble, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
@@ -66,6 +67,9 @@ integration: $(VENV)/installed-test servers
 
 faults: $(VENV)/installed-test servers
 	@NSQ_FAULTS=full $(RUN) -m pytest -n $(JOBS) tests/faults $(ARGS)
+
+fuzz: $(VENV)/installed-test
+	@$(RUN) -m tests.fuzz $(ARGS)
 
 # QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: $(VENV)/installed-test servers
