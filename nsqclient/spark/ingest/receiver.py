@@ -11,6 +11,7 @@ import threading
 import time
 
 from nsqclient.errors import NSQError
+from nsqclient.spark.ingest.children import Children
 from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.lag import Backlog, ask_backlogs
@@ -48,7 +49,7 @@ class Receiver:
         self.spool = Spool(
             spool_dir or options.spool_dir, options.topic, options.channel, 2 * patience
         )
-        self._ingest: Ingest | None = None
+        self._ingest: Ingest | Children | None = None
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # by _lock
         self._backlogs: dict[str, Backlog] = {}  # replaced, never changed
@@ -80,10 +81,13 @@ class Receiver:
             return
         self.spool.open(at_least, self.options.fail_on_data_loss)
         self._started = time.monotonic()
-        self._ingest = Ingest(
-            self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed,
-            limit=self._limit,
-        )
+        if self.options.ingest_processes > 1 and self._limit is None:
+            self._ingest = Children(self.options, self.spool, self.balance, self._on_failed)
+        else:
+            self._ingest = Ingest(
+                self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed,
+                limit=self._limit,
+            )
         self._ingest.start()
         self._lag_thread = threading.Thread(target=self._watch_lag, name="nsq-lag", daemon=True)
         self._lag_thread.start()

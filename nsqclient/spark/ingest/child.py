@@ -1,0 +1,152 @@
+"""The program of an ingest process: reads from nsqds, writes files, asks its parent for numbers.
+
+The parent has the spool: it knows which messages are durable, whoever received them, and links
+files under their numbers. ``python -m nsqclient.spark.ingest.child``, with a pipe on stdin and
+stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from nsqclient.errors import NSQError
+from nsqclient.spark.errors import SpoolError
+from nsqclient.spark.ingest.ingest import Ingest
+from nsqclient.spark.ingest.pipes import Pipe
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.spool.folder import Folder
+from nsqclient.spark.spool.known_ids import Claim
+from nsqclient.spark.spool.spool import Verdict
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two reports of how it goes.
+_REPORT_INTERVAL = 0.1
+
+
+class RemoteSink:
+    """The sink of a child: files are written here, numbers come from the parent."""
+
+    def __init__(self, pipe: Pipe, folder: str) -> None:
+        self._pipe = pipe
+        self._folder = Folder(folder)
+        self._verdicts: queue.SimpleQueue[Verdict | SpoolError] = queue.SimpleQueue()
+
+    def write_tmp(self, data: Any) -> str:
+        """Write a file that nobody sees yet, to disk; return its path."""
+        return self._folder.write_tmp(data)
+
+    def append(
+        self, tmp: str, rows: int, claims: Sequence[Claim], copies: Sequence[Claim] = ()
+    ) -> Verdict:
+        """Ask the parent; see ``Spool.append``. Only the writer calls it."""
+        self._tell("append", tmp, rows, list(claims), list(copies))
+        verdict = self._verdicts.get()
+        if isinstance(verdict, SpoolError):
+            raise verdict
+        return verdict
+
+    def count_redelivered(self, number: int) -> None:
+        """Messages came with attempts over 1."""
+        self._tell("redelivered", number)
+
+    def refused(self, nsqd: str, message_id: bytes) -> None:
+        """nsqd refused FIN for a durable message."""
+        self._tell("refused", nsqd, message_id)
+
+    def conn_closed(self, conn: str, clean: bool) -> None:
+        """A connection ended."""
+        self._tell("closed", conn, clean)
+
+    def _tell(self, *words: Any) -> None:
+        try:
+            self._pipe.send(*words)
+        except OSError as exc:
+            raise SpoolError(str(self._folder), "the process that has the spool is gone") from exc
+
+    def answer(self, verdict: Verdict | SpoolError) -> None:
+        """The parent answered."""
+        self._verdicts.put(verdict)
+
+
+def run(pipe: Pipe) -> int:
+    """Do what the parent says, until it says stop, or is gone."""
+    first = pipe.receive()
+    if first is None:
+        return 1
+    options, name, folder = first
+    assert isinstance(options, ReadOptions)
+    sink = RemoteSink(pipe, folder)
+    failed = threading.Event()
+
+    def on_failed(error: NSQError) -> None:
+        failed.set()
+        _send(pipe, "failed", error)
+
+    ingest = Ingest(options, sink, name, on_failed=on_failed)
+    over = threading.Event()
+    reporter = threading.Thread(
+        target=_report, args=(pipe, ingest, over), name="nsq-reporter", daemon=True
+    )
+    ingest.start()
+    reporter.start()
+    while True:
+        words = pipe.receive()
+        if words is None:
+            # Nothing can be stored any more: the writer learns it, and all goes back to nsqd.
+            sink.answer(SpoolError(folder, "the process that has the spool is gone"))
+            ingest.stop(2.0)
+            break
+        if words[0] == "verdict":
+            sink.answer(words[1])
+        elif words[0] == "pause":
+            ingest.set_paused(words[1] or failed.is_set())
+        elif words[0] == "stop":
+            # In a thread of its own: the last segment needs verdicts, which come through here.
+            threading.Thread(
+                target=_stop, args=(pipe, ingest, words[1]), name="nsq-stop", daemon=True
+            ).start()
+        elif words[0] == "bye":
+            break
+    over.set()
+    reporter.join(1.0)
+    return 0
+
+
+def _stop(pipe: Pipe, ingest: Ingest, timeout: float) -> None:
+    ingest.stop(timeout)
+    _send(pipe, "stopped")
+
+
+def _report(pipe: Pipe, ingest: Ingest, over: threading.Event) -> None:
+    while not over.wait(_REPORT_INTERVAL):
+        _send(pipe, "status", ingest.connections, ingest.in_flight, ingest.is_idle,
+              ingest.last_arrival, ingest.dials_failed, ingest.last_error)
+
+
+def _send(pipe: Pipe, *words: Any) -> None:
+    try:
+        pipe.send(*words)
+    except OSError:
+        logger.debug("the parent is gone")
+
+
+def main() -> int:
+    """Run with a pipe on stdin and stdout; what is printed by mistake goes to stderr."""
+    # The parent decides when it ends: a Ctrl-C reaches the whole group of a terminal.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return run(Pipe(sys.stdin.buffer, target))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""The whole pipeline and one trouble each: tasks, stalls, servers, folders, disks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+
+import pytest
+
+from tests.spark.jobs import Job, Publisher
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(1800)]
+
+COUNT = int(os.environ.get("COUNT", "200000"))
+
+
+def settings(servers, folder, **options):
+    """A job that reads from some nsqds, and ends when all is read."""
+    return {
+        "master": "local[2,4]",
+        "out": str(folder / "out"),
+        "checkpoint": str(folder / "checkpoint"),
+        "now": True,
+        "options": {
+            "topic": "t", "channel": "c",
+            "nsqd": ",".join(server.tcp_address for server in servers),
+            "nsqdHttp": ",".join(server.http_address for server in servers),
+            "spoolDir": str(folder / "spool"), "maxMessagesPerTrigger": "50000", **options,
+        },
+    }
+
+
+def publish(server, count=COUNT, first=0):
+    """Fill the topic, and wait until it is done."""
+    publisher = Publisher(server.tcp_address, "t", count, 1_000_000, first)
+    assert publisher.join() == count
+
+
+def make_channel(server):
+    """So that messages wait in the channel, whoever comes."""
+    server.post("/topic/create", topic="t")
+    server.post("/channel/create", topic="t", channel="c")
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd that keeps all in memory."""
+    server = real_nsqd(mem_queue_size=1_000_000)
+    make_channel(server)
+    return server
+
+
+def check(done, count=COUNT):
+    """Each message once."""
+    print(done)
+    assert (done["rows"], done["distinct"]) == (count, count)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_task_fails_once(nsqd, tmp_path, when):
+    """Reading has no side effect: the next attempt reads the same."""
+    publish(nsqd)
+    marker = tmp_path / "marker"
+    check(Job(**settings([nsqd], tmp_path), fail=when, marker=str(marker)).finish())
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("transport", ["inline", "file"])
+def test_executors_are_killed(nsqd, tmp_path, transport):
+    """Two executors of a local cluster, each killed once."""
+    publish(nsqd)
+    run = settings([nsqd], tmp_path, transport=transport, maxMessagesPerTrigger="20000")
+    job = Job(**{**run, "master": "local-cluster[2,1,1024]"})
+    try:
+        for batch in (0, 2):
+            job.wait_for(batch=batch)
+            killed = [pid for pid in job.processes() if b"CoarseGrainedExecutorBackend" in
+                      open(f"/proc/{pid}/cmdline", "rb").read()][:1]
+            assert killed
+            os.kill(killed[0], signal.SIGKILL)
+        check(job.finish())
+    finally:
+        job.kill()
+
+
+def test_the_source_stalls_longer_than_msg_timeout(nsqd, tmp_path):
+    """FIN comes too late: nsqd sends copies, and they are dropped."""
+    publish(nsqd)
+    run = settings([nsqd], tmp_path, msg_timeout="2s")
+    stopped = []
+
+    def stall():
+        pids = [pid for pid in job.processes()
+                if b"streaming_source_runner" in open(f"/proc/{pid}/cmdline", "rb").read()]
+        if not pids or nsqd.stats("t", "c")["in_flight_count"] == 0:
+            return False
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        stopped.extend(pids)
+        return True
+
+    job = Job(**run)
+    try:
+        wait_until(stall, 120, "the source has messages in flight")
+        threading.Event().wait(9.0)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        check(job.finish())
+        assert nsqd.stats("t", "c")["timeout_count"] > 0
+    finally:
+        job.kill()
+
+
+def test_nsqd_is_restarted(nsqd, tmp_path):
+    """In order (SIGTERM), while messages are in flight."""
+    publish(nsqd)
+    job = Job(**{**settings([nsqd], tmp_path), "now": False})
+    try:
+        wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.8, 120, "it reads")
+        nsqd.restart()
+        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, 120,
+                   "all is taken")
+        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, 60, "all is finished")
+    finally:
+        job.kill()
+    check(Job(**settings([nsqd], tmp_path)).finish())
+
+
+def test_one_of_two_nsqds_is_gone_for_good(real_nsqd, tmp_path):
+    """What it had not sent is lost with it; everything else is there once."""
+    servers = [real_nsqd(mem_queue_size=1_000_000) for _ in range(2)]
+    for index, server in enumerate(servers):
+        make_channel(server)
+        publish(server, COUNT // 2, index * COUNT // 2)
+    gone, stays = servers
+    job = Job(**{**settings(servers, tmp_path, maxSpoolMessages="40000"), "now": False})
+    try:
+        wait_until(lambda: gone.stats("t", "c")["depth"] < COUNT * 0.4, 120, "it reads")
+        gone.stop()
+        wait_until(lambda: stays.stats("t", "c")["depth"] == 0, 300, "the other is read")
+        wait_until(lambda: stays.stats("t", "c")["in_flight_count"] == 0, 60, "and finished")
+    finally:
+        job.kill()
+    done = Job(**settings([stays], tmp_path)).finish()
+    gone.start()
+    left = gone.stats("t", "c")["depth"]
+    print(done, "left on the nsqd that was gone:", left)
+    assert done["rows"] == done["distinct"] and done["rows"] >= COUNT - left
+    check(Job(**settings(servers, tmp_path)).finish())
+
+
+def test_the_checkpoint_is_deleted_and_the_spool_kept(nsqd, tmp_path):
+    """The next query begins behind what was committed; nothing comes twice."""
+    run = settings([nsqd], tmp_path)
+    publish(nsqd, COUNT // 2)
+    check(Job(**run).finish(), COUNT // 2)
+    shutil.rmtree(tmp_path / "checkpoint")
+    publish(nsqd, COUNT // 2, COUNT // 2)
+    # The file sink has a log of its own in the output, and takes batch 0 for one it has seen.
+    first = tmp_path / "out"
+    first.rename(tmp_path / "first")
+    done = Job(**run).finish()
+    check(done, COUNT // 2)
+
+
+def test_two_queries_on_one_spool(nsqd, tmp_path):
+    """The second is refused, the first goes on."""
+    publish(nsqd)
+    first = Job(**{**settings([nsqd], tmp_path), "now": False})
+    try:
+        first.wait_for(batch=0)
+        second = settings([nsqd], tmp_path)
+        second |= {"checkpoint": str(tmp_path / "other"), "out": str(tmp_path / "other-out")}
+        error = Job(**second).failure()
+        print(error[:1500])
+        assert "is used by process" in error and "spoolDir of its own" in error
+        wait_until(lambda: nsqd.stats("t", "c")["depth"] == 0, 120, "the first reads on")
+    finally:
+        first.kill()
+    check(Job(**settings([nsqd], tmp_path)).finish())
+
+
+def test_the_disk_is_full(nsqd, tmp_path):
+    """The query fails and says why; when there is space again, everything is there once."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.system(f"mount -t tmpfs -o size=16m tmpfs '{small}' 2>/dev/null"):
+        pytest.skip("mounting a small disk needs root")
+    try:
+        publish(nsqd)
+        run = settings([nsqd], tmp_path, spoolDir=str(small / "spool"))
+        error = Job(**{**run, "now": False}).failure()
+        print(error[:1500])
+        assert "No space left on device" in error and "free some space" in error
+        assert os.system(f"mount -o remount,size=512m '{small}'") == 0
+        check(Job(**run).finish())
+    finally:
+        os.system(f"umount -l '{small}'")
+
+
+def test_several_processes_read(nsqd, tmp_path):
+    """One numbering, one set of known messages."""
+    publish(nsqd)
+    check(Job(**settings([nsqd], tmp_path, ingestProcesses="2", msg_timeout="2s")).finish())
