@@ -26,6 +26,8 @@ logger = logging.getLogger("nsqclient.connection")
 #: Seconds without a helper after which the reader receives again: far less than a heartbeat, and
 #: long enough to cost nothing while publishes follow each other.
 _REST = 0.05
+#: Bytes that a helper asks for at once: answers are short, and a large buffer costs it page faults.
+_ANSWERS = 16 * 1024
 
 
 class Receiver:
@@ -89,7 +91,7 @@ class Receiver:
                 if self._failure is not None:
                     raise self._failure
                 if self._wait(None):
-                    events, broken = self._receive()
+                    events, broken = self._receive(RECV_SIZE)
                     self._dispatch(events)  # verdicts that came before the fault count
                     if broken is not None:
                         raise broken
@@ -145,7 +147,7 @@ class Receiver:
     def _receive_for(self, token: Any) -> None:
         """Receive on a thread of the user's, which an exception may interrupt anywhere."""
         try:
-            events, self._failure = self._receive()
+            events, self._failure = self._receive(_ANSWERS)
             for index, event in enumerate(events):
                 if isinstance(event, Published) and type(event.token) is type(token):
                     self._dispatch([event])
@@ -177,14 +179,14 @@ class Receiver:
         assert self._transport is not None
         return self._transport.wait(timeout, for_write=self._bytes_left)
 
-    def _receive(self) -> tuple[list[Event], RemoteProtocolError | None]:
+    def _receive(self, size: int) -> tuple[list[Event], RemoteProtocolError | None]:
         """Take what is there; return what has happened, and what is wrong with the rest."""
         transport, core = self._transport, self._core
         assert transport is not None
         self._rounds += 1
         # What came before is read first: the core takes a limited number of frames at a time.
         is_behind = core.is_behind
-        data = b"" if is_behind else transport.recv()
+        data = b"" if is_behind else transport.recv(size)
         if data is None:
             self._may_have_more = False
             return [], None
@@ -193,7 +195,7 @@ class Receiver:
                 core.receive_eof()
             raise ConnectionLostError(self._address, "closed by the peer")
         if not is_behind:
-            self._may_have_more = len(data) == RECV_SIZE  # less: the socket is empty now
+            self._may_have_more = len(data) == size  # less: the socket is empty now
             self._heard = time.monotonic()
         broken: RemoteProtocolError | None = None
         with self._core_lock:

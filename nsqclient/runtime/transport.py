@@ -137,14 +137,16 @@ class Transport:
             pass  # best effort; heartbeats are the real liveness check
         return cls(sock, address)
 
-    def recv(self) -> bytes | None:
+    def recv(self, size: int = RECV_SIZE) -> bytes | None:
         """Return what is there, ``b""`` at the end of the stream, None when nothing is there.
+
+        ``size``: the most bytes to return.
 
         Raises:
             ConnectionLostError: reset, or any other error of the socket.
         """
         try:
-            return self._sock.recv(RECV_SIZE)
+            return self._sock.recv(size)
         except _WOULD_BLOCK:
             return None
         except OSError as exc:
