@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from types import TracebackType
+from typing import Any
 
 from nsqclient.addresses import check_addresses
 from nsqclient.config import Config
@@ -148,22 +149,20 @@ class Producer:
         limit = self.config.nsqd_max_msg_size
         deadline = self._deadline(timeout)
         others = len(self._running)
-        if defer is not None or others < _A_CROWD:
-            if defer is None:
-                command = commands.pub(topic, body, limit)
-            else:
-                command = commands.dpub(
-                    topic, self._delay_ms(defer), body, limit, self._max_delay_ms
-                )
-            self._publish(
-                lambda: self._blocking.publish(command, deadline, not others), 1, len(command)
-            )
-        else:
+        if defer is None and others >= _A_CROWD:
             check_topic(topic)
             data = commands.check_body(body, limit)
             self._publish(
-                lambda: self._blocking.publish_in_company(topic, data, deadline), 1, len(data)
+                self._blocking.publish_in_company, (topic, data, deadline), 1, len(data)
             )
+            return
+        if defer is None:
+            command = commands.pub(topic, body, limit)
+        else:
+            command = commands.dpub(topic, self._delay_ms(defer), body, limit, self._max_delay_ms)
+        self._publish(
+            self._blocking.publish, (command, deadline, not others), 1, len(command)
+        )
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
@@ -331,8 +330,9 @@ class Producer:
         return round(self.config.nsqd_max_req_timeout * 1000)
 
     def _publish_part(self, command: bytes, deadline: Deadline, messages: int) -> None:
+        alone = not self._running
         self._publish(
-            lambda: self._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.publish, (command, deadline, alone), messages, len(command)
         )
 
     @property
@@ -340,7 +340,7 @@ class Producer:
         return self._pipeline.pending + len(self._running)
 
     def _publish(
-        self, publish: Callable[[], None], messages: int, size: int
+        self, publish: Callable[..., None], arguments: tuple[Any, ...], messages: int, size: int
     ) -> None:
         """Run one blocking publish and keep account of it."""
         ticket = object()
@@ -350,7 +350,7 @@ class Producer:
             if self._closed:
                 raise ClosedError("the producer is closed")
             self._discoverer.start()
-            publish()
+            publish(*arguments)
             self._statistics.on_published(messages, size, time.monotonic() - began)
         except PublishError as exc:
             self._statistics.count(

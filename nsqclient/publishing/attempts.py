@@ -47,7 +47,13 @@ class Companion(Attempt):
     __slots__ = ("topic", "body", "is_withdrawn")
 
     def __init__(self, topic: str, body: bytes) -> None:
-        super().__init__()
+        # As Attempt's; a call of it would cost as much as the fields.
+        self.verdict = Verdict.UNKNOWN
+        self.error = None
+        self.link = None
+        self.is_done = False
+        self._settled = threading.Lock()
+        self._settled.acquire()
         self.topic = topic
         self.body = body
         self.is_withdrawn = False

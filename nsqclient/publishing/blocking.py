@@ -71,7 +71,7 @@ class BlockingPublish:
                 link = self._links.take(deadline)
                 if companion is not None:
                     attempt = companion
-                    self._company.join(companion)
+                    self._company.join(companion, link)
                 else:
                     attempt = Attempt()
                     attempt.link = link

@@ -101,10 +101,17 @@ class Company:
         self._max_bytes = max_body_size
         self._queue: deque[Companion] = deque()  # appended and popped without a lock
 
-    def join(self, companion: Companion) -> None:
-        """Queue a message and see that it is sent; ``settle`` of it is called. Does not block."""
+    def join(self, companion: Companion, link: Link) -> None:
+        """Queue a message and see that it is sent; ``settle`` of it is called. Does not block.
+
+        ``link`` is the nsqd whose turn it is.
+        """
         self._queue.append(companion)
-        self.send_waiting()
+        if link.lane.acquire(blocking=False):
+            self._begin_trip(link)
+            self.send_waiting()
+        elif len(self._links.ready) != 1:
+            self.send_waiting()
 
     def send_waiting(self) -> None:
         """Send what waits, where an nsqd is free."""

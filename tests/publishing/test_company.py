@@ -28,7 +28,7 @@ def join(company, *topics):
     """Add a message to each of the topics."""
     companions = [Companion(topic, b"x") for topic in topics]
     for companion in companions:
-        company.join(companion)
+        company.join(companion, company._links)
     return companions
 
 
@@ -50,7 +50,7 @@ def test_an_mpub_stays_under_the_body_limit(links):
     """What does not fit travels next."""
     company = Company(links, 100)
     for _ in range(4):
-        company.join(Companion("a", b"x" * 40))
+        company.join(Companion("a", b"x" * 40), links)
     for number in range(3):
         links.token(number).settle(Verdict.STORED, None)
     assert lines(links) == [b"PUB a", b"MPUB a", b"PUB a"]
@@ -99,7 +99,7 @@ def test_ctrl_c_in_one_does_not_hold_up_the_others(links):
     links.broken = KeyboardInterrupt()
     one = Companion("a", b"x")
     with pytest.raises(KeyboardInterrupt):
-        company.join(one)
+        company.join(one, links)
     assert one.verdict is Verdict.UNKNOWN
     join(company, "b")
     assert lines(links) == [b"PUB b"]
