@@ -182,7 +182,7 @@ class Producer:
         if isinstance(bodies, (bytes, bytearray, memoryview, str)):
             raise InvalidMessageError("publish_many needs a list of bodies, not one body")
         config = self.config
-        checked = [commands.check_body(body, config.nsqd_max_msg_size) for body in bodies]
+        checked = commands.check_bodies(bodies, config.nsqd_max_msg_size)
         deadline = self._deadline(timeout)
         stored = 0
         for part in split(checked, config.nsqd_max_body_size):
@@ -330,9 +330,8 @@ class Producer:
         return round(self.config.nsqd_max_req_timeout * 1000)
 
     def _publish_part(self, command: bytes, deadline: Deadline, messages: int) -> None:
-        alone = not self._running
         self._publish(
-            self._blocking.publish, (command, deadline, alone), messages, len(command)
+            self._blocking.publish, (command, deadline, False), messages, len(command)
         )
 
     @property

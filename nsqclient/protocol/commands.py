@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from nsqclient.errors import InvalidMessageError, LocalProtocolError
 from nsqclient.protocol.names import check_channel, check_topic
@@ -82,6 +83,19 @@ def pub(topic: str, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> by
     return pub_unchecked(check_topic(topic), check_body(body, max_msg_size))
 
 
+def check_bodies(
+    bodies: Iterable[object], max_msg_size: int = DEFAULT_MAX_MSG_SIZE
+) -> list[bytes]:
+    """Return the bodies as bytes when nsqd would store each. Raises: as ``check_body``."""
+    bodies = list(bodies)
+    # Nearly always, and without a loop in Python.
+    if set(map(type, bodies)) == {bytes}:
+        checked = cast("list[bytes]", bodies)
+        if min(map(len, checked)) > 0 and max(map(len, checked)) <= max_msg_size:
+            return checked
+    return [check_body(body, max_msg_size) for body in bodies]
+
+
 def check_delay(delay_ms: int, max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS) -> None:
     """Check the delay of a DPUB.
 
@@ -109,7 +123,7 @@ def dpub(
 
 def mpub_size(bodies: Sequence[bytes]) -> int:
     """How many bytes the body of an MPUB of these messages has."""
-    return 4 + sum(4 + len(body) for body in bodies)
+    return 4 + 4 * len(bodies) + sum(map(len, bodies))
 
 
 def mpub(
@@ -146,8 +160,8 @@ def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
     """MPUB of a topic and bodies that were checked before."""
     pack = _size.pack
     parts = [b"MPUB %b\n" % topic.encode(), pack(mpub_size(bodies)), pack(len(bodies))]
-    for body in bodies:
-        parts += (pack(len(body)), body)
+    # Without a loop in Python: this is most of the work of a large MPUB.
+    parts.extend(chain.from_iterable(zip(map(pack, map(len, bodies)), bodies)))
     return b"".join(parts)
 
 

@@ -201,3 +201,20 @@ def test_empty_secret():
     """An empty secret cannot be sent."""
     with pytest.raises(LocalProtocolError, match="empty"):
         commands.auth("")
+
+
+@pytest.mark.parametrize("bodies", [
+    [b"a", b""], [b"a", "text"], [b"a", b"x" * 11], [bytearray(b"x" * 11)], [None],
+])
+def test_bodies_that_nsqd_would_refuse(bodies):
+    """One bad body among good ones is found, whatever is wrong with it."""
+    with pytest.raises(InvalidMessageError):
+        commands.check_bodies(iter(bodies), 10)
+
+
+def test_bodies_of_any_kind_become_bytes():
+    """A list of bytes, an iterator, bytearrays and memoryviews among them; none at all."""
+    assert commands.check_bodies([b"a", b"bc"], 10) == [b"a", b"bc"]
+    mixed = iter([b"a", bytearray(b"b"), memoryview(b"c")])
+    assert commands.check_bodies(mixed) == [b"a", b"b", b"c"]
+    assert commands.check_bodies([]) == []
