@@ -35,6 +35,13 @@ def advice_for(error: NSQError) -> str:
     return ""
 
 
+def explained(error: NSQError, address: str = "") -> str:
+    """Say an error and what to do about it in one line; ``address`` is not repeated."""
+    text = str(error).removeprefix(f"{address}: ") if address else str(error)
+    advice = advice_for(error)
+    return f"{text}; {advice}" if advice else text
+
+
 def _connect(error: NSQError) -> str:
     text = str(error).lower()
     if "refused" in text:

@@ -7,7 +7,6 @@ the handler, ``stopping`` ends it all.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -23,6 +22,7 @@ from nsqclient.consuming.callbacks import Callbacks
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handler, Handling, WorkerTask
 from nsqclient.consuming.iteration import Loops, iterate
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_channel, check_topic
@@ -34,8 +34,6 @@ from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.signals import first_signal
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.consuming.subscription import Subscription
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: Dials under way at once, beside those that discovery brings.
 _MOST_DIALS = 4
@@ -111,6 +109,7 @@ class Consumer:
             on_error=on_error, on_connect=on_connect, on_disconnect=on_disconnect,
             on_backoff=on_backoff,
         ).tell
+        self._log = LifeLog(topic, channel)
         self._lock = threading.Lock()
         self._started = False  # guarded by _lock
         self._running: list[Subscription] = []  # open and started; guarded by _lock
@@ -122,7 +121,8 @@ class Consumer:
             lambda chore: chore(),
         )
         self._flow = FlowControl(
-            config, config.max_in_flight, self._timer, self._chores.put, self._on_phase
+            config, config.max_in_flight, self._timer, self._chores.put, self._on_phase,
+            log=self._log,
         )
         if handler is None:
             self._flow.set_paused(True)  # until messages() is called: nobody takes them before
@@ -137,11 +137,11 @@ class Consumer:
         )
         self._membership = Membership(
             self.topic, nsqd_tcp_addresses, lookupd_http_addresses, config, self._timer,
-            self._chores.put, self, discovery_filter, self._flow.set_expected,
+            self._chores.put, self, discovery_filter, self._flow.set_expected, self._log,
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
-            self._chores,
+            self._chores, self._log,
         )
         if isinstance(handler, BatchHandler):
             handler.bind(self)
@@ -168,6 +168,7 @@ class Consumer:
             if self._started:
                 return self
             self._started = True
+        self._log.started(self.max_in_flight)
         self._timer.start()
         self._chores.start()
         self._workers.start()
@@ -327,6 +328,7 @@ class Consumer:
         with self._lock:
             self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
         self._flow.attach(sub)
+        self._log.connected(sub.address)
         self._tell("on_connect", sub.address)
         # Last, so that the loss of this connection is heard after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.
@@ -385,7 +387,7 @@ class Consumer:
         self._stopping.on_drained(sub)
         self._flow.detach(sub)
         if not self._stopping.has_begun:
-            logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
+            self._log.lost(sub.address, error)
             self.on_error(error)
         self._tell("on_disconnect", sub.address)
         self._membership.lost(sub)

@@ -17,6 +17,7 @@ from nsqclient.config import Config
 from nsqclient.flow.backoff import Backoff, Outcome, Phase
 from nsqclient.flow.rdy import Change, RdySharing
 from nsqclient.runtime.timer import Timer
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
@@ -45,10 +46,12 @@ class FlowControl:
         run_chore: Callable[[Callable[[], None]], None],
         on_phase: Callable[[Phase, float], None],
         *,
+        log: LifeLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         rng = random.Random() if rng is None else rng
+        self._log = LifeLog("consumer") if log is None else log
         self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
         settle_time = config.rdy_settle_time or 2 * buffer_timeout
@@ -152,12 +155,12 @@ class FlowControl:
             logger.exception("backoff_strategy failed: no backoff for this failure")
             return
         if wait is not None:
-            logger.warning("backing off for %.3g s (failure %d in a row)", wait, counter)
+            self._log.backing_off(wait, counter)
             self._timer.schedule(wait, self._on_wait_over)
             self.update()
             self._on_phase(after, wait)
         elif before is not after:
-            logger.info("backoff ends: full flow again")
+            self._log.backoff_ends()
             self.update()
             self._on_phase(after, 0.0)
 

@@ -21,6 +21,7 @@ from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer, TimerTask
 from nsqclient.runtime.transport import parse_address
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
@@ -81,7 +82,9 @@ class Membership:
         owner: MembershipOwner,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         on_expected: Callable[[int], None] = lambda count: None,
+        log: LifeLog | None = None,
     ) -> None:
+        self._log = LifeLog(topic) if log is None else log
         self._filter = discovery_filter
         self._on_expected = on_expected
         self._topic = topic
@@ -94,6 +97,8 @@ class Membership:
         self._lock = threading.Lock()
         self._known = {address: _Known(direct=True) for address in nsqds}  # by _lock, as below
         self._asking: set[str] = set()  # lookupds with a request under way
+        self._ignorant: set[str] = set()  # lookupds that have not known the topic
+        self._is_unknown_told = False
         self._lost: set[str] = set()  # discovered nsqds that were connected and are not now
         self._hurry = 0  # rounds since the last loss
         self._next_round: TimerTask | None = None
@@ -207,7 +212,7 @@ class Membership:
                 self._lost.add(address)
                 self._hurry = 1
                 self._schedule_round()
-        logger.warning("cannot consume from %s: %s (will try again)", address, error)
+        self._log.cannot_connect(address, error)
         self._owner.on_error(error)
 
     # -- discovery
@@ -236,7 +241,7 @@ class Membership:
             known = self._known[address]
             # One that is being dialed has a connection that stop() must find.
             if known.listed_at < limit and known.sub is None:
-                logger.info("%s left every nsqlookupd long ago: forgotten", address)
+                self._log.forgotten(address)
                 self._lost.discard(address)
                 del self._known[address]
 
@@ -258,12 +263,13 @@ class Membership:
         try:
             addresses = lookup(lookupd, self._topic, self._config)
         except DiscoveryError as exc:
-            logger.warning("%s", exc)
+            self._log.lookup_failed(exc)
             self._owner.on_error(exc)
             return
         finally:
             with self._lock:
                 self._asking.discard(lookupd)
+        self._note_answer(lookupd, is_empty=not addresses)
         if self._filter is not None:
             try:
                 addresses = list(self._filter(addresses))
@@ -274,6 +280,19 @@ class Membership:
                 return
         self._on_answer(lookupd, addresses)
 
+    def _note_answer(self, lookupd: str, is_empty: bool) -> None:
+        """Tell once when all nsqlookupds have answered and none knows the topic."""
+        with self._lock:
+            if is_empty:
+                self._ignorant.add(lookupd)
+            else:
+                self._is_unknown_told = True  # it is known, and a silence later means less
+            tell = not self._is_unknown_told and len(self._ignorant) == len(self._lookupds)
+            tell = tell and not self._known
+            self._is_unknown_told = self._is_unknown_told or tell
+        if tell:
+            self._log.topic_unknown(self._config.lookupd_poll_interval)
+
     def _on_answer(self, lookupd: str, addresses: list[str]) -> None:
         dials = []
         with self._lock:
@@ -283,7 +302,7 @@ class Membership:
             for address in addresses:
                 known = self._known.get(address)
                 if known is None:
-                    logger.info("nsqlookupd %s knows %s", lookupd, address)
+                    self._log.discovered(address, lookupd)
                     known = self._known[address] = _Known(direct=False)
                 known.listed_at = now
                 if known.sub is None and not known.direct:

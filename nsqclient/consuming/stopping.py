@@ -29,6 +29,7 @@ from nsqclient.consuming.reports import Ledger, StopReport
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 
 logger = logging.getLogger("nsqclient.consumer")
@@ -48,7 +49,9 @@ class StopProcedure:
         workers: WorkerPool[Message],
         timer: Timer,
         chores: WorkerPool[Callable[[], None]],
+        log: LifeLog | None = None,
     ) -> None:
+        self._log = LifeLog("consumer") if log is None else log
         self.ledger = Ledger()
         #: True once messages that arrive go back instead of to the handler.
         self.hands_back = False
@@ -122,6 +125,7 @@ class StopProcedure:
             except Exception:
                 logger.exception("stop: a step failed")
             self._report = dataclasses.replace(report, threads=self._end_all(subs))
+            self._log.stopped(report.finished, report.handed_back, report.abandoned)
         except Exception:
             logger.exception("stop failed")
         finally:

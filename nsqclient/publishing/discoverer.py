@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 
+from nsqclient.advice import explained
 from nsqclient.config import Config
 from nsqclient.discovery import nodes
 from nsqclient.errors import DiscoveryError, PublishNotSent
@@ -103,7 +104,7 @@ class Discoverer:
         try:
             addresses = nodes(lookupd, self._config)
         except DiscoveryError as exc:
-            logger.warning("%s", exc)
+            logger.warning("no answer from %s", explained(exc))
             self._links.discovery_error = exc
             return
         finally:

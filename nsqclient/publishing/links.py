@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 
+from nsqclient.advice import explained
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.errors import (
@@ -184,7 +185,8 @@ class Links:
         elif not closed:
             # Once for each time of trouble; publishers that wait dial twice a second.
             level = logging.WARNING if link.failures == 1 else logging.DEBUG
-            logger.log(level, "cannot publish to %s (trying again): %s", link.address, error)
+            logger.log(level, "cannot publish to %s, trying again: %s", link.address,
+                       explained(error, link.address))
         with self._changed:
             if link.conn is conn and not conn.is_closed:
                 link.is_silent = False
@@ -281,7 +283,7 @@ class Links:
             closed = self._closed
             self._changed.notify_all()
         if not closed:
-            logger.warning("connection lost: %s", error)
+            logger.warning("lost a connection, connecting again: %s", error)
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse further use and end all connections; return the names of threads that stay."""

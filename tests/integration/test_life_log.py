@@ -1,0 +1,158 @@
+"""The table of life events in docs/topics/logging.rst is true: each line is made to happen."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer, PublishError
+from nsqclient.devserver import Nsqlookupd
+from tests.support.ports import free_port
+from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
+
+PAGE = (CHECKOUT / "docs" / "topics" / "logging.rst").read_text()
+#: (level, logger, line) of each row.
+TABLE = re.findall(r"^(INFO|WARNING|ERROR) +``(nsqclient\.\w+)`` +``(.+)``$", PAGE, re.MULTILINE)
+#: What the words in capitals stand for.
+WORDS = {
+    "TOPIC": "orders", "CHANNEL": "mail", "ADDRESS": r"\S+:\d+", "N": r"[\d.]+",
+    "VERSION": r"\d\S+", "WHY": "[^;]+", "ADVICE": r"\w[^\n]{15,}", "MESSAGE": "<Message [^>]+>",
+}
+QUICK = Config(default_requeue_delay=0, backoff_multiplier=0.01, max_in_flight=5)
+
+
+def pattern(line: str) -> str:
+    """Turn a line of the table into a pattern of the whole message."""
+    return re.sub("|".join(sorted(WORDS, key=len, reverse=True)), lambda found: WORDS[found[0]],
+                  re.sub(r"([.()])", r"\\\1", line))
+
+
+@pytest.fixture
+def logged(caplog):
+    """Wait until the line that begins so was logged, as often, as the table says."""
+    caplog.set_level(logging.INFO, "nsqclient")
+
+    def wait(start: str, count: int = 1):
+        rows = [row for row in TABLE if row[2].startswith(start)]
+        assert rows, f"the table has no line {start!r}"
+        level, name, line = rows[0]
+
+        def was_logged():
+            return sum(
+                record.levelname == level and record.name == name
+                and re.fullmatch(pattern(line), record.getMessage()) is not None
+                for record in caplog.records
+            ) >= count
+
+        wait_until(was_logged, 10, f"not logged at {level}: {line}; but: {caplog.messages}")
+
+    return wait
+
+
+def consumer(handler=lambda message: None, config=QUICK, **addresses):
+    """The consumer of the table."""
+    return Consumer("orders", "mail", handler, config=config, **addresses)
+
+
+def test_a_life_without_trouble(nsqd_factory, logged):
+    """Started, discovered, connected, consuming, stopped: each once."""
+    with Nsqlookupd() as lookupd:
+        nsqd = nsqd_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+        nsqd.create_topic("orders")
+        quick = QUICK.replace(lookupd_poll_interval=0.05)
+        with consumer(config=quick, lookupd_http_addresses=[lookupd.http_address]):
+            logged("TOPIC/CHANNEL: started")
+            logged("TOPIC/CHANNEL: nsqlookupd ADDRESS lists")
+            logged("ADDRESS: connected to nsqd")
+            logged("TOPIC/CHANNEL: consuming from")
+    logged("TOPIC/CHANNEL: stopped: N finished, N handed back, N abandoned")
+
+
+def test_connections_that_fail_and_are_lost(nsqd_factory, logged):
+    """A refusal says what to do, a loss why."""
+    nsqd = nsqd_factory()
+    with consumer(nsqd_tcp_addresses=[nsqd.tcp_address, f"127.0.0.1:{free_port()}"]):
+        logged("TOPIC/CHANNEL: cannot consume from")
+        logged("TOPIC/CHANNEL: consuming from")
+        nsqd.faults.drop_connections()
+        logged("TOPIC/CHANNEL: lost ADDRESS")
+
+
+def test_a_topic_that_nobody_knows_is_told_once(logged, caplog):
+    """Once for all nsqlookupds, and not while one of them is down."""
+    with Nsqlookupd() as one, Nsqlookupd() as two:
+        addresses = [one.http_address, two.http_address]
+        quick = QUICK.replace(lookupd_poll_interval=0.02)
+        with consumer(config=quick, lookupd_http_addresses=addresses):
+            logged("TOPIC/CHANNEL: no nsqlookupd knows")
+            asked = caplog.text.count("200") + caplog.text.count("404")
+            wait_until(lambda: caplog.text.count("404") > asked + 4)
+        assert caplog.text.count("no nsqlookupd knows") == 1
+        with consumer(config=quick, lookupd_http_addresses=[
+            one.http_address, f"127.0.0.1:{free_port()}",
+        ]):
+            logged("TOPIC/CHANNEL: no answer from nsqlookupd", 2)
+        assert caplog.text.count("no nsqlookupd knows") == 1
+
+
+def test_failures_back_off_and_giving_up_is_loud(nsqd, logged):
+    """The handler's error, the backoff with what to do, its end, and the message given up."""
+    def handler(message):
+        if message.body == b"bad" or message.attempts == 1:
+            raise ValueError("as asked")
+
+    nsqd.publish("orders", b"good")
+    config = QUICK.replace(max_attempts=2)
+    with consumer(handler, config, nsqd_tcp_addresses=[nsqd.tcp_address]):
+        logged("handler failed for MESSAGE")
+        logged("TOPIC/CHANNEL: backing off")
+        logged("TOPIC/CHANNEL: backoff ends")
+        nsqd.publish("orders", b"bad")
+        logged("giving up MESSAGE")
+
+
+def test_a_stop_that_abandons_says_so(nsqd, logged):
+    """A WARNING with what to do."""
+    over, began = threading.Event(), threading.Event()
+
+    def handler(message):
+        began.set()
+        over.wait(30)
+
+    nsqd.publish("orders", b"x")
+    slow = consumer(handler, nsqd_tcp_addresses=[nsqd.tcp_address]).start()
+    assert began.wait(10)
+    assert not slow.stop(0.05)
+    over.set()
+    logged("TOPIC/CHANNEL: stopped: N finished, N handed back, N abandoned; ADVICE")
+
+
+def test_a_producer_in_trouble(nsqd_factory, logged):
+    """An nsqd that cannot be reached, one that is lost, a nsqlookupd that is down."""
+    nsqd = nsqd_factory()
+    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
+        with pytest.raises(PublishError):
+            producer.publish("orders", b"x", timeout=0.3)
+    logged("cannot publish to")
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish("orders", b"x")
+        nsqd.faults.drop_connections()
+        logged("lost a connection")
+    with Producer(lookupd_http_addresses=[f"127.0.0.1:{free_port()}"]) as producer:
+        with pytest.raises(PublishError):
+            producer.publish("orders", b"x", timeout=0.3)
+    logged("no answer from nsqlookupd")
+
+
+def test_every_row_has_its_test():
+    """A row that is added to the table needs a situation above."""
+    source = (CHECKOUT / "tests" / "integration" / "test_life_log.py").read_text()
+    starts = re.findall(r'logged\("([^"]+)"', source)
+    for level, _, line in TABLE:
+        exact = [start for start in starts if line.startswith(start)]
+        assert exact, f"{level} {line}"
+    assert len(TABLE) == 17
