@@ -121,8 +121,7 @@ class Consumer:
             lambda chore: chore(),
         )
         self._flow = FlowControl(
-            config, config.max_in_flight, self._timer, self._chores.put, self._on_phase,
-            log=self._log,
+            config, config.max_in_flight, self._timer, self._chores.put, self._on_phase, self._log
         )
         if handler is None:
             self._flow.set_paused(True)  # until messages() is called: nobody takes them before
@@ -328,7 +327,6 @@ class Consumer:
         with self._lock:
             self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
         self._flow.attach(sub)
-        self._log.connected(sub.address)
         self._tell("on_connect", sub.address)
         # Last, so that the loss of this connection is heard after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.

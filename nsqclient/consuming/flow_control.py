@@ -45,8 +45,8 @@ class FlowControl:
         timer: Timer,
         run_chore: Callable[[Callable[[], None]], None],
         on_phase: Callable[[Phase, float], None],
-        *,
         log: LifeLog | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:

@@ -194,6 +194,7 @@ class Membership:
         with self._lock:
             known.opened_at = time.monotonic()
             self._lost.discard(address)
+        self._log.connected(address)
         try:
             self._owner.on_connected(sub)
         except Exception:  # the system has no more threads, for example
