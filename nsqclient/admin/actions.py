@@ -82,6 +82,7 @@ class Actions:
                 lookupd.create_channel(topic, channel)
 
         done, failures = self._cluster.each_lookupd(register, is_action=True)
+        self._cluster.forget_nodes()
         if not done:
             raise UpstreamError("nsqlookupd", failures)
         if channel:

@@ -58,6 +58,8 @@ class Nodes(NamedTuple):
 
     nodes: tuple[Node, ...]
     failures: tuple[Failure, ...]
+    #: Every topic that a nsqlookupd knows, also those that no nsqd has.
+    registered: frozenset[str] = frozenset()
 
     def named(self, address: str) -> Node | None:
         """The node that calls itself so, or None."""
@@ -175,11 +177,6 @@ class Cluster:
             even_if_slow=is_action,
         )
 
-    def lookupd_topics(self) -> tuple[frozenset[str], list[Failure]]:
-        """Every topic that a nsqlookupd knows, also those that no nsqd has."""
-        answers, failures = self.each_lookupd(lambda lookupd: lookupd.topics())
-        return frozenset(topic for topics in answers.values() for topic in topics), failures
-
     def close(self) -> None:
         """End threads and connections."""
         self._asker.close()
@@ -211,15 +208,17 @@ class Cluster:
             return client
 
     def _from_lookupds(self) -> Nodes:
-        answers, failures = self.each_lookupd(lambda lookupd: lookupd.nodes())
+        answers, failures = self.each_lookupd(
+            lambda lookupd: (lookupd.nodes(), lookupd.topics()))
         if not answers:
             raise UpstreamError("nsqlookupd", failures)
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
-        for lookupd, nodes in answers.items():
+        for lookupd, (nodes, _) in answers.items():
             for node in nodes:
                 found.setdefault(node.producer.tcp_address, []).append((lookupd, node))
         merged = _mark_old([self._merge(seen) for seen in found.values()])
-        return Nodes(tuple(sorted(merged, key=_order)), tuple(failures))
+        registered = frozenset(topic for _, topics in answers.values() for topic in topics)
+        return Nodes(tuple(sorted(merged, key=_order)), tuple(failures), registered)
 
     def _merge(self, seen: list[tuple[str, LookupdNode]]) -> Node:
         producer = seen[0][1].producer

@@ -148,16 +148,13 @@ class Collector:
         except UpstreamError as exc:
             # Whom we knew we still know.
             failures += exc.failures
-        known: frozenset[str] = frozenset()
-        if self._cluster.has_lookupds:
-            known, _ = self._cluster.lookupd_topics()
         stats, failed = self._cluster.stats(self._nodes.nodes)
         failures += failed
         at = time.monotonic()
         taken = samples(stats)
         with self._changed:
             self._histories.add_round(taken, {node.address: at for node in stats})
-            rows = build_rows(stats, known, self._histories)
+            rows = build_rows(stats, self._nodes.registered, self._histories)
             former = self._latest
         serial = 1 if former is None else former.serial + 1
         changed = {name: serial for name in rows}

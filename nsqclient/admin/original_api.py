@@ -43,9 +43,7 @@ def topics() -> Response:
     failures = list(found.failures)
     on_nodes = {topic for node in found.nodes for topic in node.topics}
     if cluster.has_lookupds:
-        registered, more = cluster.lookupd_topics()
-        names = set(registered)
-        failures += [each for each in more if each not in failures]
+        names = set(found.registered)
     else:
         stats, more = cluster.stats(found.nodes)
         names = {text(each, "topic_name") for one in stats.values()
@@ -82,8 +80,7 @@ def topic_values(
     parts, failures = _parts(topic, None, include_clients)
     if not parts:
         cluster = context().cluster
-        registered = cluster.has_lookupds and topic in cluster.lookupd_topics()[0]
-        if not registered:
+        if topic not in cluster.recent_nodes().registered:
             raise _absent("TOPIC_NOT_FOUND", f"there is no topic {topic}", failures)
     return merge_topic(topic, parts, time.time()), failures
 

@@ -16,11 +16,10 @@ TIMEOUT = 20.0
 
 
 class Admin:
-    """A running admin page; ``get`` and the others return the answer, whatever its status."""
+    """An admin page at a URL; ``get`` and the others return the answer, whatever its status."""
 
-    def __init__(self, server: AdminServer) -> None:
-        self.server = server
-        self.url = server.url.rstrip("/")
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
 
     def get(self, path: str, **headers: str) -> requests.Response:
         """GET a path."""
@@ -58,7 +57,7 @@ def running_admin(**options: Any) -> Iterator[Admin]:
         for name, value in options.items()
     })
     with AdminServer(settings, port=0) as server:
-        yield Admin(server)
+        yield Admin(server.url)
 
 
 class Cluster:

@@ -1,0 +1,355 @@
+"""The admin page in a real browser, on both kinds of cluster: every page and every action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.devserver import Nsqd
+from tests.support.accessibility import CHECK_SHOWN
+from tests.support.admin import Cluster, running_admin
+from tests.support.browser import Browser, Page, chromium
+from tests.support.waiting import wait_until
+
+ROWS = "tbody tr:not(.spacer)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for all tests; each has a page with storage of its own."""
+    running = Browser(chromium(), tmp_path_factory.mktemp("chromium"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; a complaint of its console fails the test."""
+    found = browser.page()
+    yield found
+    found.close()
+    assert found.errors == []
+
+
+@pytest.fixture
+def cluster(browser: Browser, server_factory: Any, lookupd_factory: Any) -> Iterator[Cluster]:
+    """Two nsqds with a nsqlookupd, of the kind under test."""
+    found = Cluster(server_factory, lookupd_factory)
+    yield found
+    found.close()
+
+
+def confirm(page: Page, name: str) -> None:
+    """Type a name into the dialog and press its button."""
+    page.wait("document.querySelector('#confirm').open")
+    page.type(name)
+    page.click("#confirm-yes")
+
+
+def row(text: str) -> str:
+    """An expression for the row of a table that holds a text."""
+    return f"[...document.querySelectorAll('{ROWS}')].find((e) => e.innerText.includes('{text}'))"
+
+
+def click_in_row(page: Page, text: str, label: str) -> None:
+    """Press a button in a row."""
+    button = f"[...({row(text)}?.querySelectorAll('button') ?? [])].find(" \
+             f"(e) => e.innerText.startsWith('{label}'))"
+    page.wait(f"Boolean({button})")
+    page.eval(f"{button}.dataset.pressed = 'yes'")
+    page.click("[data-pressed=yes]")
+    page.eval("document.querySelector('[data-pressed]')?.removeAttribute('data-pressed')")
+
+
+def is_paused(cluster: Cluster, *names: str) -> list[bool]:
+    """Whether a topic or channel is paused, on each nsqd."""
+    return [nsqd.stats(*names)["paused"] for nsqd in cluster.nsqds]
+
+
+def test_every_page_is_reached_by_links(page, cluster):
+    """From the list one gets to a topic, its channel, its clients' nsqd, and the other pages."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(allow_peek=True)
+    addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
+    with Producer(addresses) as producer, Consumer(
+        "events", "archive", lambda message: None, nsqd_tcp_addresses=addresses,
+        config=Config(user_agent="walker/1", deflate=True),
+    ):
+        producer.publish("events", b"x")
+        page.goto(f"{admin.url}/")
+        page.click("tbody a[href$='/topics/events']")
+        page.wait_text("#channels", "archive")
+        page.click("#channels a")
+        page.wait_text("#clients", "walker/1")
+        page.wait_text("#clients", "deflate")
+        page.click("#clients td a")
+        page.wait_text("#topics", "events")
+        page.click("nav a[href$='/nodes']")
+        page.wait_text("#up", "2 of 2")
+        page.click("nav a[href$='/producers']")
+        page.wait_text("#producers", "events")
+        page.click("nav a[href$='/lookup']")
+        page.wait_text("#lookupds", cluster.lookupds[0].http_address)
+
+
+def pages(cluster: Cluster) -> list[str]:
+    """The path of each page, and an element that is filled."""
+    return ["/", "/topics/events", "/topics/events/archive", "/nodes",
+            f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers"]
+
+
+def test_pages_are_for_everybody(page, cluster):
+    """Names, labels, headings and contrast are right, light and dark, wide and on a phone."""
+    cluster.fill("events", "archive")
+    cluster.nsqds[0].post("/topic/pause", topic="events")
+    admin = cluster.admin(allow_peek=True)
+    for path in pages(cluster):
+        page.goto(admin.url + path)
+        page.wait("document.querySelector('#live').dataset.state === 'live'")
+        for scheme in ("light", "dark"):
+            page.prefer(scheme)
+            page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
+            assert page.eval(CHECK_SHOWN) == [], (path, scheme)
+        page.resize(360, 740, phone=True)
+        assert page.eval("document.documentElement.scrollWidth") <= 360, path
+        page.resize(1280, 860)
+
+
+def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
+    """New messages show without a reload, with a line; what was there stays in its place."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/")
+    page.wait_text("#sum-depth", "6")
+    page.eval("globalThis.shift = 0; new PerformanceObserver((list) => { for (const e of"
+              " list.getEntries()) globalThis.shift += e.value; })"
+              ".observe({type: 'layout-shift', buffered: false})")
+    before = page.eval(f"JSON.stringify({row('events')}.getBoundingClientRect())")
+    with Producer([nsqd.tcp_address for nsqd in cluster.nsqds]) as producer:
+        for number in range(3):
+            producer.publish_many("events", [b"x"] * 50)
+            page.wait_text("#sum-depth", str(6 + 50 * (number + 1)))
+    page.wait(f"{row('events')}.querySelector('.spark').getAttribute('d').split('L').length > 3")
+    assert page.eval(f"JSON.stringify({row('events')}.getBoundingClientRect())") == before
+    assert page.eval("globalThis.shift") < 0.01
+    assert page.eval("performance.getEntriesByType('navigation').length") == 1
+
+
+def test_a_topic_is_steered(page, cluster):
+    """Pause, unpause, a new channel, empty and delete, with the name typed for what destroys."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/topics/events")
+    page.wait_text("#channels", "archive")
+    page.click("#pause")
+    page.wait_text("#pause", "Unpause")
+    assert is_paused(cluster, "events") == [True, True]
+    page.click("#pause")
+    wait_until(lambda: is_paused(cluster, "events") == [False, False])
+    page.fill("#channel-name", "mail")
+    page.press("Enter")
+    page.wait_text("#channels", "mail")
+    page.click("[data-action=empty]")
+    confirm(page, "events")
+    page.wait_text("#toasts", "Emptied")
+    page.click("[data-action=delete]")
+    confirm(page, "events")
+    page.wait("location.pathname === '/'")
+    assert all(not nsqd.stats("events") for nsqd in cluster.nsqds)
+
+
+def test_a_channel_is_steered(page, cluster):
+    """Pause, empty and delete of a channel act on every nsqd that has it."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/topics/events/archive")
+    page.click("#pause")
+    page.wait_text("#pause", "Unpause")
+    assert is_paused(cluster, "events", "archive") == [True, True]
+    page.click("[data-action=empty]")
+    confirm(page, "archive")
+    page.wait("document.querySelector('#depth').innerText === '0'")
+    assert [nsqd.stats("events", "archive")["depth"] for nsqd in cluster.nsqds] == [0, 0]
+    page.click("[data-action=delete]")
+    confirm(page, "archive")
+    page.wait("location.pathname === '/topics/events'")
+    assert all(not nsqd.stats("events", "archive") for nsqd in cluster.nsqds)
+
+
+def test_one_nsqd_is_steered(page, cluster):
+    """The buttons in the row of an nsqd act there alone; a tombstone takes the topic from it."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin()
+    first, second = cluster.addresses
+    page.goto(f"{admin.url}/topics/events")
+    click_in_row(page, first, "Pause")
+    page.wait(f"{row(first)}.innerText.includes('Unpause')")
+    assert is_paused(cluster, "events") == [True, False]
+    page.goto(f"{admin.url}/topics/events/archive")
+    click_in_row(page, first, "Empty")
+    confirm(page, "archive")
+    page.wait_text("#depth", "3")
+    assert [nsqd.stats("events", "archive")["depth"] for nsqd in cluster.nsqds] == [0, 3]
+    page.goto(f"{admin.url}/nodes/{second}")
+    click_in_row(page, "events", "Tombstone")
+    confirm(page, "events")
+    page.wait_text("#topics-empty", "No topics on this nsqd")
+    assert cluster.nsqds[0].stats("events") and not cluster.nsqds[1].stats("events")
+
+
+def test_topics_are_created_and_left_overs_deleted(page, cluster):
+    """The form registers at nsqlookupd or makes it on nsqds; what is left over can be deleted."""
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/lookup")
+    page.wait_text("#inactive-empty", "Nothing is left over")
+    page.fill("#create-topic", "new")
+    page.fill("#create-channel", "c")
+    page.press("Enter")
+    page.wait_text("#inactive", "channel of new")
+    page.fill("#create-topic", "made")
+    page.eval("document.querySelector('#create-node').value = '*'")
+    page.click("#create button")
+    page.wait_text("#toasts", "Created topic made")
+    assert all(nsqd.stats("made") for nsqd in cluster.nsqds)
+    click_in_row(page, "channel of new", "Delete")
+    confirm(page, "c")
+    page.wait("!document.body.innerText.includes('channel of new')")
+    click_in_row(page, "new", "Delete")
+    confirm(page, "new")
+    page.wait_text("#inactive-empty", "Nothing is left over")
+    page.fill("#create-topic", "b$d")
+    page.press("Enter")
+    page.wait_text("#toasts .bad", "INVALID_TOPIC")
+
+
+def test_a_message_is_published_and_peeked_at(page, cluster):
+    """A peek shows copies as they come, JSON in lines, and takes nothing from the channel."""
+    cluster.fill("events", "archive", 0)
+    admin = cluster.admin(allow_peek=True)
+    page.goto(f"{admin.url}/topics/events")
+    page.wait_text("#channels", "archive")
+    page.click("#peek-start")
+    wait_until(lambda: any(
+        channel["channel_name"].startswith("peek-") and channel["client_count"]
+        for channel in cluster.nsqds[0].stats("events")["channels"]))
+    page.fill("#publish-body", '{"a": [1], "b": "ü"}')
+    page.eval(f"document.querySelector('#publish-node').value = '{cluster.addresses[0]}'")
+    page.click("#publish button")
+    page.wait_text("#peek-list pre", '"b": "ü"')
+    assert page.text("#peek-list pre").splitlines()[0] == "{"
+    page.click("#peek-start")  # it says "Stop" now
+    page.wait_text("#peek-start", "Peek")
+    assert cluster.nsqds[0].stats("events", "archive")["depth"] == 1
+
+
+def test_dead_letters_are_shown_and_given_back(page, cluster):
+    """What waits in a channel of dead letters is shown, stays there, and can be sent again."""
+    cluster.fill("orders.dead", "keep", 2)
+    cluster.fill("orders", "work", 0)
+    admin = cluster.admin(allow_peek=True)
+    page.goto(f"{admin.url}/topics/orders.dead")
+    page.wait_text(".note", "dead letters of orders")
+    page.click("#channels a")
+    page.wait_text("#depth", "4")
+    page.click("#peek-loan")
+    page.wait("document.querySelectorAll('#peek-list li').length === 4")
+    page.wait_text("#peek-note", "given back")
+    page.click("#peek-list button")
+    page.wait_text("#toasts", "Published a copy to orders")
+    depths = [nsqd.stats("orders.dead", "keep") for nsqd in cluster.nsqds]
+    assert [each["depth"] for each in depths] == [2, 2]
+    assert sum(nsqd.stats("orders", "work")["depth"] for nsqd in cluster.nsqds) == 1
+
+
+def test_a_killed_nsqd_is_named_and_comes_back(page, cluster):
+    """While an nsqd is down the page names its address; when it is back the page is well."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(direct=True)
+    down = cluster.nsqds[1]
+    page.goto(f"{admin.url}/")
+    page.wait_text("#sum-nodes", "2")
+    down.kill()
+    page.wait_text("#problems", down.http_address)
+    page.wait_text("#live-text", "1 problem")
+    page.wait_text("#sum-depth", "3")
+    down.start()
+    page.wait("document.querySelector('#problems').hidden")
+    page.wait_text("#live-text", "Live")
+
+
+def test_the_keyboard_is_enough(page, cluster):
+    """Search, sort, and confirm or leave a dialog, without a mouse."""
+    cluster.fill("events", "archive")
+    cluster.fill("other", "archive", 0)
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/")
+    page.wait_text("#shown", "2 topics")
+    page.press("Tab")
+    assert page.eval("document.activeElement.className") == "skip"
+    page.press("/")
+    page.type("oth")
+    page.wait_text("#shown", "1 of 2 topics")
+    page.press("Escape")
+    page.wait_text("#shown", "2 topics")
+    page.press("Tab")
+    page.press("Enter")
+    page.wait("document.querySelector('th[data-key=name]').ariaSort === 'descending'")
+    page.press("Tab")
+    page.press("Enter")
+    page.wait("document.querySelector('th[data-key=depth]').ariaSort === 'descending'")
+    page.goto(f"{admin.url}/topics/events")
+    page.wait_text("#channels", "archive")
+    page.eval("document.querySelector('[data-action=delete]').focus()")
+    page.press("Enter")
+    page.wait("document.activeElement.id === 'confirm-typed'")
+    page.type("event")
+    assert page.eval("document.querySelector('#confirm-yes').disabled")
+    page.press("Escape")
+    page.wait("!document.querySelector('#confirm').open")
+    assert page.eval("document.activeElement.dataset.action") == "delete"
+    assert cluster.nsqds[0].stats("events")
+
+
+def test_who_may_not_act_sees_no_buttons(page, cluster):
+    """A read-only page says so and has nothing to press."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(allow_actions=False)
+    for path in ("/topics/events", "/topics/events/archive", "/lookup",
+                 f"/nodes/{cluster.addresses[0]}"):
+        page.goto(admin.url + path)
+        page.wait("document.querySelector('#live').dataset.state === 'live'")
+        assert "Read-only" in page.text(".status")
+        buttons = page.eval("[...document.querySelectorAll('main button')]"
+                            ".filter((e) => !e.closest('th')).length")
+        assert buttons == 0
+
+
+def test_the_theme_is_remembered(page, cluster):
+    """The button turns the theme round, against the system's wish, on the next page too."""
+    admin = cluster.admin()
+    page.prefer("light")
+    page.goto(f"{admin.url}/")
+    page.wait_text("#topics-empty", "No topics yet")
+    page.click("#theme")
+    assert page.eval("document.documentElement.dataset.theme") == "dark"
+    page.goto(f"{admin.url}/nodes")
+    assert page.eval("document.documentElement.dataset.theme") == "dark"
+
+
+def test_thousands_of_topics_stay_fluid(page):
+    """Only the rows that can be seen are made; search and scrolling find every topic."""
+    with Nsqd() as nsqd:
+        for number in range(3000):
+            nsqd.create_topic(f"topic-{number:04}")
+        with running_admin(nsqd_http_addresses=[nsqd.http_address]) as admin:
+            page.goto(f"{admin.url}/")
+            page.wait_text("#shown", "3,000 topics")
+            assert page.eval(f"document.querySelectorAll('{ROWS}').length") < 100
+            page.eval("scrollTo(0, document.body.scrollHeight)")
+            page.wait(f"{row('topic-2999')}?.ariaRowIndex === '3001'")
+            page.fill("#search", "1234")
+            page.wait(f"document.querySelectorAll('{ROWS}').length === 1")
+            assert page.text(ROWS).startswith("topic-1234")
