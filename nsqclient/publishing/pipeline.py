@@ -328,6 +328,7 @@ class Pipeline:
             if not self._unanswered.remove(batch):
                 self._settling.discard(batch)
                 return  # too late: its futures were told already
+            self._is_full = False  # a message that is queued from now on wakes the publisher
             if self._publisher_sleeps and self._queue:
                 self._publisher_sleeps = False
                 self._changed.notify_all()

@@ -111,6 +111,20 @@ def test_few_commands_are_unanswered_at_once(world):
     assert world.links.sent_line(3) == b"MPUB late"
 
 
+def test_room_that_was_made_while_nothing_was_queued_is_used_at_once(world):
+    """After the answers of all that nsqd had room for, the next message does not wait."""
+    pipeline = world.pipeline()
+    put(pipeline, *[future(f"t{n}") for n in range(3)])
+    world.links.token(2)
+    wait_until(lambda: pipeline._is_full and pipeline._publisher_sleeps)
+    for number in range(3):
+        world.links.token(number).settle(Verdict.STORED, None)
+    began = time.monotonic()
+    put(pipeline, future("next"))
+    assert world.links.sent_line(3) == b"PUB next" and time.monotonic() - began < 0.9
+    world.links.token(3).settle(Verdict.STORED, None)
+
+
 @pytest.mark.parametrize("verdict", [Verdict.NOT_READ, Verdict.UNKNOWN])
 def test_what_may_be_sent_again_is_sent_again(world, verdict):
     """A lost connection costs a retry, and the Future has a good outcome."""
