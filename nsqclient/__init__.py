@@ -7,6 +7,7 @@ from nsqclient.batch import BatchHandler
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consumer import Consumer
+from nsqclient.consuming.ordered_handling import Blocked
 from nsqclient.consuming.reports import ConsumerStats, Health, StopReport
 from nsqclient.deadletter import DeadLetterDirectory, DeadLetterTopic
 from nsqclient.errors import (
@@ -24,6 +25,8 @@ from nsqclient.errors import (
     NotNSQError,
     NSQConnectionError,
     NSQError,
+    OrderError,
+    PartitionError,
     PublishError,
     PublishNotSent,
     PublishRejected,
@@ -40,6 +43,7 @@ from nsqclient.version import __version__
 __all__ = [
     "AlreadyRespondedError",
     "BatchHandler",
+    "Blocked",
     "ClosedError",
     "Config",
     "ConfigError",
@@ -61,6 +65,8 @@ __all__ = [
     "NSQError",
     "NegotiationError",
     "NotNSQError",
+    "OrderError",
+    "PartitionError",
     "Producer",
     "ProducerStats",
     "PublishError",

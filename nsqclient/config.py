@@ -109,6 +109,12 @@ class Config:
         False, "ours: answering a message whose connection is gone raises, instead of a log line")
     max_requeue_delay: float = _duration(
         900.0, "cap of the automatic requeue delay", high=3600.0)
+    ordered_retry_delay: float = _duration(
+        1.0, "ours: pause before an ordered message that failed is tried again; doubles each time",
+        high=3600.0)
+    ordered_max_retry_delay: float = _duration(60.0, "ours: cap of that pause", high=3600.0)
+    ordered_attempts_warning: int = _option(
+        "int", 10, "ours: attempts of an ordered message at whose multiples it is logged", low=1)
     backoff_strategy: Union[str, BackoffStrategy] = _option(
         "strategy", "exponential",
         "exponential, full_jitter, or a callable that returns at once: a lock is held meanwhile")

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nsqclient.config import Config
 from nsqclient.errors import (
@@ -21,20 +21,13 @@ from nsqclient.errors import (
     ServerError,
     TLSError,
 )
-from nsqclient.negotiation import negotiate
+from nsqclient.listening import ConnectionListener, dispatch
+from nsqclient.negotiation import Subscribe, negotiate
 from nsqclient.outbox import Outbox, RestWriter
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.client_states import State
-from nsqclient.protocol.events import (
-    AnswerFailed,
-    CloseWait,
-    Event,
-    Messages,
-    Published,
-    Refused,
-    ServerSettings,
-)
-from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
+from nsqclient.protocol.events import Event, Refused, ServerSettings
+from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.receiving import Receiver
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
@@ -42,33 +35,6 @@ from nsqclient.runtime.transport import Transport
 logger = logging.getLogger("nsqclient.connection")
 
 E = TypeVar("E", bound=Event)
-
-
-class ConnectionListener(Protocol):
-    """Whom a Connection reports to. All calls come from its reader thread and must not block."""
-
-    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
-        """Messages arrived, in this order."""
-        ...
-
-    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
-        """nsqd gave its verdict on the publish sent with ``token``; None means stored."""
-        ...
-
-    def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
-        """A FIN, REQ or TOUCH came too late."""
-        ...
-
-    def on_close_wait(self, conn: Connection) -> None:
-        """No more messages will come."""
-        ...
-
-    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection ended, once. ``unanswered`` are the tokens of publishes without verdict.
-
-        When ``error`` is a ServerError, nsqd refused an earlier command and has not read those.
-        """
-        ...
 
 
 class Connection:
@@ -109,6 +75,16 @@ class Connection:
         return self._core.settings
 
     @property
+    def is_partitioned(self) -> bool:
+        """Tell whether nsqd speaks the partitioned dialect; known once open."""
+        return self._core.is_partitioned
+
+    @property
+    def local_host(self) -> str:
+        """The address of our end; empty when the connection is not open."""
+        return "" if self._transport is None else self._transport.local_host
+
+    @property
     def is_closed(self) -> bool:
         """Tell whether the connection is closed or about to be."""
         return self._closing or self._core.state is State.CLOSED
@@ -123,7 +99,9 @@ class Connection:
 
     # -- opening, in the calling thread
 
-    def open(self, deadline: Deadline, subscribe: tuple[str, str] | None = None) -> None:
+    def open(
+        self, deadline: Deadline, subscribe: Subscribe | tuple[str, str] | None = None
+    ) -> None:
         """Dial, negotiate, authenticate where asked to, and subscribe to (topic, channel).
 
         Blocks: until the deadline, the dial itself at most ``dial_timeout``.
@@ -310,20 +288,7 @@ class Connection:
         self._finish(error)
 
     def _dispatch(self, events: list[Event]) -> None:
-        listener = self._listener
-        for event in events:
-            if isinstance(event, Messages):
-                listener.on_messages(self, event.batch)
-            elif isinstance(event, Published):
-                listener.on_published(self, event.token, None)
-            elif isinstance(event, AnswerFailed):
-                listener.on_answer_failed(self, event.error)
-            elif isinstance(event, CloseWait):
-                listener.on_close_wait(self)
-            elif isinstance(event, Refused):
-                if event.token is not None:
-                    listener.on_published(self, event.token, event.error)
-                raise event.error
+        dispatch(self, self._listener, events)
 
     # -- the end
 

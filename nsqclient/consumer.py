@@ -17,15 +17,17 @@ from nsqclient.batch import BatchHandler
 from nsqclient.config import Config
 from nsqclient.deadletter import log_giving_up
 from nsqclient.errors import ClosedError, ConfigError, NSQError
-from nsqclient.flow.backoff import Outcome, Phase
+from nsqclient.flow.backoff import Phase
 from nsqclient.consuming.callbacks import Callbacks
 from nsqclient.consuming.flow_control import FlowControl
-from nsqclient.consuming.handling import Handler, Handling, WorkerTask
+from nsqclient.consuming.handling import Handler, Handling
 from nsqclient.consuming.iteration import Loops, iterate
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
+from nsqclient.partitions.tracing import TraceSwitch
 from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.protocol.partition_commands import MAX_PARTITION
 from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, StopReport
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
@@ -33,13 +35,15 @@ from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.signals import first_signal
 from nsqclient.consuming.stopping import StopProcedure
+from nsqclient.consuming.ordered_handling import OrderedHandling, Policy, check_ordered
 from nsqclient.consuming.subscription import Subscription
+from nsqclient.consuming.wiring import Wiring
 
 #: Dials under way at once, beside those that discovery brings.
 _MOST_DIALS = 4
 
 
-class Consumer:
+class Consumer(Wiring):
     """Consumes one channel of one topic.
 
     Args:
@@ -58,6 +62,11 @@ class Consumer:
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, "testing" or "flowing" and 0.
         discovery_filter: called with the addresses that a nsqlookupd named; returns those to use.
+        ordered: consume the partitions of an ordered topic one message at a time each, never
+            skipping one; needs nsqlookupds. ``max_in_flight`` then is as many as there are
+            partitions, unless given. See ``docs/topics/partitions.rst``.
+        on_blocked: with ``ordered``: called with a message that failed, or came out of order, and
+            the error; returns ``Blocked.RETRY``, ``Blocked.SKIP``, or seconds to wait.
 
     Callbacks run on the library's threads and must not block; what they raise is logged.
 
@@ -86,6 +95,8 @@ class Consumer:
         on_disconnect: Callable[[str], Any] | None = None,
         on_backoff: Callable[[str, float], Any] | None = None,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
+        ordered: bool = False,
+        on_blocked: Policy | None = None,
     ) -> None:
         # A generator can be read once, and a forked child needs the addresses again.
         nsqd_tcp_addresses, lookupd_http_addresses = check_addresses(
@@ -103,6 +114,14 @@ class Consumer:
             config = config.replace(max_in_flight=max_in_flight)
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
+        check_ordered(
+            ordered, config, is_batch=isinstance(handler, BatchHandler),
+            has_nsqds=bool(nsqd_tcp_addresses), has_policy=on_blocked is not None,
+        )
+        if ordered and max_in_flight is None:
+            config = config.replace(max_in_flight=max(config.max_in_flight, MAX_PARTITION + 1))
+        self._ordered = ordered
+        self._tracing = TraceSwitch()
         self.config = config
         self._handler = handler
         self._tell = Callbacks(
@@ -129,6 +148,9 @@ class Consumer:
         self._handling = Handling(
             handler or _no_handler, config.max_attempts, on_giving_up, self._flow, self._timer,
             lambda: self._running,
+        ) if not ordered else OrderedHandling(
+            handler or _no_handler, on_blocked, config.ordered_attempts_warning, self._flow,
+            self._timer, lambda: self._running, lambda messages: self._workers.put_many(messages),
         )
         self._workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", workers if handler is not None else 0, self._handling.run,
@@ -137,6 +159,7 @@ class Consumer:
         self._membership = Membership(
             self.topic, nsqd_tcp_addresses, lookupd_http_addresses, config, self._timer,
             self._chores.put, self, discovery_filter, self._flow.set_expected, self._log,
+            ordered=ordered, make_partition=self.make_partition,
         )
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
@@ -283,6 +306,10 @@ class Consumer:
         """Undo ``pause()``."""
         self._flow.set_paused(False)
 
+    def set_tracing(self, enabled: bool) -> None:
+        """Turn the trace log (logger ``nsqclient.trace``) on or off; for partitioned NSQ."""
+        self._tracing.set(enabled)
+
     def healthy(self) -> Health:
         """Tell whether the consumer does what it should; for readiness probes.
 
@@ -293,6 +320,8 @@ class Consumer:
             return Health(False, "not started")
         if self._stopping.has_begun:
             return Health(False, "stopped")
+        if self._membership.unfit is not None:
+            return Health(False, str(self._membership.unfit))
         if not self._running:
             return Health(False, "connected to no nsqd")
         if self._flow.phase is Phase.WAITING:
@@ -315,84 +344,6 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<Consumer {self.topic}/{self.channel} {len(self._running)} connections>"
-
-    # -- from the parts (MembershipOwner, SubscriptionOwner)
-
-    def make_subscription(self, address: str) -> Subscription:
-        """For Membership: a Subscription to ``address``, not open yet."""
-        return Subscription(address, self.topic, self.channel, self.config, self)
-
-    def on_connected(self, sub: Subscription) -> None:
-        """For Membership: start a Subscription that is open."""
-        with self._lock:
-            self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
-        self._flow.attach(sub)
-        self._tell("on_connect", sub.address)
-        # Last, so that the loss of this connection is heard after all of the above. A stop that
-        # began meanwhile knows this connection and sends CLS on it, or closes it.
-        sub.conn.start()
-
-    def on_error(self, error: NSQError) -> None:
-        """For Membership and Subscription: tell the user's callback."""
-        self._tell("on_error", error)
-
-    def run_later(self, delay: float, task: Callable[[], None]) -> None:
-        """For Subscription and BatchHandler: run a short task on the timer thread."""
-        self._timer.schedule(delay, task)
-
-    def run_on_worker(self, task: Callable[[], None]) -> None:
-        """For BatchHandler: run a task on a worker thread."""
-        self._workers.put(WorkerTask(task))
-
-    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
-        """For Subscription: messages came."""
-        if self._stopping.hands_back:
-            sub.hand_back(messages)
-            return
-        self._handling.drop_expired(self._workers)
-        self._workers.put_many(messages)
-        self._stopping.maybe_hand_back_queued()  # where it began while we put them
-
-    def on_result(self, outcome: Outcome) -> None:
-        """For Subscription: a message is about to be answered."""
-        self._flow.on_result(outcome)
-
-    def flush_soon(self, sub: Subscription) -> None:
-        """For Subscription: a FIN waits; those of workers may wait for company."""
-        if self._workers.is_worker():
-            self._handling.flush_soon(sub)
-        else:
-            sub.flush()
-
-    def on_answered(self) -> None:
-        """For Subscription: a stop may wait for this answer."""
-        if self._stopping.has_begun:
-            self._stopping.on_answered()
-
-    def run_chore(self, chore: Callable[[], None]) -> None:
-        """For Subscription: run a task that may block."""
-        self._chores.put(chore)
-
-    def on_drained(self, sub: Subscription) -> None:
-        """For Subscription: CLOSE_WAIT came."""
-        self._stopping.on_drained(sub)
-
-    def on_lost(self, sub: Subscription, error: NSQError) -> None:
-        """For Subscription: its connection ended."""
-        with self._lock:
-            self._running = [other for other in self._running if other is not sub]
-        self._stopping.ledger.add(sub)
-        self._stopping.on_drained(sub)
-        self._flow.detach(sub)
-        if not self._stopping.has_begun:
-            self._log.lost(sub.address, error)
-            self.on_error(error)
-        self._tell("on_disconnect", sub.address)
-        self._membership.lost(sub)
-
-    def _on_phase(self, phase: Phase, wait: float) -> None:
-        """For FlowControl: the backoff changed its phase."""
-        self._tell("on_backoff", phase.value, wait)
 
 
 def _no_handler(message: Message) -> None:

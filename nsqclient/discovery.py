@@ -1,25 +1,91 @@
-"""Asks a nsqlookupd which nsqds have a topic. No thread of its own.
+"""Asks a nsqlookupd which nsqds have a topic, or lead its partitions. No thread of its own.
 
-Source: client guide, "Discovery".
+Source: client guide, "Discovery"; "How we redesign the NSQ smart client".
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError
 from nsqclient.http.answers import Producer
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import lookup_url
+from nsqclient.partitions.routes import TopicRoutes
 
-__all__ = ["lookup", "lookup_url", "nodes"]
+__all__ = ["Found", "find_routes", "lookup", "lookup_url", "nodes"]
 
 logger = logging.getLogger("nsqclient.discovery")
 
 #: Of one answer, in bytes: room for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
+
+
+#: What a partitioned nsqlookupd says of a topic that writers cannot use, or that is none.
+_NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
+
+
+class Found(NamedTuple):
+    """What one nsqlookupd answered."""
+
+    routes: TopicRoutes
+    #: All nsqlookupds of a partitioned cluster: (address, does it lead).
+    lookupds: tuple[tuple[str, bool], ...] = ()
+    #: Why there are no routes, where it said so.
+    problem: str = ""
+
+
+def find_routes(address: str, topic: str, access: str, config: Config) -> Found:
+    """Ask one nsqlookupd for a topic, be it stock or partitioned.
+
+    A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
+    request, as ever. ``access`` is "r" or "w". Blocks and raises like ``lookup``.
+    """
+    try:
+        with _client(address, config) as client:
+            routes, problem = _routes(client, address, topic, access)
+            return Found(routes, _lookupds(client, address) if routes.is_partitioned else (),
+                         problem)
+    except (HTTPError, TLSError) as exc:
+        raise DiscoveryError(address, exc.reason) from exc
+
+
+def _routes(
+    client: NsqlookupdHTTP, address: str, topic: str, access: str
+) -> tuple[TopicRoutes, str]:
+    try:
+        found = client.lookup(topic, access)
+    except HTTPStatusError as exc:
+        if exc.message == "TOPIC_NOT_FOUND":
+            logger.debug("nsqlookupd %s does not know %s yet", address, topic)
+            return TopicRoutes(), ""
+        if exc.message.startswith(_NOT_FOR_WRITERS):
+            return TopicRoutes(is_partitioned=True), exc.message
+        raise
+    if found.partitions is None:
+        return TopicRoutes(plain=tuple(_usable(address, found.producers))), ""
+    leaders = {}
+    for partition, producer in found.partitions.items():
+        for nsqd in _usable(address, [producer]):
+            leaders[partition] = nsqd
+    # An nsqd that is listed and leads no partition is one without support for them.
+    led = {*leaders.values()}
+    plain = [nsqd for nsqd in _usable(address, found.producers) if nsqd not in led]
+    return TopicRoutes(tuple(plain), leaders, found.meta, is_partitioned=True), ""
+
+
+def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
+    try:
+        listed = client.list_lookupds()
+    except HTTPError as exc:
+        # Those that were given are enough to go on with.
+        logger.debug("nsqlookupd %s lists no others: %s", address, exc.reason)
+        return ()
+    scheme = "https://" if address.startswith("https:") else ""
+    return tuple((scheme + node.address, node.is_leader) for node in listed)
 
 
 def nodes(address: str, config: Config) -> list[str]:

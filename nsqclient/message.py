@@ -7,7 +7,7 @@ protocol spec, "Data Format"; client guide, "Message Handling".
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from nsqclient.runtime.deadline import Duration, to_seconds
 
@@ -75,6 +75,18 @@ class Message:
     #: When nsqd will give it to somebody else unless it is answered or touched; same clock.
     deadline: float
 
+    # What a partitioned nsqd says beside; a stock one says nothing of it.
+    #: Number of the partition it came from; None from a stock nsqd.
+    partition: int | None = None
+    #: Grows from message to message of a partition; None from a stock nsqd.
+    internal_id: int | None = None
+    #: Given by its publisher to follow it; 0 where it was not traced, None from a stock nsqd.
+    trace_id: int | None = None
+    #: Where it lies in its partition's queue, in bytes; only with ``ordered=True``.
+    offset: int | None = None
+    #: How many bytes it takes there; only with ``ordered=True``.
+    size: int | None = None
+
     def __init__(
         self,
         body: bytes,
@@ -94,6 +106,11 @@ class Message:
         self._responder = responder
         self._responded = False
         self._is_async = False
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Its JSON headers; empty where it has none, as always from a stock nsqd."""
+        return {}
 
     @property
     def nsqd_address(self) -> str:

@@ -8,7 +8,7 @@ while it waits for an event. Source: client guide, "Feature Negotiation".
 from __future__ import annotations
 
 import logging
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.errors import NegotiationError, RemoteProtocolError
@@ -35,6 +35,16 @@ E = TypeVar("E", bound=Event)
 _FEATURES = ("tls_v1", "deflate", "snappy")
 
 
+class Subscribe(NamedTuple):
+    """What to subscribe to; the last three are for a partitioned nsqd alone."""
+
+    topic: str
+    channel: str
+    partition: int | None = None
+    ordered: bool = False
+    extended: bool = False  #: the topic's messages have headers; must be right
+
+
 class WaitFor(Protocol):
     """Sends what the core has to send, receives, and returns the first event of a type."""
 
@@ -47,7 +57,7 @@ def negotiate(
     core: ClientProtocol,
     address: str,
     config: Config,
-    subscribe: tuple[str, str] | None,
+    subscribe: Subscribe | tuple[str, str] | None,
     wait_for: WaitFor,
 ) -> None:
     """Bring a new dialogue to the point where publishes, or RDY, may be sent.
@@ -60,7 +70,11 @@ def negotiate(
     """
     # Built first: with a file that cannot be read, nothing is sent.
     tls = _tls_layer(address, config) if config.tls_v1 else None
-    core.send_identify(config.identify_payload())
+    wanted = None if subscribe is None else Subscribe(*subscribe)
+    payload = config.identify_payload()
+    if wanted is not None and wanted.extended:
+        payload["extend_support"] = True
+    core.send_identify(payload)
     settings = wait_for(Identified).settings
     _check_granted(address, config, settings)
     if tls is not None:
@@ -73,9 +87,23 @@ def negotiate(
         wait_for(Upgraded)
     if settings.auth_required:
         _authenticate(core, address, config, wait_for)
-    if subscribe is not None:
-        core.send_sub(*subscribe)
+    if wanted is not None:
+        _subscribe(core, address, wanted)
         wait_for(Subscribed)
+
+
+def _subscribe(core: ClientProtocol, address: str, wanted: Subscribe) -> None:
+    if wanted.partition is None:
+        core.send_sub(wanted.topic, wanted.channel)
+        return
+    if not core.is_partitioned:
+        raise NegotiationError(
+            f"{address}: nsqlookupd says that it leads partition {wanted.partition} of"
+            f" {wanted.topic}, and nsqd {core.settings.version} has no partitions"
+        )
+    core.send_sub_partition(
+        wanted.topic, wanted.channel, wanted.partition, ordered=wanted.ordered
+    )
 
 
 def _check_granted(address: str, config: Config, settings: ServerSettings) -> None:

@@ -111,9 +111,7 @@ class FlowControl:
     def attach(self, sub: Subscription) -> None:
         """Take a new connection in and give it its share."""
         with self._lock:
-            sub.link = self._sharing.add(
-                sub, sub.conn.settings.max_rdy_count, self._clock()
-            )
+            sub.link = self._sharing.add(sub, sub.max_rdy, self._clock())
         self.update()
 
     def detach(self, sub: Subscription) -> None:

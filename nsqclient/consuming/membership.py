@@ -1,26 +1,34 @@
 """``Membership``: which nsqds a consumer is connected to, and how it gets back to lost ones.
 
-Addresses come from two sources: given by the user, or listed by a nsqlookupd. The timer only
-hands over; dialing and asking happen on chore threads.
+Addresses come from two sources: given by the user, or listed by a nsqlookupd. Of a partitioned
+topic there is a connection for each partition, to its leader. The timer only hands over; dialing
+and asking happen on chore threads.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from nsqclient.config import Config
-from nsqclient.discovery import lookup
-from nsqclient.errors import ConnectError, DiscoveryError, NSQError
+from nsqclient.discovery import Found, find_routes
+from nsqclient.errors import (
+    ConnectError,
+    DiscoveryError,
+    NSQError,
+    PartitionError,
+)
 from nsqclient.flow.delays import jittered, reconnect_delay
+from nsqclient.partitions.routes import Place, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer, TimerTask
 from nsqclient.runtime.transport import parse_address
+from nsqclient.consuming.leadership import Known, Leadership
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 
@@ -51,19 +59,6 @@ class MembershipOwner(Protocol):
         ...
 
 
-@dataclass
-class _Known:
-    """One nsqd that we want, or wanted. Guarded by the Membership's lock."""
-
-    direct: bool
-    is_expected: bool = True  # its first dial has not ended yet
-    sub: Subscription | None = None  # open, or being opened
-    opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
-    failures: int = 0  # dials in a row that failed
-    redial: TimerTask | None = None
-    listed_at: float = 0.0  # when a nsqlookupd named it last, on time.monotonic()
-
-
 class Membership:
     """Keeps a consumer connected.
 
@@ -83,23 +78,32 @@ class Membership:
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         on_expected: Callable[[int], None] = lambda count: None,
         log: LifeLog | None = None,
+        *,
+        ordered: bool = False,
+        make_partition: Callable[[Place, bool], Subscription] | None = None,
     ) -> None:
         self._log = LifeLog(topic) if log is None else log
         self._filter = discovery_filter
         self._on_expected = on_expected
         self._topic = topic
-        self._lookupds = list(lookupds)
+        self._make_partition = make_partition
         self._config = config
         self._timer = timer
         self._run_chore = run_chore
         self._owner = owner
         self._rng = random.Random()
         self._lock = threading.Lock()
-        self._known = {address: _Known(direct=True) for address in nsqds}  # by _lock, as below
+        self._known = {Place(nsqd): Known(direct=True) for nsqd in nsqds}  # by _lock, as below
+        self._leadership = Leadership(
+            topic, lookupds, ordered=ordered, may_have_partitions=make_partition is not None
+        )
+        self._table = self._leadership.table
+        #: Why this topic cannot be consumed in this way; dialing it would not help.
+        self.unfit: PartitionError | None = None
         self._asking: set[str] = set()  # lookupds with a request under way
         self._ignorant: set[str] = set()  # lookupds that have not known the topic
         self._is_unknown_told = False
-        self._lost: set[str] = set()  # discovered nsqds that were connected and are not now
+        self._lost: set[Place] = set()  # discovered ones that were connected and are not now
         self._hurry = 0  # rounds since the last loss
         self._next_round: TimerTask | None = None
         self._stopped = False
@@ -107,9 +111,9 @@ class Membership:
     def start(self) -> None:
         """Dial what was given, and ask every nsqlookupd at once."""
         self._count_expected()
-        for address, known in list(self._known.items()):
-            self._run_chore(self._dialer(address, known))
-        if self._lookupds:
+        for place, known in list(self._known.items()):
+            self._run_chore(self._dialer(place, known))
+        if self._table.addresses:
             self._round()
 
     def stop(self) -> list[Subscription]:
@@ -132,7 +136,7 @@ class Membership:
     def lost(self, sub: Subscription) -> None:
         """A connection ended: see to it that it comes back."""
         with self._lock:
-            known = self._known.get(sub.address)
+            known = self._known.get(sub.place)
             if known is None or known.sub is not sub:
                 return
             known.sub = None
@@ -141,9 +145,9 @@ class Membership:
             had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
             known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
-                self._schedule_dial(sub.address, known)
+                self._schedule_dial(sub.place, known)
                 return
-            self._lost.add(sub.address)
+            self._lost.add(sub.place)
             if not had_worked:
                 # Not at once, but within 2 s: it may just have been restarted several times.
                 self._hurry = min(known.failures, _SHORT_LIFE_ROUNDS)
@@ -154,14 +158,14 @@ class Membership:
 
     # -- dialing
 
-    def _schedule_dial(self, address: str, known: _Known) -> None:
+    def _schedule_dial(self, place: Place, known: Known) -> None:
         """Needs _lock."""
         delay = reconnect_delay(known.failures, self._config.max_reconnect_delay, self._rng)
-        dial = self._dialer(address, known)
+        dial = self._dialer(place, known)
         known.redial = self._timer.schedule(delay, lambda: self._run_chore(dial))
 
-    def _dialer(self, address: str, known: _Known) -> Callable[[], None]:
-        return lambda: self._dial(address, known)
+    def _dialer(self, place: Place, known: Known) -> Callable[[], None]:
+        return lambda: self._dial(place, known)
 
     def _count_expected(self) -> None:
         """Say how many connections are about to come: those that are there leave them a share."""
@@ -169,51 +173,68 @@ class Membership:
             count = sum(known.is_expected for known in self._known.values())
         self._on_expected(count)
 
-    def _dial(self, address: str, known: _Known) -> None:
+    def _dial(self, place: Place, known: Known) -> None:
         try:
-            self._open(address, known)
+            self._open(place, known)
         finally:
             if known.is_expected:
                 known.is_expected = False
                 self._count_expected()
 
-    def _open(self, address: str, known: _Known) -> None:
+    def _make(self, place: Place, known: Known) -> Subscription:
+        if place.partition is None or self._make_partition is None:
+            return self._owner.make_subscription(place.address)
+        return self._make_partition(place, known.extended)
+
+    def _open(self, place: Place, known: Known) -> None:
         with self._lock:
             if self._stopped or known.sub is not None:
                 return
-            sub = known.sub = self._owner.make_subscription(address)
+            sub = known.sub = self._make(place, known)
         try:
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
-            self._on_dial_failed(address, known, exc)
+            self._on_dial_failed(place, known, exc)
             return
         except Exception as exc:  # else the address would count as connected for ever
-            logger.exception("%s: the dial failed in an unforeseen way", address)
-            self._on_dial_failed(address, known, ConnectError(address, repr(exc)))
+            logger.exception("%s: the dial failed in an unforeseen way", place)
+            self._on_dial_failed(place, known, ConnectError(place.address, repr(exc)))
             return
         with self._lock:
             known.opened_at = time.monotonic()
-            self._lost.discard(address)
-        self._log.connected(address)
+            self._lost.discard(place)
+            known.has_flipped = False
+            moved = self._leadership.take_over(place, self._known, self._lost)
+        self._log.connected(str(place))
         try:
             self._owner.on_connected(sub)
         except Exception:  # the system has no more threads, for example
-            logger.exception("%s: connected, but cannot be used", address)
+            logger.exception("%s: connected, but cannot be used", place)
             sub.conn.close()
+        for old in moved:
+            old.conn.close("another nsqd leads the partition now")
 
-    def _on_dial_failed(self, address: str, known: _Known, error: NSQError) -> None:
+    def _on_dial_failed(self, place: Place, known: Known, error: NSQError) -> None:
+        flipped = None
         with self._lock:
             known.sub = None
-            if self._stopped:
+            if self._stopped or self._known.get(place) is not known:
                 return
             known.failures += 1
             if known.direct:
-                self._schedule_dial(address, known)
-            elif address not in self._lost:
-                self._lost.add(address)
+                self._schedule_dial(place, known)
+            elif self._leadership.flip(known, error):
+                flipped = self._dialer(place, known)
+            elif not self._leadership.may_dial_again(place, error):
+                self.unfit = self._leadership.why_unfit()
+            elif place not in self._lost:
+                self._lost.add(place)
                 self._hurry = 1
                 self._schedule_round()
-        self._log.cannot_connect(address, error)
+        if flipped is not None:
+            self._run_chore(flipped)
+            return
+        self._log.cannot_connect(str(place), error)
         self._owner.on_error(error)
 
     # -- discovery
@@ -227,7 +248,7 @@ class Membership:
             if self._lost:
                 self._hurry += 1
             self._schedule_round()
-            ask = [address for address in self._lookupds if address not in self._asking]
+            ask = [one for one in self._table.begin_round() if one not in self._asking]
             self._asking.update(ask)
         for address in ask:
             self._run_chore(self._asker(address))
@@ -238,13 +259,13 @@ class Membership:
         One whose connection lives is never dropped: it may still have messages for us.
         """
         limit = now - self._config.lookupd_forget_after
-        for address in list(self._lost):
-            known = self._known[address]
+        for place in list(self._lost):
+            known = self._known[place]
             # One that is being dialed has a connection that stop() must find.
             if known.listed_at < limit and known.sub is None:
-                self._log.forgotten(address)
-                self._lost.discard(address)
-                del self._known[address]
+                self._log.forgotten(str(place))
+                self._lost.discard(place)
+                del self._known[place]
 
     def _schedule_round(self) -> None:
         """Needs _lock."""
@@ -262,24 +283,21 @@ class Membership:
 
     def _ask(self, lookupd: str) -> None:
         try:
-            addresses = lookup(lookupd, self._topic, self._config)
+            found = find_routes(lookupd, self._topic, "r", self._config)
         except DiscoveryError as exc:
+            with self._lock:
+                self._table.on_failure(lookupd)
             self._log.lookup_failed(exc)
             self._owner.on_error(exc)
             return
         finally:
             with self._lock:
                 self._asking.discard(lookupd)
-        self._note_answer(lookupd, is_empty=not addresses)
-        if self._filter is not None:
-            try:
-                addresses = list(self._filter(addresses))
-                for address in addresses:
-                    parse_address(address, "an address that discovery_filter returned")
-            except BaseException:  # the user's code; the next round asks again
-                logger.exception("discovery_filter failed: this answer is not used")
-                return
-        self._on_answer(lookupd, addresses)
+        routes = found.routes
+        self._note_answer(lookupd, is_empty=not (routes.plain or routes.partitions))
+        filtered = self._filtered(routes)
+        if filtered is not None:
+            self._on_answer(lookupd, found._replace(routes=filtered))
 
     def _note_answer(self, lookupd: str, is_empty: bool) -> None:
         """Tell once when all nsqlookupds have answered and none knows the topic."""
@@ -288,26 +306,77 @@ class Membership:
                 self._ignorant.add(lookupd)
             else:
                 self._is_unknown_told = True  # it is known, and a silence later means less
-            tell = not self._is_unknown_told and len(self._ignorant) == len(self._lookupds)
-            tell = tell and not self._known
+            everybody = self._ignorant.issuperset(self._table.addresses)
+            tell = not self._is_unknown_told and everybody and not self._known
             self._is_unknown_told = self._is_unknown_told or tell
         if tell:
             self._log.topic_unknown(self._config.lookupd_poll_interval)
 
-    def _on_answer(self, lookupd: str, addresses: list[str]) -> None:
-        dials = []
+    def _filtered(self, routes: TopicRoutes) -> TopicRoutes | None:
+        """Leave to the user which nsqds are used; None when that failed."""
+        if self._filter is None:
+            return routes
+        named = list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
+        try:
+            addresses = list(self._filter(named))
+            for address in addresses:
+                parse_address(address, "an address that discovery_filter returned")
+        except BaseException:  # the user's code; the next round asks again
+            logger.exception("discovery_filter failed: this answer is not used")
+            return None
+        leaders = {
+            partition: nsqd for partition, nsqd in routes.partitions.items() if nsqd in addresses
+        }
+        led = set(routes.partitions.values())
+        plain = tuple(address for address in addresses if address not in led)
+        return dataclasses.replace(routes, plain=plain, partitions=leaders)
+
+    def _on_answer(self, lookupd: str, found: Found) -> None:
         with self._lock:
             if self._stopped:
                 return
-            now = time.monotonic()
-            for address in addresses:
-                known = self._known.get(address)
-                if known is None:
-                    self._log.discovered(address, lookupd)
-                    known = self._known[address] = _Known(direct=False)
-                known.listed_at = now
-                if known.sub is None and not known.direct:
-                    dials.append(self._dialer(address, known))
+            self._table.on_answer(lookupd, found.routes, found.lookupds)
+            asks = self._new_lookupds(found)
+            places = [Place(address) for address in found.routes.plain]
+            gone: list[Subscription] = []
+            merged = self._table.merged()
+            if merged.is_partitioned:
+                leaders, gone = self._leadership.follow(merged, self._known, self._lost)
+                places += leaders
+            unfit, self.unfit = self.unfit, self._leadership.why_unfit()
+            dials = [] if self.unfit is not None else self._want(lookupd, places, merged)
+            news = self.unfit if str(self.unfit) != str(unfit) else None
         self._count_expected()
-        for dial in dials:
-            self._run_chore(dial)
+        for chore in asks + dials:
+            self._run_chore(chore)
+        for sub in gone:
+            sub.conn.close("its partition is not there any more")
+        if news is not None:
+            logger.error("%s: %s", self._topic, news)
+            self._owner.on_error(news)
+
+    def _new_lookupds(self, found: Found) -> list[Callable[[], None]]:
+        """Ask at once those that were named for the first time. Needs _lock."""
+        named = self._leadership.take_new(address for address, _ in found.lookupds)
+        asks = [address for address in named if address not in self._asking]
+        self._asking.update(asks)
+        return [self._asker(address) for address in asks]
+
+    def _want(
+        self, lookupd: str, places: list[Place], merged: TopicRoutes
+    ) -> list[Callable[[], None]]:
+        """Note what was named, and return the dials that are due. Needs _lock."""
+        dials = []
+        now = time.monotonic()
+        extended = merged.meta is not None and merged.meta.extended
+        for place in places:
+            known = self._known.get(place)
+            if known is None:
+                self._log.discovered(str(place), lookupd)
+                known = self._known[place] = Known(direct=False)
+            known.listed_at = now
+            if known.sub is None and not known.direct:
+                if place.partition is not None and not known.has_flipped:
+                    known.extended = extended
+                dials.append(self._dialer(place, known))
+        return dials

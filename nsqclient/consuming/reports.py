@@ -54,13 +54,17 @@ class ConnectionStats:
     counts: Counts
     #: nsqd's answer to IDENTIFY under its own names; empty where it negotiates nothing
     negotiated: Mapping[str, Any] = field(repr=False)
+    partition: int | None = None  #: of a partitioned NSQ
 
     @classmethod
     def of(cls, sub: Subscription, rdy: int) -> ConnectionStats:
         """Take the numbers of one Subscription."""
         settings = sub.conn.settings
         counts = dataclasses.replace(sub.counts)
-        return cls(sub.address, rdy, len(sub), settings.version, counts, dict(settings.raw))
+        return cls(
+            sub.address, rdy, len(sub), settings.version, counts, dict(settings.raw),
+            sub.place.partition,
+        )
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from nsqclient.flow.backoff import Outcome
 from nsqclient.flow.delays import requeue_delay
 from nsqclient.flow.rdy import Link
 from nsqclient.message import Message
+from nsqclient.negotiation import Subscribe
+from nsqclient.partitions.routes import Place
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
 from nsqclient.runtime.deadline import Deadline
@@ -86,12 +88,13 @@ class Subscription:
         self, address: str, topic: str, channel: str, config: Config, owner: SubscriptionOwner
     ) -> None:
         self.address = address
+        self.place = Place(address)  # its place among the consumer's connections
         self.conn = Connection(address, config, self)
         self.in_flight = InFlight()
         self.counts = self.in_flight.counts
         self.link: Link | None = None  # its place in the RDY sharing; guarded by the consumer
         self.finished: deque[Message] = deque()  # to be sent with the next flush
-        self._names = (topic, channel)
+        self._wanted = Subscribe(topic, channel)
         self._config = config
         self._owner = owner
         self._rdy_on_wire = 0  # guarded by the connection's lock
@@ -104,12 +107,17 @@ class Subscription:
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
-        self.conn.open(deadline, subscribe=self._names)
+        self.conn.open(deadline, subscribe=self._wanted)
         settings = self.conn.settings
         self._msg_timeout = settings.msg_timeout_ms / 1000
         self._max_msg_timeout = settings.max_msg_timeout_ms / 1000
         if not settings.raw and self._config.msg_timeout:
             self._msg_timeout = self._config.msg_timeout
+
+    @property
+    def max_rdy(self) -> int:
+        """The highest RDY that makes sense."""
+        return self.conn.settings.max_rdy_count
 
     @property
     def is_lost(self) -> bool:

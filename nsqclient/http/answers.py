@@ -6,9 +6,11 @@ seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsqclient.http.fields import Fields
+from nsqclient.partitions.routes import TopicMeta
 from nsqclient.runtime.transport import format_address
 
 
@@ -250,6 +252,18 @@ class Lookup:
 
     channels: tuple[str, ...]
     producers: tuple[Producer, ...]
+    #: Partitioned NSQ: partition -> the nsqd that leads it; None from a stock nsqlookupd.
+    partitions: Mapping[int, Producer] | None = None
+    #: Partitioned NSQ: what kind of topic it is; None where it was not asked for.
+    meta: TopicMeta | None = None
+
+
+@dataclass(frozen=True)
+class LookupdNode:
+    """One nsqlookupd in ``/listlookup`` of a partitioned NSQ."""
+
+    address: str  #: ``host:port`` of its HTTP API
+    is_leader: bool
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,11 @@ class Fields:
         """An object; missing: one without fields."""
         return Fields(self._get(name, dict, {}), f"{self._what}.{name}")
 
+    def mapping(self, name: str) -> dict[str, Any]:
+        """An object by its keys; missing: empty."""
+        found: dict[str, Any] = self._get(name, dict, {})
+        return found
+
     def has(self, name: str) -> bool:
         """Tell whether the field is there and not null."""
         return self._data.get(name) is not None

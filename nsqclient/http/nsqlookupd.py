@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from nsqclient.config import Config
-from nsqclient.http.answers import Lookup, LookupdInfo, Node, Producer
+from nsqclient.http.answers import Lookup, LookupdInfo, LookupdNode, Node, Producer
 from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.partitioned import (
+    is_partitioned,
+    read_lookupds,
+    read_meta,
+    read_partitions,
+)
 from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
 from nsqclient.http.urls import lookup_url
 from nsqclient.protocol.names import check_channel, check_topic
@@ -67,14 +73,29 @@ class NsqlookupdHTTP(HTTPClient):
         """Ask for its version."""
         return self._ask("info", LookupdInfo.read)
 
-    def lookup(self, topic: str) -> Lookup:
+    def lookup(self, topic: str, access: str = "") -> Lookup:
         """Ask which nsqds have a topic, and for its channels.
+
+        Args:
+            access: "r" or "w": ask also for what a partitioned nsqlookupd tells readers or
+                writers, with the topic's metadata; a stock one ignores it.
 
         Raises:
             HTTPStatusError: 404 TOPIC_NOT_FOUND: nobody has registered it.
         """
-        return self._read("lookup", self._ask_json("lookup", {"topic": check_topic(topic)}),
-                          _read_lookup)
+        params = {"topic": check_topic(topic)}
+        if access:
+            params |= {"access": access, "metainfo": "true"}
+        return self._read("lookup", self._ask_json("lookup", params), _read_lookup)
+
+    def list_lookupds(self) -> tuple[LookupdNode, ...]:
+        """Ask a partitioned nsqlookupd for all of its cluster; none where it is alone.
+
+        Raises:
+            HTTPStatusError: 404: a stock one.
+        """
+        return self._read("listlookup", self._ask_json("listlookup", may_be_empty=True),
+                          read_lookupds)
 
     def topics(self) -> tuple[str, ...]:
         """Ask for all topics."""
@@ -122,6 +143,12 @@ class NsqlookupdHTTP(HTTPClient):
 
 
 def _read_lookup(data: Any) -> Lookup:
+    if is_partitioned(data):
+        fields = Fields(data, "its answer")
+        return Lookup(
+            fields.texts("channels"), _readable(fields, Producer.read), read_partitions(fields),
+            read_meta(fields),
+        )
     fields = _with_producers(data)
     # Before 1.0 there were no channels in it.
     return Lookup(fields.texts("channels"), _readable(fields, Producer.read))

@@ -151,9 +151,13 @@ class HTTPClient:
         except Malformed as exc:
             raise HTTPAnswerError(self._url(self.address, endpoint), str(exc)) from exc
 
-    def _ask_json(self, endpoint: str, params: Mapping[str, str] | None = None) -> Any:
-        """GET JSON, without the wrapping of servers before 1.0."""
+    def _ask_json(
+        self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
+    ) -> Any:
+        """GET JSON, without the wrapping of servers before 1.0; None for an empty body."""
         body = self._send("GET", endpoint, params)
+        if may_be_empty and not body:
+            return None
         try:
             data = json.loads(body)
         except (ValueError, RecursionError) as exc:
@@ -161,8 +165,9 @@ class HTTPClient:
                 self._url(self.address, endpoint),
                 "its answer is no JSON: is this its HTTP port?",
             ) from exc
-        is_wrapped = isinstance(data, dict) and isinstance(data.get("data"), dict)
-        return data["data"] if is_wrapped else data
+        if isinstance(data, dict) and isinstance(data.get("data"), (dict, type(None))):
+            return data.get("data", data)
+        return data
 
     def _send(
         self,

@@ -35,5 +35,10 @@ class OrderCheck:
         return Turn.NEXT
 
     def on_finished(self, internal_id: int, offset: int) -> None:
-        """Note that a message was finished."""
-        self.last = (internal_id, offset)
+        """Note that a message was finished; one that lies behind changes nothing."""
+        if self.turn_of(internal_id, offset) is not Turn.BEHIND:
+            self.last = (internal_id, offset)
+
+    def restart(self) -> None:
+        """Forget it: from now on any message may come next."""
+        self.last = None

@@ -104,6 +104,14 @@ class Transport:
         self._poll = select.poll()  # used by the receiving thread only
         self._poll_mask = 0
 
+    @property
+    def local_host(self) -> str:
+        """The address of our end; empty once the socket is closed."""
+        try:
+            return str(self._sock.getsockname()[0])
+        except (OSError, IndexError):
+            return ""
+
     @classmethod
     def connect(cls, address: str, deadline: Deadline, source: str | None = None) -> Transport:
         """Dial ``host:port``, trying each of the host's addresses.

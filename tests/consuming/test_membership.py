@@ -7,7 +7,9 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consuming import membership as module
 from nsqclient.consuming.membership import Membership
+from nsqclient.discovery import Found
 from nsqclient.errors import ConnectError, DiscoveryError
+from nsqclient.partitions.routes import Place, TopicRoutes
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -16,6 +18,7 @@ class FakeSubscription:
 
     def __init__(self, address, world):
         self.address = address
+        self.place = Place(address)
         self.conn = self
         self._world = world
         self.is_closed = False
@@ -39,7 +42,7 @@ class World:
         self.answers = {}
         self.dialed, self.errors, self.connected, self.expected = [], [], [], []
         self.start_fails = None
-        monkeypatch.setattr(module, "lookup", self._lookup)
+        monkeypatch.setattr(module, "find_routes", self._find_routes)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
         self.membership = Membership(
@@ -47,11 +50,12 @@ class World:
             self.filter, lambda count: self.expected.append(count),
         )
 
-    def _lookup(self, lookupd, topic, config):
+    def _find_routes(self, lookupd, topic, access, config):
+        assert access == "r"
         answer = self.answers.get(lookupd, [])
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer if isinstance(answer, Found) else Found(TopicRoutes(plain=tuple(answer)))
 
     def make_subscription(self, address):
         return FakeSubscription(address, self)

@@ -1,0 +1,193 @@
+"""Subscriptions to one partition: plain, and ordered.
+
+An ordered one never skips: a message that failed waits here, touched, until it is given back with
+REQ 0, because the server ignores every longer delay. Meanwhile it sends nothing else of that
+partition. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cached_property
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.connection import Connection
+from nsqclient.consuming.subscription import Subscription, SubscriptionOwner
+from nsqclient.flow.backoff import Outcome
+from nsqclient.message import Message, Responder
+from nsqclient.negotiation import Subscribe
+from nsqclient.partitions.ordering import OrderCheck
+from nsqclient.partitions.routes import Place
+from nsqclient.partitions.tracing import ConsumeTrace, TraceSwitch, trace_line
+from nsqclient.protocol.extended import Extras, MessageIds, read_header
+from nsqclient.protocol.wire import RawMessage
+
+logger = logging.getLogger("nsqclient.consumer")
+trace_logger = logging.getLogger("nsqclient.trace")
+
+_NO_EXTRAS = Extras()
+
+
+class PartitionMessage(Message):
+    """A message of a partition."""
+
+    __slots__ = ("partition", "internal_id", "trace_id", "offset", "size", "_extras", "__dict__")
+
+    partition: int
+    internal_id: int
+    trace_id: int
+
+    def __init__(
+        self, raw: RawMessage, extras: Extras, received: float, deadline: float,
+        responder: Responder, partition: int,
+    ) -> None:
+        timestamp, attempts, message_id, body = raw
+        super().__init__(body, message_id, attempts, timestamp, received, deadline, responder)
+        self.partition = partition
+        self.internal_id, self.trace_id = MessageIds.unpack(message_id)
+        self.offset, self.size = extras.offset, extras.size
+        self._extras = extras
+
+    @cached_property
+    def headers(self) -> dict[str, Any]:
+        """Its JSON headers; empty where it has none, or none that can be read."""
+        return read_header(self._extras.header)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.internal_id} of partition {self.partition} attempts={self.attempts}"
+            f" {len(self.body)} bytes from {self.nsqd_address}>"
+        )
+
+
+class PartitionSubscription(Subscription):
+    """One connection to one partition.
+
+    Args:
+        extended: whether the topic's messages have headers; the server insists that we know.
+        tracing: says whether deliveries are logged.
+    """
+
+    def __init__(
+        self, place: Place, extended: bool, topic: str, channel: str, config: Config,
+        owner: SubscriptionOwner, tracing: TraceSwitch, *, ordered: bool = False,
+    ) -> None:
+        super().__init__(place.address, topic, channel, config, owner)
+        assert place.partition is not None
+        self.place = place
+        self._partition = place.partition
+        self._wanted = Subscribe(topic, channel, place.partition, ordered, extended)
+        self._tracing = tracing
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Make Messages of what came without headers or positions."""
+        self.on_detailed_messages(conn, batch, [_NO_EXTRAS] * len(batch))
+
+    def on_detailed_messages(
+        self, conn: Connection, batch: list[RawMessage], extras: list[Extras]
+    ) -> None:
+        """Make Messages of what came, and hand them on."""
+        now = time.monotonic()
+        deadline = now + self._msg_timeout
+        messages: list[Message] = [
+            PartitionMessage(raw, extra, now, deadline, self, self._partition)
+            for raw, extra in zip(batch, extras)
+        ]
+        if self._tracing.is_on(self._wanted.topic):
+            self._trace(conn, messages)
+        self.in_flight.add(messages)
+        link = self.link
+        if link is not None:
+            link.last_message = now
+        self._owner.on_delivered(self, messages)
+
+    def on_traced(self, conn: Connection, token: Any, stored: Any) -> None:
+        """Consumers publish nothing."""
+
+    def _trace(self, conn: Connection, messages: list[Message]) -> None:
+        wanted = self._wanted
+        for message in messages:
+            assert isinstance(message, PartitionMessage)
+            trace = ConsumeTrace(
+                wanted.topic, wanted.channel, message.partition, message.internal_id,
+                message.trace_id, message.offset, message.size, message.timestamp,
+                message.attempts, conn.local_host, self.address,
+            )
+            trace_logger.info("%s", trace_line("received", trace), extra={"nsq": trace._asdict()})
+
+
+class OrderedSubscription(PartitionSubscription):
+    """One connection to one partition, whose messages come one by one and in order."""
+
+    def __init__(
+        self, place: Place, extended: bool, topic: str, channel: str, config: Config,
+        owner: SubscriptionOwner, tracing: TraceSwitch,
+    ) -> None:
+        super().__init__(
+            place, extended, topic, channel, config, owner, tracing, ordered=True
+        )
+        #: Only one message is out at a time, so that no lock is needed.
+        self.order = OrderCheck()
+
+    @property
+    def max_rdy(self) -> int:
+        """The server sends one at a time, whatever RDY is."""
+        return 1
+
+    def finish(self, message: Message) -> None:
+        """Send FIN at once, and note the place of the message."""
+        self.note_finished(message)
+        super().finish(message)
+
+    def note_finished(self, message: Message) -> None:
+        """From now on what lies before this message is out of order."""
+        if message.internal_id is not None and message.offset is not None:
+            if self.in_flight.holds(message):
+                self.order.on_finished(message.internal_id, message.offset)
+
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
+        """Keep the message for the delay, touched; then give it back with REQ 0.
+
+        No backoff: it would stop the other partitions too.
+        """
+        self.in_flight.claim(message)
+        self._owner.on_result(Outcome.NEUTRAL)
+        if delay is None:
+            delay = self._retry_delay(message)
+        if self.in_flight.holds(message):
+            self._wait(message, time.monotonic() + delay)
+        elif self.is_lost:
+            self._count_lost(1)
+        self._owner.on_answered()
+        self._raise_lost(message)
+
+    def _retry_delay(self, message: Message) -> float:
+        config = self._config
+        doubled: float = 2.0 ** min(max(message.attempts - 1, 0), 40)
+        return min(config.ordered_retry_delay * doubled, config.ordered_max_retry_delay)
+
+    def _wait(self, message: Message, until: float) -> None:
+        """Wait for the rest of the delay, or for half of nsqd's patience. Never blocks."""
+        now = time.monotonic()
+        if now >= until:
+            self._give_back(message)
+            return
+        step = min(until - now, self._msg_timeout / 2)
+        self._owner.run_later(step, lambda: self._go_on_waiting(message, until))
+
+    def _go_on_waiting(self, message: Message, until: float) -> None:
+        # On the timer thread: posts, never waits.
+        if not self.in_flight.holds(message):
+            return  # nsqd has delivered it again, or the connection is lost
+        if time.monotonic() < until:
+            if message.deadline < message.received + self._max_msg_timeout:
+                self._extend(message)
+                self._post(lambda core: core.send_touch(message.id), 1)
+        self._wait(message, until)
+
+    def _give_back(self, message: Message) -> None:
+        if self.in_flight.take([message]):
+            self.in_flight.tally("requeued")
+            self._post(lambda core: core.send_req(message.id, 0), 1)

@@ -1,0 +1,1 @@
+"""Consumers and producers on the embedded partitioned cluster."""

@@ -1,0 +1,258 @@
+"""Consumers of partitioned topics: one connection per partition, and where the leaders go."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from nsqclient import Config, Consumer
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.errors import ConfigError, NotLeaderError, PartitionError, ServerError
+from tests.partitioned.conftest import QUICK, Collector
+from tests.support.waiting import wait_until
+
+
+def places(consumer):
+    """Return partition -> nsqd of the consumer's connections."""
+    return {conn.partition: conn.address for conn in consumer.stats().connections}
+
+
+def test_each_partition_has_a_connection(cluster, consume):
+    """One connection for each partition, to its leader; all messages come."""
+    cluster.create_topic("t", 4, channels=["c"])
+    got = Collector()
+    consumer = consume(got, connected=4, max_in_flight=8)
+    for partition in range(4):
+        cluster.publish("t", partition, b"%d" % partition, trace_id=9)
+    cluster.wait_until_empty("t", "c")
+    assert sorted(got.bodies()) == [b"0", b"1", b"2", b"3"]
+    assert places(consumer) == {p: cluster.nsqds[p % 3].tcp_address for p in range(4)}
+    subs = [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "SUB"]
+    assert sorted(sub.partition for sub in subs) == [0, 1, 2, 3]
+
+
+def test_messages_expose_what_the_server_says(cluster, consume):
+    """Ids, place and headers are attributes; without order there is no place."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    got = Collector()
+    consume(got)
+    stored = cluster.publish("t", 0, b"x", 77, b'{"##trace_id":"77","k":"v"}')
+    wait_until(lambda: got.messages)
+    message, = got.messages
+    assert (message.internal_id, message.trace_id) == (stored.internal_id, 77)
+    assert message.headers == {"##trace_id": "77", "k": "v"}
+    assert (message.partition, message.offset, message.size) == (0, None, None)
+    assert f"<Message {stored.internal_id} of partition 0" in repr(message)
+
+
+def test_requeue_touch_and_backoff_work_with_binary_ids(cluster, consume):
+    """An id full of newlines goes back to the server as it came."""
+    cluster.create_topic("t", 1, channels=["c"])
+    seen = []
+
+    def handler(message):
+        seen.append(message.attempts)
+        message.touch()
+        if message.attempts == 1:
+            message.requeue(0.0, backoff=False)
+
+    consume(handler)
+    cluster.publish("t", 0, b"x", trace_id=0x0A0A0A0A0A200A0A)
+    cluster.wait_until_empty("t", "c")
+    assert seen == [1, 2]
+
+
+def test_a_moved_leader_is_followed(cluster, consume):
+    """After the bare EOF of a planned move the consumer is at the new leader."""
+    cluster.create_topic("t", 2, channels=["c"])
+    got = Collector()
+    consumer = consume(got, connected=2)
+    new = cluster.move_leader("t", 0)
+    cluster.publish("t", 0, b"after")
+    wait_until(lambda: got.bodies() == [b"after"])
+    assert places(consumer)[0] == cluster.nsqds[new].tcp_address
+
+
+def test_a_crashed_leader_is_replaced(cluster, consume):
+    """When another replica leads, the consumer finds it."""
+    cluster.create_topic("t", 1, replicas=2, channels=["c"])
+    got = Collector()
+    consumer = consume(got, connected=1)
+    cluster.crash(0)
+    wait_until(lambda: not consumer.stats().connections)
+    cluster.take_over(0, writable=False)
+    cluster.take_over(0)
+    cluster.publish("t", 0, b"after")
+    wait_until(lambda: got.bodies() == [b"after"])
+
+
+def test_a_vanished_partition_is_left(cluster, consume):
+    """A partition that no nsqlookupd names has no connection any more, and may come back."""
+    cluster.create_topic("t", 2, channels=["c"])
+    consumer = consume(Collector(), connected=2)
+    cluster.hide("t", 1)
+    wait_until(lambda: set(places(consumer)) == {0})
+    cluster.hide("t", 1, hidden=False)
+    wait_until(lambda: set(places(consumer)) == {0, 1})
+
+
+def test_lookupds_that_disagree(cluster, consume):
+    """Where the leading nsqlookupd is behind, the nsqd's refusal makes the other one count."""
+    cluster.create_topic("t", 1, replicas=2, channels=["c"])
+    cluster.nsqlookupds[0].freeze()
+    new = cluster.move_leader("t", 0)
+    consumer = consume(Collector(), connected=1)
+    assert places(consumer) == {0: cluster.nsqds[new].tcp_address}
+
+
+def test_seeds_lead_to_the_other_lookupds(cluster, consume):
+    """One address is enough: when it dies, those that it listed are asked."""
+    cluster.create_topic("t", 1, channels=["c"])
+    got = Collector()
+    consume(got, lookupds=cluster.lookupd_http_addresses[:1], connected=1)
+    cluster.nsqlookupds[0].stop()
+    cluster.move_leader("t", 0)
+    cluster.publish("t", 0, b"after")
+    wait_until(lambda: got.bodies() == [b"after"])
+
+
+@pytest.mark.parametrize("mode", [LookupdMode.NO_COORDINATOR, LookupdMode.NO_LIST])
+def test_lookupds_without_a_list_are_enough(cluster, consume, mode):
+    """An empty or missing /listlookup leaves the addresses that were given."""
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(mode)
+    cluster.create_topic("t", 2, channels=["c"])
+    consume(Collector(), connected=2)
+
+
+def test_headers_are_announced_without_metadata(cluster, consume):
+    """Where no nsqlookupd says that the topic has headers, the nsqd's refusal does."""
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    got = Collector()
+    consumer = consume(got, connected=1)
+    cluster.publish("t", 0, b"x", header=b'{"k":1}')
+    wait_until(lambda: got.messages)
+    assert got.messages[0].headers == {"k": 1}
+    assert consumer.errors == []
+
+
+@pytest.mark.parametrize("has_meta", [True, False])
+def test_ordered_topic_without_ordered_is_a_clear_error(cluster, consume, has_meta):
+    """The error says what to do, comes once, and nothing is dialed in a loop."""
+    if not has_meta:
+        for lookupd in cluster.nsqlookupds:
+            lookupd.set_mode(LookupdMode.NO_COORDINATOR)
+    cluster.create_topic("t", 1, ordered=True, channels=["c"])
+    consumer = consume(Collector())
+    wait_until(lambda: "ordered=True" in consumer.healthy().reason)
+    tries = len(cluster.nsqds[0].commands)
+    rounds = [0]
+    cluster.nsqlookupds[0].freeze()
+    wait_until(lambda: rounds.append(0) or len(rounds) > 20)
+    assert len(cluster.nsqds[0].commands) == tries <= 2
+    assert sum(isinstance(error, PartitionError) for error in consumer.errors) <= 1
+
+
+def test_a_channel_that_is_not_registered(cluster, consume):
+    """The refusal is told, and tried again: somebody may register it."""
+    cluster.create_topic("t", 1, registered_channels=True)
+    consumer = consume(Collector())
+    wait_until(lambda: any(isinstance(e, ServerError) and e.code == "E_SUB_CHANNEL_NOT_REGISTERED"
+                           for e in consumer.errors))
+
+
+def test_consuming_disabled_for_a_while(cluster, consume):
+    """NOT_WRITABLE on SUB is tried again until it is taken."""
+    cluster.create_topic("t", 1, channels=["c"])
+    cluster.disable_read("t", 0)
+    consumer = consume(Collector())
+    wait_until(lambda: any(isinstance(error, NotLeaderError) for error in consumer.errors))
+    cluster.disable_read("t", 0, disabled=False)
+    wait_until(lambda: len(consumer.stats().connections) == 1)
+
+
+def test_refused_fin_ends_the_connection_and_it_comes_back(cluster, consume):
+    """NOT_LEADER in answer to a FIN costs the connection; the message comes again."""
+    cluster.create_topic("t", 1, channels=["c"])
+    got = Collector()
+    consume(got, connected=1)
+    cluster.nsqds[0].faults.fail_next("FIN", "E_FAILED_ON_NOT_LEADER")
+    cluster.publish("t", 0, b"x")
+    cluster.wait_until_empty("t", "c")
+    assert got.bodies() == [b"x", b"x"]
+
+
+def test_discovery_filter_sees_leaders(cluster, consume):
+    """What the filter leaves out is not dialed."""
+    cluster.create_topic("t", 3, channels=["c"])
+    kept = cluster.nsqds[1].tcp_address
+    consumer = consume(Collector(), connected=1, discovery_filter=lambda names: [
+        name for name in names if name == kept])
+    assert places(consumer) == {1: kept}
+
+
+def test_trace_log_of_a_consumer(cluster, consume, caplog):
+    """While it is on, each delivery is one line with every field; it is turned off likewise."""
+    caplog.set_level(logging.INFO, "nsqclient.trace")
+    cluster.create_topic("t", 1, channels=["c"])
+    got = Collector()
+    consumer = consume(got, connected=1)
+    cluster.publish("t", 0, b"silent")
+    wait_until(lambda: len(got.messages) == 1)
+    consumer.set_tracing(True)
+    stored = cluster.publish("t", 0, b"traced", 77)
+    wait_until(lambda: len(got.messages) == 2)
+    line, = [record.getMessage() for record in caplog.records]
+    for field in (f"internal_id={stored.internal_id}", "trace_id=77", "consumer=127.0.0.1",
+                  f"nsqd={cluster.nsqds[0].tcp_address}", "timestamp=", "attempts=1"):
+        assert field in line
+    assert caplog.records[0].nsq["trace_id"] == 77
+    consumer.set_tracing(False)
+    cluster.publish("t", 0, b"silent")
+    wait_until(lambda: len(got.messages) == 3)
+    assert len(caplog.records) == 1
+
+
+def test_ordered_on_a_stock_cluster_is_a_clear_error():
+    """It is said what the cluster lacks, and nothing is subscribed."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.create_topic("t")
+        consumer = Consumer("t", "c", Collector(), ordered=True, config=QUICK,
+                            lookupd_http_addresses=[lookupd.http_address])
+        with consumer:
+            wait_until(lambda: "stock nsqd" in consumer.healthy().reason)
+            assert nsqd.commands == []
+
+
+def test_stock_cluster_gets_one_request_per_round():
+    """A stock nsqlookupd is asked for /lookup alone, as ever, and its nsqd plainly subscribed."""
+    from tests.support.http_recorder import recording
+
+    with recording() as lookupd, Nsqd() as nsqd:
+        lookupd.body = (
+            b'{"channels":[],"producers":[{"broadcast_address":"127.0.0.1","tcp_port":%d,'
+            b'"http_port":1}]}' % int(nsqd.tcp_address.rpartition(":")[2])
+        )
+        with Consumer("t", "c", Collector(), lookupd_http_addresses=[lookupd.address],
+                      config=QUICK) as consumer:
+            wait_until(lambda: consumer.healthy() and len(lookupd.requests) > 2)
+        assert {request.path for request in lookupd.requests} == {
+            "/lookup?topic=t&access=r&metainfo=true"}
+        assert [c.name for c in nsqd.commands][:2] == ["IDENTIFY", "SUB"]
+
+
+@pytest.mark.parametrize(("options", "hint"), [
+    ({"ordered": True, "config": Config(sample_rate=10), "lookupd_http_addresses": ["l:1"]},
+     "sample_rate"),
+    ({"ordered": True, "nsqd_tcp_addresses": ["n:1"]}, "lookupd_http_addresses"),
+    ({"ordered": "yes", "lookupd_http_addresses": ["l:1"]}, "True or False"),
+    ({"on_blocked": print, "lookupd_http_addresses": ["l:1"]}, "ordered=True"),
+])
+def test_what_does_not_go_with_order_is_refused(options, hint):
+    """The error comes from the constructor and says what to do."""
+    with pytest.raises(ConfigError, match=hint):
+        Consumer("t", "c", print, **options)

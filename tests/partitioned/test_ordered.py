@@ -1,0 +1,278 @@
+"""Ordered consumption: one at a time for each partition, never skipping."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from nsqclient import BatchHandler, Blocked, Consumer, Requeue
+from nsqclient.errors import ConfigError, OrderError
+from nsqclient.protocol.extended import MessageIds
+from tests.partitioned.conftest import QUICK, Collector
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def topic(cluster):
+    """An ordered topic of four partitions, each with a second replica."""
+    cluster.create_topic("t", 4, replicas=2, ordered=True, channels=["c"])
+    return cluster
+
+
+def publish(cluster, partition, bodies):
+    return [cluster.publish("t", partition, body) for body in bodies]
+
+
+def numbers(count):
+    return [b"%d" % number for number in range(count)]
+
+
+def test_messages_come_in_order_with_their_place(topic, consume):
+    """Offset and size are those of the answer to a traced publish."""
+    got = Collector()
+    stored = publish(topic, 1, numbers(20))
+    consume(got, ordered=True, workers=4, connected=4)
+    topic.wait_until_empty("t", "c")
+    assert got.bodies(1) == numbers(20)
+    assert [(m.internal_id, m.offset, m.size) for m in got.messages] == [
+        (place.internal_id, place.offset, place.size) for place in stored]
+
+
+def test_headers_stand_before_the_place(cluster, consume):
+    """A topic may be ordered and have headers."""
+    cluster.create_topic("t", 1, ordered=True, extended=True, channels=["c"])
+    got = Collector()
+    consume(got, ordered=True)
+    stored = cluster.publish("t", 0, b"x", header=b'{"k":"v"}')
+    wait_until(lambda: got.messages)
+    assert got.messages[0].headers == {"k": "v"}
+    assert (got.messages[0].offset, got.messages[0].size) == (stored.offset, stored.size)
+
+
+def test_a_failing_message_blocks_only_its_partition(topic, consume):
+    """Twenty failures of one message: its partition waits, the others go on; none is skipped."""
+    got = Collector()
+    got.failures[b"bad"] = 20
+    publish(topic, 2, [b"bad", b"behind it"])
+    config = QUICK.replace(ordered_max_retry_delay=0.02, max_attempts=5)
+    consumer = consume(got, ordered=True, workers=2, config=config, connected=4)
+    for partition in (0, 1, 3):
+        publish(topic, partition, numbers(10))
+    wait_until(lambda: len(got.bodies(0) + got.bodies(1) + got.bodies(3)) == 30)
+    topic.wait_until_empty("t", "c")
+    assert got.bodies(2) == [b"bad", b"behind it"]
+    assert [m.attempts for m in got.messages if m.body == b"bad"] == [21]
+    assert consumer.stats().backoff == "flowing"
+    names = {c.name for nsqd in topic.nsqds for c in nsqd.commands}
+    assert all(c.event.delay_ms == 0 for n in topic.nsqds for c in n.commands if c.name == "REQ")
+    assert "SUB_ORDERED" in names and "SUB" not in names
+
+
+def test_a_waiting_message_is_touched(topic, consume):
+    """A pause longer than the message timeout does not let it come by itself."""
+    got = Collector()
+    got.failures[b"bad"] = 1
+    consume(got, ordered=True, config=QUICK.replace(msg_timeout=1.0, ordered_retry_delay=1.3),
+            connected=4)
+    publish(topic, 0, [b"bad"])
+    topic.wait_until_empty("t", "c")
+    assert [message.attempts for message in got.messages] == [2]
+    assert "TOUCH" in [c.name for c in topic.nsqds[0].commands]
+
+
+def test_requeue_names_the_pause(topic, consume):
+    """Requeue(delay) waits here and then gives the message back."""
+    seen = []
+
+    def handler(message):
+        seen.append(message.attempts)
+        if message.attempts == 1:
+            raise Requeue(0.01)
+        if message.attempts == 2:
+            message.requeue(0.01)
+
+    consume(handler, ordered=True)
+    publish(topic, 0, [b"x"])
+    topic.wait_until_empty("t", "c")
+    assert seen == [1, 2, 3]
+
+
+def test_the_policy_may_skip(topic, consume, caplog):
+    """A message is finished without being handled only when the policy says so, loudly."""
+    asked = []
+
+    def policy(message, error):
+        asked.append((message.body, str(error)))
+        return Blocked.SKIP if message.attempts == 3 else 0.0
+
+    got = Collector()
+    got.failures[b"bad"] = 99
+    consume(got, ordered=True, on_blocked=policy)
+    publish(topic, 0, [b"bad", b"next"])
+    topic.wait_until_empty("t", "c")
+    assert got.bodies() == [b"next"]
+    assert asked == [(b"bad", "b'bad' fails")] * 3
+    assert "is skipped, as on_blocked says" in caplog.text
+
+
+def test_a_policy_that_fails_skips_nothing(topic, consume):
+    """Its own exception is logged, and the message is tried again."""
+
+    def policy(message, error):
+        raise RuntimeError("policy")
+
+    got = Collector()
+    got.failures[b"bad"] = 2
+    consume(got, ordered=True, on_blocked=policy)
+    publish(topic, 0, [b"bad"])
+    topic.wait_until_empty("t", "c")
+    assert got.bodies() == [b"bad"]
+
+
+def test_many_attempts_are_logged(topic, consume, caplog):
+    """At every multiple of the threshold, first as a warning, later as an error."""
+    got = Collector()
+    got.failures[b"bad"] = 11
+    config = QUICK.replace(ordered_attempts_warning=2, ordered_retry_delay=0.0)
+    consume(got, ordered=True, config=config)
+    publish(topic, 0, [b"bad"])
+    topic.wait_until_empty("t", "c")
+    levels = [(record.levelno, record.args[1]) for record in caplog.records
+              if "blocks its partition" in record.getMessage()]
+    assert levels == [(logging.WARNING, n) for n in (4, 6, 8)] + [
+        (logging.ERROR, n) for n in (10, 12)]
+
+
+@pytest.mark.parametrize(("decision", "handled"), [
+    (Blocked.HANDLE, [b"0", b"1", b"0", b"1"]), (Blocked.SKIP, [b"0", b"1", b"1"]),
+])
+def test_out_of_order_is_the_policys_matter(topic, consume, decision, handled):
+    """An operator who sets the offset back makes older messages come: the policy decides."""
+    errors = []
+
+    def policy(message, error):
+        errors.append(error)
+        return decision
+
+    got = Collector()
+    consumer = consume(got, ordered=True, on_blocked=policy)
+    publish(topic, 0, numbers(2))
+    topic.wait_until_empty("t", "c")
+    # The connection stays, as it would with a server that is confused.
+    sub = consumer._running[[s.place.partition for s in consumer._running].index(0)]
+    with topic._engine as state:
+        channel = state.topics["t"].partitions[0].log.channels["c"]
+        channel.position = 0
+        channel.flow(topic._engine.now)
+    topic.wait_until_empty("t", "c")
+    assert got.bodies() == handled
+    assert all(isinstance(error, OrderError) for error in errors) and errors
+    assert sub in consumer._running
+
+
+def test_equal_place_is_a_redelivery(topic, consume):
+    """A message that comes once more, as the first unconfirmed one, is handled."""
+    got = Collector()
+    consumer = consume(got, ordered=True, connected=4)
+    topic.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
+    publish(topic, 0, [b"x"])
+    topic.wait_until_empty("t", "c")  # after the message timeout of 2 s
+    assert got.bodies() == [b"x", b"x"]
+    assert len(consumer.stats().connections) == 4
+
+
+def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
+    """After a move the server delivers again what is still being handled: it waits for that."""
+    inside, most = [0], [0]
+    release = threading.Event()
+    entered = threading.Event()
+    bodies = []
+
+    def handler(message):
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        entered.set()
+        release.wait(10)
+        bodies.append(message.body)
+        inside[0] -= 1
+
+    consumer = consume(handler, ordered=True, workers=4, connected=4)
+    publish(topic, 0, numbers(2))
+    assert entered.wait(10)
+    topic.move_leader("t", 0)
+    # The message is out again, at the new leader.
+    wait_until(lambda: any(len(s.in_flight) for s in consumer._running
+                           if s.place.partition == 0 and not s.is_lost
+                           and s.address == topic.nsqds[1].tcp_address))
+    release.set()
+    topic.wait_until_empty("t", "c")
+    assert most == [1] and bodies == [b"0", b"0", b"1"]
+
+
+def test_second_consumer_takes_over(topic, consume):
+    """Of two consumers one has each partition's message; when it stops the other goes on."""
+    first, second = Collector(), Collector()
+    one = consume(first, ordered=True, connected=4)
+    consume(second, ordered=True, connected=4)
+    publish(topic, 0, numbers(5))
+    topic.wait_until_empty("t", "c")
+    one.stop(5.0)
+    publish(topic, 0, numbers(3))
+    topic.wait_until_empty("t", "c")
+    assert len(first.bodies() + second.bodies()) == 8
+    assert second.bodies()[-3:] == numbers(3)
+
+
+def test_stop_gives_waiting_messages_back(topic, consume):
+    """A message that waits for its next try is nsqd's again after a stop, and stop is quick."""
+    got = Collector()
+    got.failures[b"bad"] = 1
+    consumer = consume(got, ordered=True, config=QUICK.replace(ordered_retry_delay=60.0))
+    publish(topic, 0, [b"bad"])
+    wait_until(lambda: got.failures[b"bad"] == 0 and not consumer.stats().running)
+    report = consumer.stop(5.0)
+    assert report
+    assert topic.messages("t", 0, "c") == [b"bad"]
+
+
+def test_few_places_take_turns(topic, consume):
+    """With a ceiling below the number of partitions they have RDY in turn."""
+    got = Collector()
+    config = QUICK.replace(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.05)
+    consume(got, ordered=True, config=config, max_in_flight=2)
+    for partition in range(4):
+        publish(topic, partition, numbers(3))
+    topic.wait_until_empty("t", "c", timeout=30)
+    assert all(got.bodies(partition) == numbers(3) for partition in range(4))
+
+
+def test_loops_take_ordered_messages_too(topic):
+    """messages() yields them in order."""
+    publish(topic, 0, numbers(5))
+    consumer = Consumer("t", "c", ordered=True, config=QUICK,
+                        lookupd_http_addresses=topic.lookupd_http_addresses)
+    bodies = []
+    with consumer:
+        for message in consumer.messages(timeout=10.0):
+            bodies.append(message.body)
+            if len(bodies) == 5:
+                break
+    assert bodies == numbers(5)
+
+
+def test_batches_are_refused():
+    """A batch would hold messages of a partition while the next one is asked for."""
+    with pytest.raises(ConfigError, match="BatchHandler"):
+        Consumer("t", "c", BatchHandler(print), ordered=True,
+                 lookupd_http_addresses=["l:1"])
+
+
+def test_ids_of_partitions_are_told_apart(topic, consume):
+    """Each message knows the partition that gave its id."""
+    got = Collector()
+    consume(got, ordered=True)
+    publish(topic, 3, [b"x"])
+    wait_until(lambda: got.messages)
+    assert MessageIds.unpack(got.messages[0].id).partition == 3 == got.messages[0].partition
