@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError
+from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError, without_password
 from nsqclient.http.answers import Producer
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import lookup_url
@@ -114,7 +114,7 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
             return _usable(address, client.lookup(topic).producers)
     except HTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", address, topic)
+            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic)
             return []
         raise DiscoveryError(address, exc.reason) from exc
     except (HTTPError, TLSError) as exc:
@@ -135,5 +135,8 @@ def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
         if producer.broadcast_address and 0 < producer.tcp_port < 65536:
             found.append(producer.tcp_address)
         else:
-            logger.warning("nsqlookupd %s lists an unusable producer: %r", address, producer)
+            logger.warning(
+                "nsqlookupd %s lists an unusable producer: %.200r", without_password(address),
+                producer,
+            )
     return found

@@ -39,6 +39,7 @@ What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -135,11 +136,16 @@ class TLSError(NegotiationError):
         return type(self), (self.reason, self.address)
 
 
+def without_password(url: str) -> str:
+    """Return an address as errors and logs may show it; one that is no URL stays as it is."""
+    return re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+
+
 class DiscoveryError(NSQError):
     """A nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"nsqlookupd {address}: {reason}")
+        super().__init__(f"nsqlookupd {without_password(address)}: {reason}")
         self.address = address
         self.reason = reason
 
@@ -154,7 +160,7 @@ class HTTPError(NSQError):
     """A request to an HTTP API of nsqd or nsqlookupd failed. ``url`` and ``reason`` say which."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url}: {reason}")
+        super().__init__(f"{without_password(url)}: {reason}")
         self.url = url
         self.reason = reason
 

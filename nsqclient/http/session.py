@@ -19,6 +19,7 @@ import requests
 from nsqclient.config import Config
 from nsqclient.errors import (
     ConfigError, HTTPAnswerError, HTTPError, HTTPNoAnswerError, HTTPStatusError,
+    without_password,
 )
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
@@ -133,7 +134,7 @@ class HTTPClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.address}>"
+        return f"<{type(self).__name__} {without_password(self.address)}>"
 
     # -- for the two clients
 

@@ -1,0 +1,175 @@
+"""A nsqlookupd that means harm costs a typed error, a bounded time and bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+
+from nsqclient import Config, Consumer, DiscoveryError, InvalidTopicError
+from nsqclient.discovery import lookup, nodes
+from tests.faults.dialogues import Seen, make_channel
+from tests.support.memory import MIB, run_bounded
+from tests.support.scripted import Peer, ScriptedServer
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
+
+CONFIG = Config(lookupd_poll_timeout=1, auth_secret="hush")
+
+
+def head(*lines: str, status: str = "200 OK") -> bytes:
+    """The head of an HTTP answer."""
+    return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode()
+
+
+def answer(body: bytes) -> bytes:
+    """A whole HTTP answer."""
+    return head(f"Content-Length: {len(body)}") + body
+
+
+def listing(**fields: object) -> bytes:
+    """An answer to a lookup that names one nsqd."""
+    producer = {
+        "remote_address": "127.0.0.1:1", "hostname": "h", "broadcast_address": "127.0.0.1",
+        "tcp_port": 4150, "http_port": 4151, "version": "1.3.0",
+    }
+    return answer(json.dumps({"channels": [], "producers": [{**producer, **fields}]}).encode())
+
+
+def ask(data: bytes, *, then=lambda peer: None, call=lookup):
+    """Ask a server that answers so; return the addresses, or raise what came of it."""
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while peer.line().strip():
+                pass
+            peer.send(data)
+            then(peer)
+
+    with ScriptedServer(script) as server:
+        if call is lookup:
+            return lookup(server.address, "t", CONFIG)
+        return call(server.address, CONFIG)
+
+
+def endlessly(block: bytes):
+    """Send a block again and again."""
+    def pour(peer: Peer) -> None:
+        for _ in range(300 * MIB // len(block)):
+            peer.send(block)
+    return pour
+
+
+BODY = b'{"producers":[],"x":"'
+HARMFUL = {
+    "ten megabytes of JSON": (head(f"Content-Length: {10 * MIB}") + BODY, endlessly(b"y" * 65536)),
+    "no end": (head() + BODY, endlessly(b"y" * 65536)),
+    "chunks without end": (
+        head("Transfer-Encoding: chunked"), endlessly(b"4000\r\n" + b"y" * 0x4000 + b"\r\n")
+    ),
+    "headers without end": (b"HTTP/1.1 200 OK\r\n", endlessly(b"X-Y: " + b"z" * 1000 + b"\r\n")),
+    "a size of four gigabytes": (head("Content-Length: 4294967296") + BODY, lambda peer: None),
+    "deep nesting": (answer(b'{"producers":' + b"[" * 100_000), lambda peer: None),
+    "a huge number": (answer(b'{"producers":[{"tcp_port":' + b"9" * 10_000 + b"}]}"),
+                      lambda peer: None),
+    "no HTTP": (b"\0" * 1000, lambda peer: None),
+    "nothing": (b"", lambda peer: None),
+}
+
+
+@pytest.mark.parametrize("call", [lookup, nodes])
+@pytest.mark.parametrize("harm", HARMFUL)
+def test_a_harmful_answer_is_a_discovery_error(harm, call):
+    """Soon, and without the memory that was meant to be taken."""
+    data, then = HARMFUL[harm]
+
+    def work():
+        began = time.monotonic()
+        with pytest.raises(DiscoveryError):
+            ask(data, then=then, call=call)
+        assert time.monotonic() - began < 10
+
+    run_bounded(work, 100 * MIB)
+
+
+def test_redirects_in_a_circle_end():
+    """With an error that says so."""
+    over = threading.Event()
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while peer.line().strip():
+                pass
+            peer.send(head("Location: /lookup?again", "Content-Length: 0", "Connection: close",
+                           status="302 Found"))
+        if over.is_set():
+            return
+
+    with ScriptedServer(*[script] * 31) as server:
+        with pytest.raises(DiscoveryError, match="redirects"):
+            lookup(server.address, "t", CONFIG)
+
+
+def test_a_redirect_elsewhere_does_not_carry_the_secret():
+    """The other host gets the request without our Authorization."""
+    asked = []
+
+    def elsewhere(peer: Peer) -> None:
+        while line := peer.line().strip():
+            asked.append(line)
+        peer.send(answer(b'{"channels":[],"producers":[]}'))
+
+    with ScriptedServer(elsewhere) as other:
+        location = f"http://localhost:{other.address.rpartition(':')[2]}/x"
+        moved = head(f"Location: {location}", "Content-Length: 0", status="302 Found")
+        assert ask(moved) == []
+    assert asked and not [line for line in asked if b"hush" in line]
+
+
+@pytest.mark.parametrize("fields", ids=ascii, argvalues=[
+    {"broadcast_address": "user:secret@127.0.0.1"}, {"broadcast_address": "a\r\nb"},
+    {"broadcast_address": "x" * 100_000}, {"broadcast_address": "\ud800"},
+    {"tcp_port": 0}, {"tcp_port": 10**30}, {"tcp_port": -1}, {"tcp_port": "4150"},
+    {"tcp_port": None}, {"broadcast_address": ["a"]}, {"broadcast_address": ""},
+])
+def test_an_impossible_address_harms_nobody_else(server, fields):
+    """A consumer that is told of it goes on with the others and stops in time."""
+    make_channel(server, "t")
+    server.post("/pub", b"x", topic="t")
+    over = threading.Event()
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while peer.line().strip():
+                pass
+            peer.send(listing(**fields))
+        over.set()
+
+    with ScriptedServer(script) as hostile:
+        seen = Seen()
+        with Consumer("t", "c", seen, nsqd_tcp_addresses=[server.tcp_address],
+                      lookupd_http_addresses=[hostile.address]):
+            over.wait(10)
+            wait_until(lambda: seen.bodies == {b"x"})
+
+
+@pytest.mark.parametrize("topic", ["a\r\nX-Evil: 1", "a\n", "a b", "a\0", "../x", "é", "a?b=c"], ids=ascii)
+def test_a_name_cannot_carry_a_header(topic):
+    """Such a topic is refused before anything is sent."""
+    with pytest.raises(InvalidTopicError):
+        Consumer(topic, "c", lambda message: None, lookupd_http_addresses=["127.0.0.1:1"])
+
+
+def test_credentials_in_an_address_are_not_logged(caplog):
+    """An address with a password works, and no log line or error shows the password."""
+    errors = []
+    with Consumer("t", "c", lambda message: None, on_error=errors.append,
+                  lookupd_http_addresses=["http://user:pa55word@127.0.0.1:1"]):
+        wait_until(lambda: errors)
+    assert "pa55word" not in caplog.text + str(errors)
