@@ -132,13 +132,16 @@ def test_a_redirect_elsewhere_does_not_carry_the_secret():
     assert asked and not [line for line in asked if b"hush" in line]
 
 
-@pytest.mark.parametrize("fields", ids=ascii, argvalues=[
+IMPOSSIBLE = [
     {"broadcast_address": "user:secret@127.0.0.1"}, {"broadcast_address": "a\r\nb"},
     {"broadcast_address": "x" * 100_000}, {"broadcast_address": "\ud800"},
     {"tcp_port": 0}, {"tcp_port": 10**30}, {"tcp_port": -1}, {"tcp_port": "4150"},
     {"tcp_port": None}, {"broadcast_address": ["a"]}, {"broadcast_address": ""},
-])
-def test_an_impossible_address_harms_nobody_else(server, fields):
+]
+
+
+@pytest.mark.parametrize("case", range(len(IMPOSSIBLE)))
+def test_an_impossible_address_harms_nobody_else(server, case):
     """A consumer that is told of it goes on with the others and stops in time."""
     make_channel(server, "t")
     server.post("/pub", b"x", topic="t")
@@ -148,7 +151,7 @@ def test_an_impossible_address_harms_nobody_else(server, fields):
         with contextlib.suppress(EOFError, OSError):
             while peer.line().strip():
                 pass
-            peer.send(listing(**fields))
+            peer.send(listing(**IMPOSSIBLE[case]))
         over.set()
 
     with ScriptedServer(script) as hostile:
@@ -159,7 +162,10 @@ def test_an_impossible_address_harms_nobody_else(server, fields):
             wait_until(lambda: seen.bodies == {b"x"})
 
 
-@pytest.mark.parametrize("topic", ["a\r\nX-Evil: 1", "a\n", "a b", "a\0", "../x", "é", "a?b=c"], ids=ascii)
+NAMES = ["a\r\nX-Evil: 1", "a\n", "a b", "a\0", "../x", "é", "a?b=c"]
+
+
+@pytest.mark.parametrize("topic", NAMES, ids=range(len(NAMES)))
 def test_a_name_cannot_carry_a_header(topic):
     """Such a topic is refused before anything is sent."""
     with pytest.raises(InvalidTopicError):
