@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from nsqclient.advice import explained
-from nsqclient.errors import NSQError
+from nsqclient.errors import without_password, NSQError
 
 logger = logging.getLogger("nsqclient.consumer")
 
@@ -41,7 +41,9 @@ class LifeLog:
 
     def discovered(self, address: str, lookupd: str) -> None:
         """A nsqlookupd lists an nsqd that is new to us."""
-        logger.info("%s: nsqlookupd %s lists %s", self._name, lookupd, address)
+        logger.info(
+            "%s: nsqlookupd %s lists %s", self._name, without_password(lookupd), address
+        )
 
     def forgotten(self, address: str) -> None:
         """No nsqlookupd lists a lost nsqd any more."""
