@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
-.PHONY: help demo test unit integration style types imports docs examples bench coverage servers \
+.PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
 	faults fuzz chaos \
 	clean
 .NOTPARALLEL:
@@ -30,6 +30,7 @@ help:
 	@echo "make imports      the import contract"
 	@echo "make docs         build the documentation; warnings are errors"
 	@echo "make examples     run every example"
+	@echo "make package      build sdist and wheel, check them, install the wheel with each extra"
 	@echo "make bench        compare with go-nsq, pynsq and gnsq, held against goals (needs Go)"
 	@echo "make coverage     run all tests and report branch coverage"
 	@echo "make clean        remove everything that was made here"
@@ -94,6 +95,9 @@ examples: $(VENV)/installed-examples
 	@for example in examples/*.py examples/*/run.py; do \
 		echo "== $$example"; $(RUN) "$$example" || exit 1; \
 	done
+
+package: $(VENV)/installed-package
+	@$(RUN) tools/package.py $(ARGS)
 
 bench: $(VENV)/installed servers
 	@$(RUN) benchmarks/bench.py $(ARGS)
