@@ -64,9 +64,12 @@ class _Child:
         """Wait until it has stopped; False when it had to be killed."""
         self._thread.join(deadline.remaining())
         in_time = not self._thread.is_alive()
-        if not in_time:
+        try:
+            self._process.wait(deadline.at_most(1.0))  # it ends when its pipe does
+        except subprocess.TimeoutExpired:
+            in_time = False
             self._process.kill()
-        self._process.wait()
+            self._process.wait()
         self._thread.join(1.0)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None

@@ -29,8 +29,11 @@ class Pipe:
         """
         data = pickle.dumps(words, protocol=pickle.HIGHEST_PROTOCOL)
         with self._sending:
-            self._target.write(_size.pack(len(data)) + data)
-            self._target.flush()
+            try:
+                self._target.write(_size.pack(len(data)) + data)
+                self._target.flush()
+            except ValueError as exc:  # closed on this side
+                raise BrokenPipeError("the pipe is closed") from exc
 
     def receive(self) -> tuple[Any, ...] | None:
         """Wait for a tuple; None when the other end is gone."""

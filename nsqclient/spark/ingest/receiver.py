@@ -56,6 +56,7 @@ class Receiver:
         self._asked = 0.0  # when the answers in it were asked for
         self._drain: Drain | None = None
         self._started = 0.0
+        self._resumed = 0.0  # when the flow went on after the spool was full
         self._is_full = False
         self._lag_thread: threading.Thread | None = None
         self._end = threading.Event()
@@ -123,8 +124,9 @@ class Receiver:
         part = max(rows / options.max_spool_messages, size / options.max_spool_bytes)
         if part >= 1:
             self._is_full = True
-        elif part < _RESUME:
+        elif part < _RESUME and self._is_full:
             self._is_full = False
+            self._resumed = time.monotonic()
         if self._ingest is not None:
             with self._lock:
                 failed = self._error is not None
@@ -154,11 +156,12 @@ class Receiver:
         if self._end.is_set():
             return True
         now = time.monotonic()
-        last = max(ingest.last_arrival, self._started)
+        last = max(ingest.last_arrival, self._started, self._resumed)
         backlogs = self._backlogs if self._asked > last else {}
         progress = Progress(
             stored=ingest.stored,
-            silence=now - last,
+            # A silence that we have asked for says nothing.
+            silence=0.0 if self._is_full else now - last,
             is_connected=ingest.connections > 0,
             dials_failed=ingest.dials_failed,
             is_idle=ingest.is_idle,

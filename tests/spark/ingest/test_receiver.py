@@ -1,0 +1,313 @@
+"""From nsqd into the spool, on both kinds of server."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.producer import Producer  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import SpoolError, SpoolLockedError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
+from nsqclient.spark.options import read_options  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.segment import read_rows  # noqa: E402 - needs pyarrow
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+
+
+@pytest.fixture
+def receive(tmp_path):
+    """Factory of receivers; they are stopped with the test."""
+    started = []
+
+    def start(*servers, drain=False, start=True, **options):
+        texts = {
+            "topic": "t", "channel": "c", "spoolDir": str(tmp_path / "spool"),
+            "nsqd": ",".join(server.tcp_address for server in servers),
+            "nsqdHttp": ",".join(server.http_address for server in servers), **options,
+        }
+        receiver = Receiver(read_options(texts, "stream"))
+        started.append(receiver)
+        if drain:
+            receiver.prepare_drain()
+        if start:
+            receiver.open()
+        return receiver
+
+    yield start
+    for receiver in started:
+        receiver.stop()
+
+
+def publish(server, count, first=0):
+    """Messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
+
+
+def stored(receiver):
+    """Every body in the spool, sorted as numbers."""
+    spool = receiver.spool
+    return sorted(
+        int(body) for entry in spool.batch(0, spool.last)
+        for body in read_rows(spool.path_of(entry.number)).column("body").to_pylist()
+    )
+
+
+def has_rows(receiver, count):
+    """Wait for so many rows in the spool."""
+    wait_until(lambda: receiver.spool.waiting[0] >= count, 20, f"{count} rows in the spool")
+
+
+def counts(server):
+    """Depth and messages in flight of the channel."""
+    stats = server.stats("t", "c")
+    return stats["depth"], stats["in_flight_count"]
+
+
+def test_everything_is_stored_and_finished(server, receive):
+    """The channel is empty, the spool has each message once."""
+    publish(server, 3000)
+    receiver = receive(server)
+    has_rows(receiver, 3000)
+    receiver.stop()
+    assert stored(receiver) == list(range(3000))
+    assert counts(server) == (0, 0)
+
+
+def test_a_stop_leaves_nothing_in_flight(server, receive):
+    """At whatever moment: what is not in the spool is back in the channel."""
+    publish(server, 5000)
+    receiver = receive(server, max_in_flight="1000")
+    has_rows(receiver, 1)
+    receiver.stop()
+    depth, in_flight = counts(server)
+    assert in_flight == 0 and depth + len(stored(receiver)) == 5000
+
+
+def test_two_nsqds_with_several_connections_share_max_in_flight(server_factory, receive):
+    """It is the total."""
+    servers = [server_factory(), server_factory()]
+    for index, one in enumerate(servers):
+        publish(one, 500, index * 500)
+    receiver = receive(*servers, connections="2", max_in_flight="40")
+    has_rows(receiver, 1000)
+    assert receiver.lag()["connections"] == 4
+    assert stored(receiver) == list(range(1000))
+
+
+def test_nsqds_are_found_through_lookupd(server_factory, lookupd_factory, receive):
+    """And so are their HTTP ports, for the depth."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(server, 100)
+    wait_until(lambda: lookupd.get("/lookup", topic="t"), 10, "it is registered")
+    receiver = receive(lookupd=lookupd.http_address, lookupd_poll_interval="100ms")
+    has_rows(receiver, 100)
+    wait_until(lambda: receiver.lag()["depth"] == {server.http_address: 0}, 10, "the depth")
+
+
+def test_a_full_spool_stops_the_flow_until_spark_has_caught_up(server, receive):
+    """Messages wait at nsqd, not here."""
+    publish(server, 3000)
+    receiver = receive(server, maxSpoolMessages="1000", max_in_flight="200")
+    has_rows(receiver, 1000)
+    wait_until(lambda: counts(server)[1] == 0, 10, "nothing is in flight")
+    assert receiver.is_full and receiver.spool.waiting[0] < 1600
+    taken = receiver.spool.last
+    receiver.spool.mark_committed(taken)
+    receiver.balance()
+    wait_until(lambda: receiver.spool.last > taken, 10, "it goes on")
+
+
+def test_a_restarted_nsqd_is_found_again(server, receive):
+    """And what was out comes again, once."""
+    publish(server, 1000)
+    receiver = receive(server, max_reconnect_delay="100ms")
+    has_rows(receiver, 1000)
+    server.restart()
+    publish(server, 500, 1000)
+    has_rows(receiver, 1500)
+    assert stored(receiver) == list(range(1500))
+
+
+def test_a_late_fin_makes_no_duplicate(server_factory, receive, monkeypatch):
+    """A stall longer than msg_timeout: nsqd sends copies, which are dropped and finished."""
+    server = server_factory(msg_timeout=1.0)
+    publish(server, 50)
+    receiver = receive(server, msg_timeout="1s")
+    append = receiver.spool.append
+
+    def slowly(*arguments):
+        verdict = append(*arguments)
+        if receiver.spool.last == 1 and not receiver.spool.copies_dropped:
+            wait_until(lambda: counts(server)[0] + server.stats("t", "c")["timeout_count"], 20,
+                       "nsqd took it back")
+        return verdict
+
+    monkeypatch.setattr(receiver.spool, "append", slowly)
+    wait_until(lambda: receiver.spool.copies_dropped, 20, "copies came")
+    wait_until(lambda: counts(server) == (0, 0), 20, "all is finished")
+    assert stored(receiver) == list(range(50))
+
+
+def test_messages_whose_fin_was_lost_in_a_crash_are_dropped(server_factory, receive):
+    """Durable, not finished, and then the process died."""
+    server = server_factory(msg_timeout=1.0)
+    publish(server, 50)
+    first = receive(server, msg_timeout="1s")
+    has_rows(first, 50)
+    first._ingest._writer.pass_reports = lambda: None  # no word to the spool from now on
+    for sub in first._ingest._subs:
+        sub.conn.close()
+    first.spool.folder.close()  # as a killed process lets it go
+    publish(server, 50)
+    second = receive(server, msg_timeout="1s", start=False)
+    rows = stored(first)
+    known = len(rows)
+    second.open()
+    first._ingest.stop()
+    wait_until(lambda: counts(server) == (0, 0), 20, "all is finished")
+    assert known == 50 and len(stored(second)) == 100
+
+
+def test_a_full_disk_gives_everything_back(server, receive, monkeypatch):
+    """The query fails with what to do; nothing is finished that is not stored."""
+    publish(server, 200)
+    receiver = receive(server, start=False)
+    folder = receiver.spool.folder
+
+    def full(data):
+        raise SpoolError(folder.path, "cannot be written: No space left on device")
+
+    receiver.spool.open(patience=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_tmp", full)
+        patch.setattr(receiver.spool, "open", lambda *arguments: None)
+        receiver.open()
+        with pytest.raises(SpoolError, match="No space"):
+            wait_until(lambda: receiver.check(), 10)
+        wait_until(lambda: counts(server) == (200, 0), 10, "all went back")
+        receiver.stop()
+    again = receive(server)
+    has_rows(again, 200)
+    assert stored(again) == list(range(200))
+
+
+def test_a_drain_ends_by_itself(server, receive):
+    """When what was there has come; nothing is left in flight, and the depth is known to be 0."""
+    publish(server, 2500)
+    receiver = receive(server, drain=True)
+    wait_until(receiver.drain_is_over, 20)
+    assert stored(receiver) == list(range(2500))
+    assert counts(server) == (0, 0)
+
+
+def test_a_drain_without_http_ends_after_a_silence(server, receive):
+    """Nobody can be asked for the depth."""
+    publish(server, 100)
+    receiver = receive(server, drain=True, nsqdHttp="", idleMs="300")
+    wait_until(receiver.drain_is_over, 20)
+    assert stored(receiver) == list(range(100))
+
+
+def test_a_drain_of_an_empty_channel_ends(server, receive):
+    """With nothing."""
+    receiver = receive(server, drain=True)
+    wait_until(receiver.drain_is_over, 20)
+    assert stored(receiver) == []
+
+
+def test_a_drain_without_any_nsqd_fails(receive, monkeypatch):
+    """With the reason of the last dial."""
+    receiver = receive(drain=True, nsqd="127.0.0.1:1")
+    monkeypatch.setattr(receiver, "_started", receiver._started - 60)
+    with pytest.raises(NSQError, match="127.0.0.1:1"):
+        wait_until(receiver.drain_is_over, 20)
+
+
+def test_what_no_retry_mends_is_told(server_factory, receive):
+    """nsqd refuses us: TLS was asked for and is not there."""
+    receiver = receive(server_factory(), tls_v1="true")
+    with pytest.raises(NSQError, match="(?i)tls"):
+        wait_until(lambda: receiver.check(), 10)
+
+
+def test_a_second_receiver_is_refused(server, receive, monkeypatch):
+    """Two queries on one spool."""
+    receive(server)
+    second = receive(server, start=False)
+    with pytest.raises(SpoolLockedError):
+        second.spool.open(patience=0)
+
+
+def test_several_processes_fill_one_spool(server, receive):
+    """Under one numbering; and they end with nothing in flight."""
+    publish(server, 3000)
+    receiver = receive(server, ingestProcesses="2")
+    has_rows(receiver, 3000)
+    wait_until(lambda: receiver.lag()["connections"] == 4, 10, "both are connected")
+    receiver.stop()
+    assert stored(receiver) == list(range(3000))
+    assert counts(server) == (0, 0)
+
+
+def test_a_copy_that_reaches_another_process_is_dropped(server_factory, receive):
+    """The first process is stopped before it can send FIN; the second gets the messages."""
+    server = server_factory(msg_timeout=1.0)
+    receiver = receive(server, ingestProcesses="2", msg_timeout="1s", connections="1")
+    first, second = receiver._ingest._children
+    wait_until(lambda: receiver.lag()["connections"] == 2, 20, "both are connected")
+    answer = first.send
+
+    def stall(*words):
+        # Durable by now; the answer that would let FIN go comes too late.
+        if words[0] == "verdict" and words[1].number and not receiver.spool.copies_dropped:
+            os.kill(first._process.pid, signal.SIGSTOP)
+        answer(*words)
+
+    first.send = stall
+    publish(server, 400)
+    try:
+        wait_until(lambda: receiver.spool.copies_dropped, 30, "copies reached the other process")
+    finally:
+        os.kill(first._process.pid, signal.SIGCONT)
+    wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
+    assert stored(receiver) == list(range(400))
+    assert second.stored > 0
+
+
+def test_a_killed_process_ends_the_query_and_loses_nothing(server_factory, receive):
+    """Its messages come again; the error says what happened."""
+    server = server_factory(msg_timeout=1.0)
+    publish(server, 1000)
+    receiver = receive(server, ingestProcesses="2", msg_timeout="1s")
+    has_rows(receiver, 1)
+    os.kill(receiver._ingest._children[0]._process.pid, signal.SIGKILL)
+    with pytest.raises(NSQError, match="ingest process 1 ended by itself"):
+        wait_until(lambda: receiver.check(), 10)
+    receiver.stop()
+    again = receive(server, msg_timeout="1s")
+    wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
+    assert stored(again) == list(range(1000))
+
+
+def test_a_full_spool_is_not_taken_for_the_end_of_a_drain(server, receive, monkeypatch):
+    """Spark may be slow; the silence is our own."""
+    publish(server, 3000)
+    receiver = receive(server, drain=True, start=False, maxSpoolMessages="1000",
+                       max_in_flight="200", idleMs="1", msg_timeout="1s")
+    monkeypatch.setattr(receiver._drain, "_return_time", 0.001)
+    receiver.open()
+    wait_until(lambda: receiver.is_full and receiver._ingest.is_idle, 10, "the spool is full")
+    wait_until(lambda: receiver._asked > receiver._ingest.last_arrival, 10, "the depth is known")
+    assert not receiver.drain_is_over()
+    monkeypatch.setattr(receiver._drain, "_return_time", 7.0)
+    while not receiver.drain_is_over():
+        receiver.spool.mark_committed(receiver.spool.last)
+        receiver.balance()
+        receiver.spool.wait_for_more(receiver.spool.last, 0.05)
+    assert counts(server) == (0, 0)
