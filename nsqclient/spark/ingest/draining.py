@@ -18,8 +18,9 @@ class Progress(NamedTuple):
     is_connected: bool  #: to at least one nsqd
     dials_failed: int
     is_idle: bool  #: nothing that came is still to be stored
-    waiting: int | None  #: depth over all nsqds, asked after the last message; None: unknown
+    waiting: int | None  #: depth over all nsqds; None: nobody answers
     out: int | None  #: in flight over all nsqds, as above
+    is_stale: bool  #: messages have come since these two were asked for
 
 
 class Drain:
@@ -42,7 +43,7 @@ class Drain:
             return False
         if self._target is not None and now.stored >= self._target:
             return True
-        if not now.is_connected:
+        if not now.is_connected or now.is_stale:
             return False
         if now.waiting is None:
             return now.silence >= self._idle

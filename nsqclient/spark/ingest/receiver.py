@@ -52,8 +52,8 @@ class Receiver:
         self._ingest: Ingest | Children | None = None
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # by _lock
-        self._backlogs: dict[str, Backlog] = {}  # replaced, never changed
-        self._asked = 0.0  # when the answers in it were asked for
+        #: When the nsqds were asked last, and what they said. Replaced, never changed.
+        self._seen: tuple[float, dict[str, Backlog]] = (0.0, {})
         self._drain: Drain | None = None
         self._started = 0.0
         self._resumed = 0.0  # when the flow went on after the spool was full
@@ -157,7 +157,7 @@ class Receiver:
             return True
         now = time.monotonic()
         last = max(ingest.last_arrival, self._started, self._resumed)
-        backlogs = self._backlogs if self._asked > last else {}
+        asked, backlogs = self._seen
         progress = Progress(
             stored=ingest.stored,
             # A silence that we have asked for says nothing.
@@ -167,6 +167,7 @@ class Receiver:
             is_idle=ingest.is_idle,
             waiting=sum(b.depth for b in backlogs.values()) if backlogs else None,
             out=sum(b.in_flight for b in backlogs.values()) if backlogs else None,
+            is_stale=bool(backlogs) and asked <= last,
         )
         if drain.is_hopeless(progress, now - self._started):
             raise ingest.last_error or NSQError("no nsqd could be reached")
@@ -184,7 +185,7 @@ class Receiver:
         """What the progress of the query says about the source."""
         rows, size = self.spool.waiting
         return {
-            "depth": {address: b.depth for address, b in self._backlogs.items()},
+            "depth": {address: b.depth for address, b in self._seen[1].items()},
             "in_flight": 0 if self._ingest is None else self._ingest.in_flight,
             "connections": 0 if self._ingest is None else self._ingest.connections,
             "spool_messages": rows,
@@ -202,6 +203,6 @@ class Receiver:
             except Exception:
                 logger.exception("the depth could not be asked for; the query goes on")
                 backlogs = {}
-            self._backlogs, self._asked = backlogs, asked
+            self._seen = (asked, backlogs)
             if self._end.wait(interval):
                 return

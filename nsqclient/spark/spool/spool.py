@@ -100,7 +100,10 @@ class Spool:
         found = folder.segments()
         epochs = folder.epochs()
         committed = folder.read_committed()
-        first = next_number([name for name, _ in found], epochs, committed)
+        unfinned = folder.read_unfinned()
+        first = next_number(
+            [name for name, _ in found], epochs, max(committed, unfinned.clean_to)
+        )
         if at_least >= first:
             text = (
                 f"ends at number {first - 1}, but the checkpoint is at {at_least}: it was lost, or"
@@ -114,7 +117,6 @@ class Spool:
         self._epoch = folder.begin_epoch(first)
         self._last = first - 1
         self._committed = committed
-        unfinned = folder.read_unfinned()
         self._clean_to = unfinned.clean_to
         valid = sort_out((name for name, _ in found), epochs).valid
         sizes = dict(found)

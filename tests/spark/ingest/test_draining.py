@@ -7,7 +7,7 @@ import pytest
 from nsqclient.spark.ingest.draining import Drain, Progress
 
 QUIET = Progress(stored=0, silence=9.0, is_connected=True, dials_failed=0, is_idle=True,
-                 waiting=None, out=None)
+                 waiting=None, out=None, is_stale=False)
 
 
 @pytest.mark.parametrize("target, change, over", [
@@ -20,6 +20,7 @@ QUIET = Progress(stored=0, silence=9.0, is_connected=True, dials_failed=0, is_id
     (100, {"stored": 60, "waiting": 0, "out": 40, "silence": 16.0}, True),
     (100, {"stored": 60, "waiting": 40, "out": 0}, False),
     (100, {"stored": 60, "waiting": 40, "out": 0, "silence": 16.0}, True),
+    (100, {"stored": 60, "waiting": 0, "out": 0, "is_stale": True}, False),
     (None, {"silence": 1.9}, False),
     (None, {"silence": 2.0}, True),
     (None, {"is_connected": False, "silence": 99.0}, False),

@@ -303,7 +303,7 @@ def test_a_full_spool_is_not_taken_for_the_end_of_a_drain(server, receive, monke
     monkeypatch.setattr(receiver._drain, "_return_time", 0.001)
     receiver.open()
     wait_until(lambda: receiver.is_full and receiver._ingest.is_idle, 10, "the spool is full")
-    wait_until(lambda: receiver._asked > receiver._ingest.last_arrival, 10, "the depth is known")
+    wait_until(lambda: receiver._seen[0] > receiver._ingest.last_arrival, 10, "the depth is known")
     assert not receiver.drain_is_over()
     monkeypatch.setattr(receiver._drain, "_return_time", 7.0)
     while not receiver.drain_is_over():
