@@ -76,6 +76,8 @@ def build(seed: int, seconds: float, *, kill: bool = False) -> list[Event]:
         count = round(10 ** rng.uniform(0, 4.5)) if action.name == "cut" else 0
         direction = rng.choice(("client", "server"))
         reset = rng.random() < 0.5
+        if len(free_at) == sum(_COUNTS.values()) and min(free_at.values()) > now:
+            now = min(free_at.values())  # all have one, or rest
         if free_at.get((action.target, index), 0.0) <= now:
             free_at[action.target, index] = now + lasts + REST
             events.append(Event(

@@ -1,0 +1,137 @@
+"""The chaos run's own parts: the same seed is the same run, and what is lost is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos import schedule
+from tests.chaos.ledger import Ledger, LedgerWriter
+from tests.chaos.record import Record, Sighting
+from tests.chaos.run import run
+from tests.chaos.verdict import Losses, Verdict
+from tests.chaos.watch import PATIENCE, StuckMeter
+from nsqclient.protocol import commands
+from nsqclient.protocol.wire import encode_frame, encode_message
+from tests.support.real_servers import program
+
+OK = encode_frame(0, b"OK")
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_schedule_is_made_from_its_seed(seed, kill):
+    """The same twice, in order, with one fault for a target at a time."""
+    events = schedule.build(seed, 60, kill=kill)
+    assert events == schedule.build(seed, 60, kill=kill) != schedule.build(seed + 1, 60, kill=kill)
+    assert 10 < len(events) < 100
+    over = {}
+    for event in events:
+        target = event.target, event.number
+        assert event.at >= over.get(target, schedule.CALM_START)
+        over[target] = event.at + event.seconds
+    assert max(over.values()) < 60
+
+
+def test_only_the_second_schedule_kills_nsqds():
+    """SIGKILL of nsqd loses what it holds, so it has a schedule of its own."""
+    def killed(kill):
+        return [event for seed in range(20) for event in schedule.build(seed, 60, kill=kill)
+                if (event.action, event.target) == ("kill", "nsqd")]
+    assert not killed(False) and killed(True)
+
+
+def test_a_ledger_is_read_as_it_grows(tmp_path):
+    """Lines count once, and one that is not whole yet waits."""
+    writer = LedgerWriter(str(tmp_path / "p.ledger"))
+    writer.write("A", "1", "2")
+    writer.write("S", "1")
+    ledger = Ledger(tmp_path)
+    ledger.read()
+    writer.write("H", "1")
+    writer.write("H", "1")
+    writer.note_call("close", 0.5)
+    writer.note_call("close", 1.5)
+    with (tmp_path / "p.ledger").open("a") as file:
+        file.write("H 2")
+    ledger.read()
+    assert (ledger.attempted, ledger.stored) == ({"1", "2"}, {"1"})
+    assert ledger.handled == {"1": 2} and ledger.late_calls == ["p: close 1.500"]
+
+
+def test_the_record_reads_what_proxies_forward():
+    """OK, delivery and FIN of each message, however the bytes were cut."""
+    record = Record()
+    up = b"  V2" + commands.identify({}) + commands.pub("t", b"p1 x") + commands.mpub(
+        "t", [b"p2 x", b"p3 x"])
+    for at in range(len(up)):
+        record.take(0, 1, "client", up[at:at + 1])
+    down = OK + encode_frame(0, b"_heartbeat_") + OK + OK
+    for at in range(len(down)):
+        record.take(0, 1, "server", down[at:at + 1])
+    assert set(record.stored) == {"p1", "p2", "p3"}
+    record.take(1, 1, "server", encode_message(1, 1, b"0123456789abcdef", b"p2 x"))
+    record.take(1, 1, "client", b"  V2FIN 0123456789abcdef\n")
+    assert set(record.delivered) == record.finished == {"p2"}
+
+
+def sorted_losses(stored, delivered=(), finished=(), stops=()):
+    """Whose loss each message is, as counts."""
+    losses = Losses(stored, dict(delivered), set(finished), stops)
+    return [len(kind) for kind in losses.sort(stored)]
+
+
+def test_a_message_that_vanished_is_ours_unless_its_nsqd_ended():
+    """An OK and nothing more: with no stop, or a stop of another nsqd, the client lost it."""
+    ok = {"a": [Sighting(0, 10.0)]}
+    assert sorted_losses(ok) == [1, 0, 0]
+    assert sorted_losses(ok, stops=[(1, 11.0, False)]) == [1, 0, 0]
+    assert sorted_losses(ok, stops=[(0, 5.0, False)]) == [1, 0, 0]
+    assert sorted_losses(ok, stops=[(0, 11.0, False)]) == [0, 1, 0]
+    assert sorted_losses(ok, stops=[(0, 11.0, True)]) == [0, 0, 1]
+
+
+def test_what_was_delivered_after_the_stop_or_finished_is_ours():
+    """Then nsqd had it still, or was told to forget it."""
+    ok, stop = {"a": [Sighting(0, 10.0)]}, [(0, 11.0, False)]
+    assert sorted_losses(ok, {"a": [Sighting(0, 12.0)]}, stops=stop) == [1, 0, 0]
+    assert sorted_losses(ok, {"a": [Sighting(0, 10.5)]}, stops=stop) == [0, 1, 0]
+    assert sorted_losses(ok, {"a": [Sighting(0, 10.5)]}, {"a"}, stop) == [1, 0, 0]
+
+
+def test_stuck_is_idle_with_work_for_long():
+    """Whoever is paused, in backoff, without work or busy is not stuck."""
+    def found(**changes):
+        meter = StuckMeter()
+        for tick in range(int(2 * PATIENCE) + 3):
+            now = 100 + tick / 2
+            state = {"at": now, "last": 100.0, "paused": False, "backoff": False, **changes}
+            work = [0] if "last" not in changes else [0, 1]
+            meter.observe(now, "c0", state, work)
+        return len(meter.stuck)
+
+    assert found() == 1
+    assert found(paused=True) == found(backoff=True) == found(at=0.0) == 0
+    meter = StuckMeter()
+    for now in range(100, 200):
+        meter.observe(now, "c0", {"at": now, "last": now - 10.0, "paused": 0, "backoff": 0}, [0])
+        meter.observe(now, "c1", {"at": now, "last": 0.0, "paused": 0, "backoff": 0}, [])
+        meter.observe(now, "c2", None, [0])
+    assert meter.stuck == []
+
+
+def test_one_in_a_hundred_thousand_is_borne():
+    """nsqd's own loss at a stop fails a run only when it is more than that."""
+    few = Verdict(1, 60, False, stored=99_999, nsqd_lost=["a"])
+    many = Verdict(1, 60, False, stored=100_000, nsqd_lost=["a"])
+    assert few.failures and not many.failures
+    assert Verdict(1, 60, False, lost=["a"], stored=10**9).failures
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_short_run_loses_nothing(tmp_path):
+    """Twelve seconds of trouble for a whole cluster."""
+    program("nsqd")
+    verdict = run(tmp_path, 7, 12.0)
+    assert verdict.failures == []
+    assert verdict.stored > 500 and verdict.handled >= verdict.stored

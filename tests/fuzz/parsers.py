@@ -1,0 +1,250 @@
+"""Every other parser of the package as a function of bytes: it returns, or raises what is named.
+
+``python -m tests.fuzz.parsers --count 1000000`` mutates seeds with a fixed seed;
+``--atheris SECONDS`` lets libFuzzer look for new branches instead, where atheris is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nsqclient import Config, ConfigError, InvalidTopicError, RemoteProtocolError
+from nsqclient.cli.goflags import FlagError, HelpRequested
+from nsqclient.cli.nsq_stat import build_flags as nsq_stat_flags
+from nsqclient.cli.nsq_tail import build_flags as nsq_tail_flags
+from nsqclient.cli.nsqd import build_flags as nsqd_flags
+from nsqclient.devserver.http_message import BadRequestError, BodyError, read_request
+from nsqclient.devserver.http_router import HTTPError
+from nsqclient.devserver.mpub_body import read_binary, read_lines
+from nsqclient.http.answers import LookupdInfo, Node, NsqdInfo, Producer, Stats
+from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.urls import lookup_url, nsqd_url
+from nsqclient.protocol.events import read_settings
+from nsqclient.protocol.lookupd import Identity, LookupdServerCore
+from nsqclient.protocol.lookupd_client import LookupdClientCore
+from nsqclient.protocol.names import check_topic
+from nsqclient.runtime.deadline import parse_duration
+from nsqclient.runtime.transport import parse_address
+from tests.fuzz.streams import mutate
+from tests.support.memory import MIB, resident
+
+#: How much more memory a run may take than there was before it, in bytes.
+MOST_MEMORY = 100 * MIB
+#: Seconds that one input may take on a machine that is busy; parsers take microseconds.
+MOST_SECONDS = 5.0
+
+
+class Target(NamedTuple):
+    """One parser."""
+
+    parse: Callable[[bytes], object]
+    documented: tuple[type[BaseException], ...]  #: what it may raise
+    seeds: tuple[bytes, ...]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _words(data: bytes) -> list[str]:
+    return [_text(word) for word in data.split(b" ")]
+
+
+def _lookupd_server(data: bytes) -> None:
+    core = LookupdServerCore(Identity("127.0.0.1", "h", 4160, 4161, "1.3.0"))
+    for piece in (data[:7], data[7:]):
+        core.receive_data(piece)
+        core.take_events()
+        core.data_to_send()
+    core.receive_eof()
+
+
+def _lookupd_client(data: bytes) -> None:
+    core = LookupdClientCore(Identity("127.0.0.1", "h", 4150, 4151, "1.3.0"))
+    core.send_register("t", "c")
+    core.data_to_send()
+    for piece in (data[:5], data[5:]):
+        core.receive_data(piece)
+        core.take_events()
+    core.receive_eof()
+
+
+def _http_request(data: bytes) -> None:
+    stream = io.BytesIO(data)
+    for _ in range(10):
+        request = read_request(stream, lambda: None)
+        if request is None or not request.body.drain(1000):
+            return
+
+
+def _mpub(data: bytes) -> None:
+    for read in (read_lines, read_binary):
+        head = b"POST /mpub HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+        request = read_request(io.BytesIO(head + data), lambda: None)
+        assert request is not None
+        try:
+            read(request.body, 1000, 5000)
+        except HTTPError:
+            pass
+
+
+def _answers(data: bytes) -> None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    for kind in (Stats, NsqdInfo, LookupdInfo, Producer, Node):
+        try:
+            kind.read(Fields(value, "it"))
+        except Malformed:
+            pass
+
+
+def _flags(data: bytes) -> None:
+    for build in (nsqd_flags, nsq_tail_flags, nsq_stat_flags):
+        try:
+            build().parse(_words(data))
+        except (FlagError, HelpRequested):
+            pass
+
+
+def _config(data: bytes) -> None:
+    pairs = [word.partition("=") for word in _words(data)]
+    Config.from_strings({name: value for name, _, value in pairs}).identify_payload()
+
+
+def _names_and_numbers(data: bytes) -> None:
+    text = _text(data)
+    calls: tuple[Callable[[str], object], ...] = (
+        check_topic, parse_address, lookup_url, lambda url: nsqd_url(url, "stats"), parse_duration,
+    )
+    for call in calls:
+        try:
+            call(text)
+        except (ConfigError, InvalidTopicError, ValueError):
+            pass
+
+
+_SETTINGS = b'{"max_rdy_count":2500,"version":"1.3.0","msg_timeout":60000,"deflate_level":6}'
+_STATS = json.dumps({
+    "version": "1.3.0", "health": "OK", "start_time": 1, "topics": [{
+        "topic_name": "t", "depth": 1, "backend_depth": 0, "message_count": 3, "paused": False,
+        "channels": [{
+            "channel_name": "c", "depth": 1, "in_flight_count": 0, "clients": [
+                {"client_id": "x", "remote_address": "127.0.0.1:1", "state": 3}
+            ], "e2e_processing_latency": {"count": 0, "percentiles": None},
+        }],
+    }], "producers": [],
+}).encode()
+_PRODUCER = (
+    b'{"remote_address":"127.0.0.1:1","hostname":"h","broadcast_address":"b","tcp_port":4150,'
+    b'"http_port":4151,"version":"1.3.0","tombstones":[false],"topics":["t"]}'
+)
+TARGETS = {
+    "settings": Target(read_settings, (RemoteProtocolError,), (_SETTINGS,)),
+    "lookupd server": Target(_lookupd_server, (), (
+        b"  V1IDENTIFY\n\0\0\0\x59" + b'{"broadcast_address":"b","hostname":"h","tcp_port":4150,'
+        b'"http_port":4151,"version":"1.3.0"}' + b"REGISTER t c\nPING\nUNREGISTER t c\n",
+        b"  V1PING\nREGISTER t\n",
+    )),
+    "lookupd client": Target(_lookupd_client, (RemoteProtocolError,), (
+        b"\0\0\0\x59" + _PRODUCER[:0x59] + b"\0\0\0\2OK\0\0\0\2OK", b"\0\0\0\x09E_INVALID",
+    )),
+    "HTTP request": Target(_http_request, (BadRequestError, BodyError), (
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /stats HTTP"
+        b"/1.0\r\n\r\n",
+        b"PUT /x%20y HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n"
+        b"0\r\nT: x\r\n\r\n",
+    )),
+    "mpub": Target(_mpub, (), (b"a\nb\n\nc", b"\0\0\0\2\0\0\0\1a\0\0\0\2bc")),
+    "answers": Target(_answers, (), (_STATS, _PRODUCER)),
+    "flags": Target(_flags, (), (
+        b"-tcp-address=127.0.0.1:0 --msg-timeout 1m30s -max-msg-size=5 --snappy=false -verbose",
+        b"--topic=t --channel c -n 5 --nsqd-tcp-address=127.0.0.1:1 -- x", b"-h --help - -- -=",
+    )),
+    "config strings": Target(_config, (ConfigError,), (
+        b"max_in_flight=5 heartbeat-interval=30s msg_timeout=1m deflate=true deflate_level=3",
+        b"backoff_strategy=full_jitter sample_rate=99 tls_v1= dial_timeout=-1 user_agent=x",
+    )),
+    "names and numbers": Target(_names_and_numbers, (), (
+        b"topic#ephemeral", b"127.0.0.1:4150", b"[::1]:4150", b"http://u:p@host:4161/x?y#z",
+        b"1h2m3.5s4ms5us6ns", b"-1", b"1e999s",
+    )),
+}
+
+
+def play(name: str, data: bytes) -> bool:
+    """Feed one input; return whether it was taken.
+
+    Raises:
+        AssertionError: what came of it is not documented, or took too long.
+    """
+    target = TARGETS[name]
+    began = time.monotonic()
+    try:
+        target.parse(data)
+        taken = True
+    except target.documented:
+        taken = False
+    except Exception as exc:
+        raise AssertionError(f"{name}: {exc!r} for {data!r}") from exc
+    took = time.monotonic() - began
+    assert took < MOST_SECONDS, f"{name}: {took:.1f} s for {data!r}"
+    return taken
+
+
+def fuzz(name: str, count: int, seed: int) -> int:
+    """Play so many mutated seeds; return how many were taken. Raises as ``play``."""
+    rng = random.Random(f"{seed} {name}")
+    seeds = TARGETS[name].seeds
+    before = resident()[0]
+    taken = 0
+    for _ in range(count):
+        data = mutate(rng.choice(seeds), rng)
+        taken += play(name, data)
+    grown = resident()[0] - before
+    assert grown < MOST_MEMORY, f"{name}: {grown / MIB:.0f} MiB more than before"
+    return taken
+
+
+def _guided(seconds: int) -> None:
+    """Let libFuzzer choose: the first byte names the target. Ends the process."""
+    import atheris
+
+    names = sorted(TARGETS)
+
+    def one(data: bytes) -> None:
+        if data:
+            play(names[data[0] % len(names)], data[1:])
+
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=2000"], one)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    """Run, and say what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.parsers")
+    parser.add_argument("--count", type=int, default=100_000, help="inputs altogether")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--atheris", type=int, metavar="SECONDS", help="coverage-guided")
+    arguments = parser.parse_args()
+    if arguments.atheris:
+        _guided(arguments.atheris)
+    each = -(-arguments.count // len(TARGETS))
+    for name in TARGETS:
+        began = time.monotonic()
+        taken = fuzz(name, each, arguments.seed)
+        print(f"{name}: {each} inputs, {taken} taken, {time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
