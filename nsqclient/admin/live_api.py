@@ -222,7 +222,7 @@ def peek() -> Response:
         check_may_act(here.settings, request)
     try:
         plan = here.peeks.plan_loan(topic, channel) if channel else here.peeks.plan(topic)
-        messages = here.peeks.run(topic, plan, int(count), float(seconds))
+        messages, end = here.peeks.run(topic, plan, int(count), float(seconds))
     except peeking.PeekRefused as exc:
         return error(exc.status, exc.code, str(exc))
     here.notifier.tell(request, user_of(here.settings, request), "peek_messages", topic,
@@ -234,8 +234,10 @@ def peek() -> Response:
             yield "\n" + (json.dumps(message) if message else "")
         yield "\n"
 
-    return Response(lines(), content_type="application/x-ndjson; charset=utf-8",
-                    headers={"Cache-Control": "no-store"})
+    response = Response(lines(), content_type="application/x-ndjson; charset=utf-8",
+                        headers={"Cache-Control": "no-store"})
+    response.call_on_close(end)
+    return response
 
 
 def _within(values: dict[str, Any], name: str, default: int, highest: float) -> float:

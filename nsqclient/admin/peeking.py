@@ -17,11 +17,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from nsqclient.admin.cluster import Cluster, Node
-from nsqclient.admin.merging import Values, client_count, objects, text
+from nsqclient.admin.merging import Values, client_count, number, objects, text
 from nsqclient.consumer import Consumer
 from nsqclient.errors import NSQError
 from nsqclient.message import Message
@@ -105,6 +105,7 @@ class Peeks:
         found = self._cluster.recent_nodes()
         stats, failures = self._cluster.stats(found.nodes, topic, channel)
         nodes, notes = [], [failure.text() for failure in failures]
+        is_known = False
         for node, answer in stats.items():
             for each in _named(answer, "topics", "topic_name", topic):
                 for found_channel in _named(each, "channels", "channel_name", channel):
@@ -114,32 +115,51 @@ class Peeks:
                     if found_channel.get("paused") is True:
                         notes.append(f"the channel is paused on {node.address}: nothing comes"
                                      " from there")
-                    nodes.append(node)
-        if not nodes:
+                    is_known = True
+                    if number(found_channel, "depth"):
+                        nodes.append(node)
+        if not is_known:
             raise PeekRefused(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
         return Plan(nodes, notes, channel)
 
     def run(
         self, topic: str, plan: Plan, count: int, seconds: float
-    ) -> Iterator[dict[str, Any]]:
-        """Yield up to ``count`` messages as they come, for up to ``seconds``; empty dicts between.
+    ) -> tuple[Iterator[dict[str, Any]], Callable[[], None]]:
+        """Return an iterator, and what must be called at the end, also if it was never begun.
+
+        It yields up to ``count`` messages as they come, for up to ``seconds``, and empty dicts in
+        between.
 
         Raises:
-            PeekRefused: too many are under way; before the first value.
+            PeekRefused: too many are under way.
         """
         with self._lock:
             if self._running >= _MOST_PEEKS:
                 raise PeekRefused(429, "TOO_MANY_PEEKS", f"{_MOST_PEEKS} peeks are under way:"
                                   " wait for one to end")
             self._running += 1
-        return self._messages(topic, plan, count, time.monotonic() + seconds)
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            with self._lock:
+                if not is_over:
+                    is_over = True
+                    self._running -= 1
+
+        return self._messages(topic, plan, count, seconds), end
 
     def _messages(
-        self, topic: str, plan: Plan, count: int, until: float
+        self, topic: str, plan: Plan, count: int, seconds: float
     ) -> Iterator[dict[str, Any]]:
+        if not plan.nodes:
+            return  # the channel is empty everywhere
+        until = time.monotonic() + seconds
         config = self._cluster.settings.consumer_config.replace(
             user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
-            max_in_flight=max(len(plan.nodes), count if plan.lender else min(count, 25)),
+            # Every nsqd may have all that is asked for, and what is lent makes no room for more.
+            max_in_flight=count * len(plan.nodes) if plan.lender else
+            max(len(plan.nodes), min(count, 25)),
             max_attempts=0,
         )
         addresses = {node.tcp_reached_at: node.address for node in plan.nodes}
@@ -171,8 +191,6 @@ class Peeks:
             for message in lent:
                 _give_back(message)
             consumer.stop(0.5)
-            with self._lock:
-                self._running -= 1
 
     def close(self) -> None:
         """End the peeks that are under way, soon."""

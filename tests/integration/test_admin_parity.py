@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ DIFFERENCES = {
     r"\.hint": "an error has a hint for people beside nsqadmin's message",
 }
 #: What differs by the moment.
-MOMENTS = r".*\.(connected|message_count)"
+MOMENTS = r".*\.connected"
 
 
 @contextmanager
@@ -128,6 +129,8 @@ def differences(original: Any, ours: Any, where: str = "") -> list[str]:
         pairs = zip(original, ours)
         return [text for number, (a, b) in enumerate(pairs)
                 for text in differences(a, b, f"{where}[{number}]")]
+    if where.endswith(".average") and math.isclose(original, ours, rel_tol=1e-9):
+        return []  # the order of additions is nobody's promise
     if original != ours or type(original) is not type(ours):
         return [f"{where}: {original!r:.60} there, {ours!r:.60} here"]
     return []
@@ -156,6 +159,20 @@ def unexplained(found: list[str]) -> list[str]:
             if not any(re.fullmatch(pattern, text.partition(":")[0]) for pattern in explained)]
 
 
+def compared(url: str, ours: Admin, path: str) -> list[str]:
+    """What differs at the same moment: asked again where something moved in between."""
+    for _ in range(5):
+        theirs = requests.get(url, timeout=20)
+        assert theirs.status_code == 200, url
+        found = unexplained(differences(ordered(theirs.json()), ordered(ours.json(path))))
+        if not found:
+            return []
+        same = requests.get(url, timeout=20).json()
+        if not unexplained(differences(ordered(theirs.json()), ordered(same))):
+            return found
+    return found
+
+
 def paths(cluster: Cluster) -> list[str]:
     """Every question that both answer with 200."""
     return ["/api/topics", "/api/topics?inactive=true", "/api/topics/events",
@@ -172,10 +189,7 @@ def test_answers_have_the_fields_and_values_of_the_original(cluster, direct):
     flags = [f"-{kind}-http-address={address}" for address in servers]
     with busy(cluster), original_admin(*flags) as original:
         for path in paths(cluster):
-            theirs = requests.get(original + path, timeout=20)
-            assert theirs.status_code == 200, path
-            found = differences(ordered(theirs.json()), ordered(ours.json(path)))
-            assert unexplained(found) == [], path
+            assert compared(original + path, ours, path) == [], path
 
 
 def test_errors_are_those_of_the_original(cluster):

@@ -44,6 +44,25 @@ def chromium() -> str:
     return path
 
 
+#: Finds where to click on ``e``: in the same place for two frames, and in front, since a page that
+#: fills itself may move it; null: not yet.
+_PLACE = """
+  if (!e || e.disabled) return null;
+  e.scrollIntoView({block: "center"});
+  const frame = () => new Promise(requestAnimationFrame);
+  const place = () => {
+    const box = e.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2, box.width];
+  };
+  const before = place();
+  await frame();
+  await frame();
+  const after = place();
+  const isInFront = e.contains(document.elementFromPoint(after[0], after[1]));
+  return after[2] && String(before) === String(after) && isInFront ? after : null;
+"""
+
+
 class PageError(AssertionError):
     """A script of a test failed in the page."""
 
@@ -213,12 +232,8 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Click on the middle of an element, with the mouse."""
-        box = self.wait(
-            "(() => { const e = document.querySelector(%s); if (!e || e.disabled) return null;"
-            " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
-            " return b.width ? [b.x + b.width / 2, b.y + b.height / 2] : null; })()"
-            % json.dumps(selector)
-        )
+        found = f"document.querySelector({json.dumps(selector)})"
+        box = self.wait(f"(async () => {{ const e = {found}; {_PLACE} }})()")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left",
                       clickCount=1)

@@ -74,6 +74,7 @@ export const live = async (where, onData, onMissing = null) => {
         state("problem", "Error");
       }
     }
+    document.body.classList.remove("waiting");
     await pause(interval);
   }
 };

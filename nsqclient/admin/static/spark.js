@@ -22,6 +22,7 @@ export const draw = (parent, values, label, width = 120, height = 26) => {
     parent.replaceChildren(image);
   }
   image.setAttribute("aria-label", label);
+  image.classList.toggle("flat", !values.some(Boolean));
   const points = values.length > 1 ? course(values, width, height) : [`0 ${height - 1.5}`, `${width} ${height - 1.5}`];
   const line = `M${points.join("L")}`;
   image.lastElementChild.setAttribute("d", line);
