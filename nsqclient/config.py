@@ -188,6 +188,10 @@ class Config:
     # -- ours
     publish_timeout: float = _duration(
         10.0, "ours: total time of a publish that names none", low=0.001)
+    partition_tries: int = _option(
+        "int", 10, "ours: tries of one publish to partitions, within its time", low=1)
+    partition_try_timeout: float = _duration(
+        3.0, "ours: time of one such try; then its connection is closed", low=0.01)
     max_reconnect_delay: float = _duration(
         60.0, "ours: longest pause between two dials of one address", low=0.01)
 

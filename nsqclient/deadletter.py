@@ -24,7 +24,7 @@ logger = logging.getLogger("nsqclient.deadletter")
 class Publisher(Protocol):
     """What ``DeadLetterTopic`` needs of a Producer."""
 
-    def publish(self, topic: str, body: bytes) -> None:
+    def publish(self, topic: str, body: bytes) -> object:
         """Store a message, or raise."""
         ...
 

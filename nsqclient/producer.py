@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -23,15 +23,20 @@ from nsqclient.errors import (
     ConfigError,
     InvalidMessageError,
     PublishError,
-    PublishUnknown,
 )
+from nsqclient.partitions.sharding import Key, Sharding, choose_sharding
+from nsqclient.partitions.tracing import TraceSwitch
 from nsqclient.protocol import commands
+from nsqclient.protocol.extended import Stored
 from nsqclient.protocol.names import check_topic
+from nsqclient.publishing.account import Account
 from nsqclient.publishing.blocking import BlockingPublish
 from nsqclient.publishing.company import Company
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.publishing.items import Item
 from nsqclient.publishing.links import Links
+from nsqclient.publishing.partitioned.front import Extras
+from nsqclient.publishing.partitioned.gate import make_gate
 from nsqclient.publishing.parts import split
 from nsqclient.publishing.pipeline import Pipeline
 from nsqclient.publishing.statistics import ProducerStats, Statistics
@@ -48,7 +53,7 @@ _A_CROWD = 2
 _EXIT_TIMEOUT = 5.0
 
 
-class Producer:
+class Producer(Account):
     """Publishes to one or more nsqds.
 
     Args:
@@ -62,6 +67,8 @@ class Producer:
         max_pending, max_pending_bytes: how much ``publish_async`` may have without a verdict.
         on_full: "block" or "raise", when that is reached.
         linger: seconds that an asynchronous publish waits for company; 0: none.
+        sharding: how a ``key`` decides on the partition of a partitioned NSQ: "murmur3" as with
+            go-nsq, "java" as the Java client, or a callable of key and number of partitions.
 
     Raises:
         ConfigError: an argument cannot be right.
@@ -85,7 +92,10 @@ class Producer:
         max_pending_bytes: int = 64 * 1024 * 1024,
         on_full: str = "block",
         linger: Duration = 0.0,
+        sharding: str | Sharding = "murmur3",
     ) -> None:
+        self._sharding = choose_sharding(sharding)
+        self._tracing = TraceSwitch()
         nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full {on_full!r}: use 'block' or 'raise'")
@@ -117,6 +127,11 @@ class Producer:
             self._retry_unknown, lambda: self._statistics.count("retried", 1),
         )
         self._discoverer = Discoverer(self._lookupds, self._nsqds, self.config, self._links)
+        self._gate = make_gate(
+            self._lookupds, self._links, self._discoverer.start, self.config, self._sharding,
+            self._tracing, self._statistics, retry_unknown=self._retry_unknown,
+            max_pending=max_pending, block=block,
+        )
         self._idle = threading.Condition()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False  # written under _idle
@@ -129,7 +144,11 @@ class Producer:
         body: bytes,
         defer: Duration | None = None,
         timeout: Duration | None = None,
-    ) -> None:
+        *,
+        key: Key | None = None,
+        trace_id: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Stored | None:
         """Store one message; it returns when nsqd has it.
 
         Args:
@@ -137,10 +156,15 @@ class Producer:
             body: bytes, bytearray or memoryview, not empty.
             defer: seconds until it is delivered, up to ``nsqd_max_req_timeout``.
             timeout: total seconds, connecting and retries included; default ``publish_timeout``.
+            key, trace_id, headers: for a partitioned NSQ: what decides on the partition, a number
+                to follow the message by, JSON headers. See ``docs/topics/partitions.rst``.
+
+        Returns: where it was stored, when it was traced; else None.
 
         Blocks: until the verdict is known, at most ``timeout``.
 
         Raises:
+            PartitionError: the cluster or the topic does not fit what was asked for.
             InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was sent.
             PublishRejected: surely not stored (PublishNotSent: no nsqd could be reached).
             PublishUnknown: no verdict in time; it may be stored.
@@ -148,6 +172,13 @@ class Producer:
         """
         limit = self.config.nsqd_max_msg_size
         deadline = self._deadline(timeout)
+        if not self._gate.is_stock or not (key is None and trace_id is None and headers is None):
+            extras = Extras(key, trace_id, headers)
+            front = self._gate.front(deadline, extras)
+            if front is not None:
+                if defer is not None:
+                    front.refuse_deferral()
+                return self._publish(front.publish, (topic, body, extras, deadline), 1, len(body))
         others = len(self._running)
         if defer is None and others >= _A_CROWD:
             check_topic(topic)
@@ -155,7 +186,7 @@ class Producer:
             self._publish(
                 self._blocking.publish_in_company, (topic, data, deadline), 1, len(data)
             )
-            return
+            return None
         if defer is None:
             command = commands.pub(topic, body, limit)
         else:
@@ -163,9 +194,11 @@ class Producer:
         self._publish(
             self._blocking.publish, (command, deadline, not others), 1, len(command)
         )
+        return None
 
     def publish_many(
-        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None
+        self, topic: str, bodies: Iterable[bytes], timeout: Duration | None = None,
+        *, key: Key | None = None,
     ) -> int:
         """Store several messages, in as few MPUBs as nsqd's limits allow.
 
@@ -184,10 +217,17 @@ class Producer:
         config = self.config
         checked = commands.check_bodies(bodies, config.nsqd_max_msg_size)
         deadline = self._deadline(timeout)
+        front = None
+        if not self._gate.is_stock or key is not None:
+            front = self._gate.front(deadline, Extras(key))
         stored = 0
         for part in split(checked, config.nsqd_max_body_size):
             try:
-                self._publish_part(commands.mpub_unchecked(topic, part), deadline, len(part))
+                if front is not None:
+                    arguments = (topic, part, key, deadline)
+                    self._publish(front.publish_part, arguments, len(part), sum(map(len, part)))
+                else:
+                    self._publish_part(commands.mpub_unchecked(topic, part), deadline, len(part))
             except PublishError as exc:
                 exc.stored = stored
                 raise
@@ -200,7 +240,11 @@ class Producer:
         body: bytes,
         defer: Duration | None = None,
         timeout: Duration | None = None,
-    ) -> Future[None]:
+        *,
+        key: Key | None = None,
+        trace_id: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Future[Any]:
         """Queue one message; the Future tells the outcome that ``publish`` would have.
 
         Messages to one topic that wait together leave as one MPUB, in the order of the calls.
@@ -220,6 +264,13 @@ class Producer:
             seconds = to_seconds(timeout, "timeout")
         if self._closed:  # also while close() waits for what is pending
             raise ClosedError("the producer is closed")
+        extras = Extras(key, trace_id, headers)
+        if not self._gate.is_stock or extras:
+            front = self._gate.front(Deadline(seconds), extras)
+            if front is not None:
+                if defer is not None:
+                    front.refuse_deferral()
+                return self._gate.publish_later(front, topic, body, extras, Deadline(seconds))
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)
@@ -237,7 +288,16 @@ class Producer:
 
         Blocks: at most ``timeout`` seconds, default ``publish_timeout``.
         """
-        return self._pipeline.flush(self._deadline(timeout))
+        deadline = self._deadline(timeout)
+        return self._pipeline.flush(deadline) and self._gate.deferred.flush(deadline)
+
+    def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
+        """Turn tracing on or off, for a topic or for all; for partitioned NSQ.
+
+        While it is on, publishes without a ``trace_id`` get one, and each is logged
+        (``nsqclient.trace``) with where it was stored.
+        """
+        self._tracing.set(enabled, topic)
 
     def ping(self, timeout: Duration | None = None) -> None:
         """Make sure that at least one nsqd is connected.
@@ -271,8 +331,9 @@ class Producer:
             self._closed = True
             clean = self._idle.wait_for(lambda: not self._running, deadline.remaining())
         clean = self._pipeline.flush(deadline) and clean
+        clean = self._gate.deferred.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
-        stuck = self._discoverer.stop(rest)
+        stuck = self._discoverer.stop(rest) + self._gate.close(rest)
         stuck += self._links.close(rest)
         if not self._pipeline.close(rest):
             stuck.append("nsq-publisher")
@@ -294,72 +355,23 @@ class Producer:
 
     def after_fork_in_child(self) -> None:
         """For the library: start afresh in a forked child."""
-        links, pipeline, closed = self._links, self._pipeline, self._closed
+        links, pipeline, closed, gate = self._links, self._pipeline, self._closed, self._gate
         self._begin()
         self._closed = closed
         links.abandon()
+        gate.abandon()
         pipeline.abandon()
 
     def stats(self) -> ProducerStats:
         """Take a snapshot of the counters."""
         return self._statistics.snapshot(
             pending=self._pending,
-            connected=[link.address for link in self._links.ready],
+            connected=[link.address for link in self._links.ready] + self._gate.addresses,
             known=self._links.addresses,
         )
 
     def __repr__(self) -> str:
         return f"<Producer {', '.join(self._links.addresses)}>"
-
-    # -- one publish
-
-    def _deadline(self, timeout: Duration | None) -> Deadline:
-        if timeout is None:
-            return Deadline(self.config.publish_timeout)
-        return Deadline(to_seconds(timeout, "timeout"))
-
-    @staticmethod
-    def _delay_ms(defer: Duration) -> int:
-        try:
-            return round(to_seconds(defer, "defer") * 1000)
-        except (ConfigError, OverflowError) as exc:
-            raise InvalidMessageError(str(exc)) from exc
-
-    @property
-    def _max_delay_ms(self) -> int:
-        return round(self.config.nsqd_max_req_timeout * 1000)
-
-    def _publish_part(self, command: bytes, deadline: Deadline, messages: int) -> None:
-        self._publish(
-            self._blocking.publish, (command, deadline, False), messages, len(command)
-        )
-
-    @property
-    def _pending(self) -> int:
-        return self._pipeline.pending + len(self._running)
-
-    def _publish(
-        self, publish: Callable[..., None], arguments: tuple[Any, ...], messages: int, size: int
-    ) -> None:
-        """Run one blocking publish and keep account of it."""
-        ticket = object()
-        self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
-        began = time.monotonic()
-        try:
-            if self._closed:
-                raise ClosedError("the producer is closed")
-            self._discoverer.start()
-            publish(*arguments)
-            self._statistics.on_published(messages, size, time.monotonic() - began)
-        except PublishError as exc:
-            self._statistics.count(
-                "unknown" if isinstance(exc, PublishUnknown) else "rejected", messages)
-            raise
-        finally:
-            self._running.discard(ticket)
-            if self._closed:
-                with self._idle:
-                    self._idle.notify_all()
 
 
 _live: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -1,0 +1,446 @@
+"""Producers on partitioned NSQ: which partition, what is tried again, and what a trace says."""
+
+from __future__ import annotations
+
+import logging
+import os
+from concurrent.futures import Future
+
+import pytest
+
+from nsqclient import Config, Producer
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.errors import (
+    ClosedError,
+    ConfigError,
+    InvalidMessageError,
+    PartitionError,
+    PublishNotSent,
+    PublishRejected,
+    PublishUnknown,
+)
+from nsqclient.partitions.sharding import java, murmur3
+from nsqclient.protocol.extended import Stored, make_internal_id
+from tests.support.waiting import wait_until
+
+QUICK = Config(lookupd_poll_interval=30.0, lookupd_poll_timeout=2.0)
+
+
+@pytest.fixture
+def produce(cluster):
+    """Make producers that end with the test: ``produce(sharding="java")``."""
+    made = []
+
+    def make(lookupds=None, config=QUICK, **options):
+        producer = Producer(
+            lookupd_http_addresses=lookupds or cluster.lookupd_http_addresses, config=config,
+            **options,
+        )
+        made.append(producer)
+        return producer
+
+    yield make
+    for producer in made:
+        producer.close(5.0)
+
+
+def bodies(cluster, partitions, topic="t"):
+    return [cluster.messages(topic, partition) for partition in range(partitions)]
+
+
+def sent(cluster, name):
+    """Every command of a name that a nsqd got."""
+    return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
+
+
+def test_messages_go_to_the_partitions_in_turn(cluster, produce):
+    """Without a key each partition has its share; one connection per nsqd is enough."""
+    cluster.create_topic("t", 4)
+    producer = produce()
+    for number in range(8):
+        assert producer.publish("t", b"%d" % number) is None
+    assert [len(part) for part in bodies(cluster, 4)] == [2, 2, 2, 2]
+    assert {event.partition for event in sent(cluster, "PUB")} == {0, 1, 2, 3}
+    assert producer.stats().published == 8
+
+
+@pytest.mark.parametrize(("sharding", "function"), [
+    ("murmur3", murmur3), ("java", java), (lambda key, count: len(key) % count, None),
+])
+def test_a_key_decides_on_the_partition(cluster, produce, sharding, function):
+    """All messages of a key are in one partition, in order."""
+    cluster.create_topic("t", 5, ordered=True)
+    producer = produce(sharding=sharding)
+    for number in range(3):
+        producer.publish("t", b"%d" % number, key="order-1")
+    expected = function("order-1", 5) if function else 7 % 5
+    assert cluster.messages("t", expected) == [b"0", b"1", b"2"]
+
+
+def test_a_traced_publish_says_where_it_is(cluster, produce):
+    """The answer has id, trace id, offset and size."""
+    cluster.create_topic("t", 1)
+    producer = produce()
+    producer.publish("t", b"first")
+    assert producer.publish("t", b"hello world", trace_id=2**64 - 1) == Stored(
+        make_internal_id(0, 3), 2**64 - 1, 35, 41)
+
+
+def test_headers_travel_and_may_be_traced(cluster, produce, consume):
+    """PUB_EXT carries JSON headers; with a trace id it is answered like a trace."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    producer = produce()
+    got = []
+    consume(got.append, max_in_flight=8)
+    assert producer.publish("t", b"a", headers={"k": "v"}) is None
+    assert producer.publish("t", b"b", headers={"n": [1, 2]}, trace_id=77).trace_id == 77
+    assert producer.publish("t", b"c", trace_id=78).trace_id == 78
+    wait_until(lambda: len(got) == 3)
+    by_body = {message.body: message for message in got}
+    assert by_body[b"a"].headers == {"k": "v"}
+    assert by_body[b"b"].headers == {"##trace_id": "77", "n": [1, 2]}
+    assert by_body[b"c"].headers == {} and by_body[b"c"].trace_id == 78
+
+
+def test_many_messages_go_to_one_partition_at_a_time(cluster, produce):
+    """publish_many is one MPUB to one partition; with a key, to the key's."""
+    cluster.create_topic("t", 3)
+    producer = produce()
+    assert producer.publish_many("t", [b"1", b"2", b"3"]) == 3
+    assert sorted(map(len, bodies(cluster, 3))) == [0, 0, 3]
+    producer.publish_many("t", [b"4", b"5"], key="hello")
+    assert cluster.messages("t", murmur3("hello", 3))[-2:] == [b"4", b"5"]
+
+
+def test_asynchronous_publishes(cluster, produce):
+    """Futures have what publish returns; messages of a key stay in the order of the calls."""
+    cluster.create_topic("t", 4, ordered=True)
+    producer = produce()
+    futures = [producer.publish_async("t", b"%d" % n, key="k", trace_id=n + 1) for n in range(50)]
+    assert producer.flush(10.0)
+    assert [future.result().trace_id for future in futures] == list(range(1, 51))
+    assert cluster.messages("t", murmur3("k", 4)) == [b"%d" % n for n in range(50)]
+    assert isinstance(futures[0], Future) and producer.stats().pending == 0
+
+
+def test_asynchronous_publishes_have_their_limit(cluster, produce):
+    """Beyond max_pending they raise, where that was asked for; close refuses what is left."""
+    cluster.create_topic("t", 1)
+    producer = produce(max_pending=2, on_full="raise",
+                       config=QUICK.replace(partition_try_timeout=0.5, partition_tries=1))
+    producer.publish("t", b"x")
+    cluster.nsqds[0].faults.hold_answers("PUB")
+    futures = [producer.publish_async("t", b"x") for _ in range(2)]
+    with pytest.raises(PublishNotSent, match="max_pending"):
+        producer.publish_async("t", b"x")
+    cluster.nsqds[0].faults.clear()
+    producer.close(5.0)
+    assert all(future.done() for future in futures)
+    with pytest.raises(ClosedError):
+        producer.publish_async("t", b"x")
+
+
+@pytest.mark.parametrize(("call", "hint"), [
+    (lambda p: p.publish("o", b"x"), "key="),
+    (lambda p: p.publish_many("o", [b"x"]), "key="),
+    (lambda p: p.publish("t", b"x", defer=1.0), "DPUB"),
+    (lambda p: p.publish_async("t", b"x", defer=1.0), "DPUB"),
+    (lambda p: p.publish("t", b"x", headers={"k": 1}), "no headers"),
+])
+def test_what_does_not_fit_is_refused_before_the_wire(cluster, produce, call, hint):
+    """Keyless on an ordered topic, deferred, headers on a plain topic: a clear error."""
+    cluster.create_topic("t", 1)
+    cluster.create_topic("o", 1, ordered=True)
+    with pytest.raises(PartitionError, match=hint):
+        call(produce())
+    assert not [c for nsqd in cluster.nsqds for c in nsqd.commands if "PUB" in c.name]
+
+
+@pytest.mark.parametrize("options", [
+    {"trace_id": -1}, {"trace_id": 1.5}, {"headers": {"##x": 1}}, {"headers": {"k": object()}},
+    {"key": 1.5}, {"key": ["a"]},
+])
+def test_bad_values_are_refused_before_the_wire(cluster, produce, options):
+    """What no server would take is an InvalidMessageError."""
+    cluster.create_topic("t", 2, extended=True)
+    with pytest.raises(InvalidMessageError):
+        produce().publish("t", b"x", **options)
+
+
+def test_unknown_sharding_is_refused():
+    """The constructor says which there are."""
+    with pytest.raises(ConfigError, match="murmur3, java"):
+        Producer(["n:1"], sharding="crc32")
+
+
+@pytest.mark.parametrize("code", [
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST", "E_PUB_FAILED",
+    "E_PUB_TOO_MUCH_WAITING", "E_INVALID", "E_BAD_PARTITION", "E_UNHEARD_OF",
+])
+def test_refusals_that_are_tried_again(cluster, produce, code):
+    """After these codes the same publish is tried once more, and stored."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB", code)
+    producer = produce()
+    producer.publish("t", b"x", key="k")
+    assert cluster.messages("t", 0) == [b"x"]
+    assert producer.stats().retried == 1
+
+
+@pytest.mark.parametrize("code", [
+    "E_BAD_MESSAGE", "E_BAD_BODY", "E_BAD_TOPIC", "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER",
+    "INVALID_TRACE_ID", "E_UNAUTHORIZED",
+])
+def test_refusals_that_are_final(cluster, produce, code):
+    """These are raised at once, with the server's code."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB", code, times=5)
+    producer = produce()
+    with pytest.raises(PublishRejected) as caught:
+        producer.publish("t", b"x")
+    assert caught.value.code == code and not caught.value.retryable
+    assert len(sent(cluster, "PUB")) == 1
+
+
+def test_an_unknown_command_is_not_tried_again(cluster, produce):
+    """A server that does not know PUB_TRACE will not learn it."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB_TRACE", "E_INVALID", "invalid command [[80]]", times=3)
+    with pytest.raises(PublishRejected, match="invalid command"):
+        produce().publish("t", b"x", trace_id=1)
+    assert len(sent(cluster, "PUB_TRACE")) == 1
+
+
+def test_a_reset_while_publishing_is_tried_again(cluster, produce):
+    """The error before the body may be lost to a reset of the connection."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.reset_after_error = True
+    cluster.nsqds[0].faults.fail_next("PUB", "E_TOPIC_NOT_EXIST")
+    produce().publish("t", b"x")
+    assert cluster.messages("t", 0) == [b"x"]
+
+
+def test_without_a_key_another_partition_is_tried(cluster, produce):
+    """A partition that cannot be written to is passed over."""
+    cluster.create_topic("t", 2)
+    producer = produce()
+    producer.publish("t", b"warm up")
+    cluster.crash(0)
+    for _ in range(4):
+        producer.publish("t", b"x")
+    assert cluster.messages("t", 1).count(b"x") == 4
+
+
+def test_a_planned_move_is_survived(cluster, produce):
+    """NOT_WRITABLE, an empty lookup, NOT_LEADER, then the new leader: nothing is lost."""
+    cluster.create_topic("t", 1, ordered=True)
+    producer = produce()
+    producer.publish("t", b"before", key="k")
+    cluster.begin_move("t", 0)
+    future = producer.publish_async("t", b"during", key="k")
+    wait_until(lambda: producer.stats().retried > 1)
+    cluster.finish_move("t", 0)
+    future.result(10)
+    producer.publish("t", b"after", key="k")
+    assert cluster.messages("t", 0) == [b"before", b"during", b"after"]
+
+
+def test_a_crash_is_survived(cluster, produce):
+    """Until another replica leads, the key's messages wait; readers hear of it first."""
+    cluster.create_topic("t", 1, replicas=2, ordered=True)
+    producer = produce()
+    producer.publish("t", b"before", key="k")
+    cluster.crash(0)
+    future = producer.publish_async("t", b"during", key="k")
+    wait_until(lambda: producer.stats().retried > 1)
+    cluster.take_over(0, writable=False)
+    cluster.take_over(0)
+    future.result(10)
+    assert cluster.messages("t", 0) == [b"before", b"during"]
+
+
+def test_a_missing_partition_fails_and_never_falls_over(cluster, produce):
+    """The key's partition has no leader: after the tries it is an error, with fresh lookups."""
+    cluster.create_topic("t", 4, ordered=True)
+    partition = murmur3("k", 4)
+    cluster.hide("t", partition)
+    producer = produce(config=QUICK.replace(partition_tries=3))
+    with pytest.raises(PublishNotSent, match=f"partition {partition} of t, where key 'k' belongs"):
+        producer.publish("t", b"x", key="k")
+    assert bodies(cluster, 4) == [[], [], [], []] and producer.stats().retried == 2
+    cluster.hide("t", partition, hidden=False)
+    producer.publish("t", b"x", key="k")
+    assert cluster.messages("t", partition) == [b"x"]
+
+
+def test_lookups_that_disagree(cluster, produce):
+    """A leading nsqlookupd that is behind is outvoted by the nsqd's own word."""
+    cluster.create_topic("t", 1, replicas=2)
+    cluster.nsqlookupds[0].freeze()
+    cluster.move_leader("t", 0)
+    produce().publish("t", b"x")
+    assert cluster.messages("t", 0) == [b"x"]
+
+
+def test_tombstones_send_writers_elsewhere(cluster, produce):
+    """A nsqd that is hidden from writers gets nothing."""
+    cluster.create_topic("t", 2)
+    cluster.tombstone("t", 0)
+    producer = produce()
+    for _ in range(4):
+        producer.publish("t", b"x")
+    assert [len(part) for part in bodies(cluster, 2)] == [0, 4]
+
+
+def test_disabled_writes_fail_in_time(cluster, produce):
+    """Null maps of nsqlookupds are no partitions at all."""
+    cluster.create_topic("t", 1)
+    cluster.disable_write()
+    with pytest.raises(PublishNotSent, match="no partition of t has a leader"):
+        produce().publish("t", b"x", timeout=0.5)
+
+
+def test_an_unknown_topic_is_told(cluster, produce):
+    """Topics are not made by publishing here; the error names what nsqlookupd says."""
+    with pytest.raises(PublishNotSent, match="unknown"):
+        produce().publish("unknown", b"x", timeout=0.5)
+
+
+def test_without_metadata_a_key_has_no_place(cluster, produce):
+    """A nsqlookupd without coordinator tells leaders and no number of partitions."""
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
+    cluster.create_topic("t", 2)
+    producer = produce()
+    producer.publish("t", b"x")
+    with pytest.raises(PartitionError, match="how many partitions"):
+        producer.publish("t", b"x", key="k")
+
+
+def test_an_answer_that_never_comes_closes_the_connection(cluster, produce):
+    """The next answer would be taken for it; another try stores the message."""
+    cluster.create_topic("t", 1)
+    producer = produce(config=QUICK.replace(partition_try_timeout=0.3))
+    producer.publish("t", b"warm up")
+    cluster.nsqds[0].faults.hold_answers("PUB")
+    future = producer.publish_async("t", b"x")
+    wait_until(lambda: producer.stats().retried)
+    cluster.nsqds[0].faults.clear()
+    future.result(10)
+    assert cluster.messages("t", 0).count(b"x") >= 2  # at least once, and here more
+    clients = {c.client for c in cluster.nsqds[0].commands if c.name == "PUB"}
+    assert len(clients) >= 2
+
+
+def test_an_unknown_outcome_can_be_told_instead(cluster, produce):
+    """With retry_unknown=False nothing is sent twice."""
+    cluster.create_topic("t", 1)
+    producer = produce(config=QUICK.replace(partition_try_timeout=0.2), retry_unknown=False)
+    cluster.nsqds[0].faults.hold_answers("PUB")
+    with pytest.raises(PublishUnknown):
+        producer.publish("t", b"x")
+    cluster.nsqds[0].faults.clear()
+    assert cluster.messages("t", 0) == [b"x"]
+
+
+def test_one_connection_serves_all_topics_of_a_nsqd(cluster, produce):
+    """Connections are pooled per nsqd, whatever the topics and partitions."""
+    for topic in ("a", "b"):
+        cluster.create_topic(topic, 3)
+    producer = produce()
+    for _ in range(3):
+        producer.publish("a", b"x")
+        producer.publish("b", b"x")
+    for nsqd in cluster.nsqds:
+        assert len({c.client for c in nsqd.commands if c.name == "PUB"}) == 1
+
+
+def test_trace_log_of_a_producer(cluster, produce, caplog):
+    """Tracing is turned on and off while it runs, per topic; each line has every field."""
+    caplog.set_level(logging.INFO, "nsqclient.trace")
+    for topic in ("t", "u"):
+        cluster.create_topic(topic, 1)
+    producer = produce()
+    producer.publish("t", b"silent")
+    producer.set_tracing(True, "t")
+    stored = producer.publish("t", b"traced")
+    producer.publish("u", b"silent")
+    given = producer.publish("t", b"traced", trace_id=7)
+    producer.set_tracing(False, "t")
+    assert producer.publish("t", b"silent") is None
+    first, second = [record.getMessage() for record in caplog.records]
+    nsqd = cluster.nsqds[0].tcp_address
+    assert stored.trace_id > 0 and given.trace_id == 7
+    assert first == (
+        f"published topic=t partition=0 nsqd={nsqd} internal_id={stored.internal_id}"
+        f" trace_id={stored.trace_id} offset={stored.offset} size={stored.size}"
+    )
+    assert "trace_id=7 " in second
+
+
+def test_close_ends_publishes_that_wait(cluster, produce):
+    """A publish between two tries ends with the close, and says so."""
+    cluster.create_topic("t", 1)
+    cluster.hide("t", 0)
+    producer = produce()
+    future = producer.publish_async("t", b"x", key="k")
+    wait_until(lambda: producer.stats().retried)
+    producer.close(0.1)
+    assert isinstance(future.exception(10), (PublishNotSent, ClosedError))
+    with pytest.raises(ClosedError):
+        producer.publish("t", b"x")
+
+
+def test_a_forked_child_has_connections_of_its_own(cluster, produce):
+    """The parent's connections live on, the child opens others."""
+    cluster.create_topic("t", 1)
+    producer = produce()
+    producer.publish("t", b"parent")
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            producer.publish("t", b"child", timeout=5.0)
+            producer.close(2.0)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    producer.publish("t", b"parent")
+    assert cluster.messages("t", 0) == [b"parent", b"child", b"parent"]
+
+
+class TestStockCluster:
+    """The same class on a stock cluster: as ever, and clear about what is not there."""
+
+    @pytest.fixture
+    def nsqd(self, leak_guard):
+        """A stock nsqd that is registered with a nsqlookupd."""
+        with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+            nsqd.create_topic("t")
+            nsqd.lookupd = lookupd
+            yield nsqd
+
+    def test_publishes_are_plain(self, nsqd):
+        """No partition on the wire, also deferred, and no further question to nsqlookupd."""
+        with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
+            assert producer.publish("t", b"x") is None
+            producer.publish("t", b"x", defer=0.01)
+            producer.publish_many("t", [b"x", b"y"])
+            producer.publish_async("t", b"x").result(10)
+            assert producer._gate.is_stock
+        names = [c.name for c in nsqd.commands]
+        assert names.count("IDENTIFY") == 1
+        assert {"PUB", "DPUB"} <= set(names) <= {"IDENTIFY", "PUB", "DPUB", "MPUB", "NOP"}
+
+    @pytest.mark.parametrize("options", [{"key": "k"}, {"trace_id": 1}, {"headers": {}}])
+    def test_partitioned_options_are_refused(self, nsqd, options):
+        """The error says that the cluster is a stock one, or that nsqlookupds are missing."""
+        with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
+            with pytest.raises(PartitionError, match="stock"):
+                producer.publish("t", b"x", **options)
+        with Producer([nsqd.tcp_address]) as producer:
+            with pytest.raises(PartitionError, match="lookupd_http_addresses"):
+                producer.publish("t", b"x", **options)
