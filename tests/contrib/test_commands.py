@@ -129,6 +129,9 @@ def test_with_debug_it_restarts_when_code_changes(project, tmp_path, nsqd):
     with start(project, tmp_path, nsqd, DEBUG="1") as process:
         wait_for(tmp_path, "ended b'0'")
         save(project, tmp_path, SLOW_HANDLER.replace('"ended"', '"finished"'), "reloading")
+        # The old worker may still take a message while it stops.
+        log = tmp_path / "log"
+        wait_until(lambda: log.read_text().count("consuming jobs") == 2, LIMIT, "no new worker")
         nsqd.publish("jobs", b"0.01")
         wait_for(tmp_path, "finished b'0.01'")
         # A terminal sends Ctrl-C to both processes; the outer one alone ends the inner one too.
