@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.options import BATCH, STREAM, read_options
+from nsqclient.spark.options import BATCH, STREAM, read_options, write_options
 from nsqclient.spark.schema import ROW_DDL
 
 if TYPE_CHECKING:
     from nsqclient.spark.batch_reader import NsqBatchReader
     from nsqclient.spark.stream_reader import NsqStreamReader
+    from nsqclient.spark.writer import NsqStreamWriter, NsqWriter
 
 
 class NsqDataSource(DataSource):
@@ -69,6 +70,28 @@ class NsqDataSource(DataSource):
         options = read_options(self.options, STREAM)
         _check_schema(schema)
         return NsqStreamReader(options, self._transport(options.transport))
+
+    def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
+        """Build the writer of ``df.write``.
+
+        Raises:
+            ConfigError: an option or a column is wrong, or the mode is not append.
+        """
+        from nsqclient.spark.writer import NsqWriter, check_appends
+
+        check_appends(overwrite)
+        return NsqWriter(write_options(self.options), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
+        """Build the writer of ``df.writeStream``.
+
+        Raises:
+            ConfigError: an option or a column is wrong, or the output mode is not append.
+        """
+        from nsqclient.spark.writer import NsqStreamWriter, check_appends
+
+        check_appends(overwrite)
+        return NsqStreamWriter(write_options(self.options), schema)
 
     def _transport(self, wanted: str) -> str:
         if wanted != "auto":

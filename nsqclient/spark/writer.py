@@ -1,0 +1,128 @@
+"""``df.write`` and ``df.writeStream``: each task publishes its rows with a ``Producer`` of its own.
+
+At least once: when a task fails, or a batch is run again, rows that were published are published
+again. Nothing in NSQ could take them back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from nsqclient.errors import ConfigError
+from nsqclient.producer import Producer
+from nsqclient.spark.options import WriteOptions
+from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
+
+logger = logging.getLogger("nsqclient.spark")
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What a task that ended well has published."""
+
+    messages: int
+    bytes: int
+
+
+class NsqWriter(DataSourceArrowWriter):
+    """Publishes a DataFrame. At least once.
+
+    Args:
+        options: checked.
+        schema: of the DataFrame.
+
+    Raises:
+        ConfigError: the columns do not fit.
+    """
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        self._options = options
+        self._columns = columns_of(schema, options)
+
+    def write(self, iterator: Iterator[Any]) -> Published:
+        """Publish the rows of one task; it runs where the executor runs.
+
+        Raises:
+            NSQError: nsqd did not store messages, or a row cannot be one.
+        """
+        return publish(iterator, self._options, self._columns)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Every task has ended well."""
+        logger.info("published %d messages", _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed; what others published stays."""
+        _warn(messages, "write")
+
+
+class NsqStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the batches of a stream. At least once; see :class:`NsqWriter`."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        self._options = options
+        self._columns = columns_of(schema, options)
+
+    def write(self, iterator: Iterator[Any]) -> Published:
+        """Publish the rows of one task; see :meth:`NsqWriter.write`."""
+        return publish(iterator, self._options, self._columns)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Every task of a batch has ended well."""
+        logger.info("batch %d: published %d messages", batchId, _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task has failed; what others published stays, and comes again with the batch."""
+        _warn(messages, f"batch {batchId}")
+
+
+def columns_of(schema: Any, options: WriteOptions) -> Columns:
+    """Check a DataFrame's schema; see :func:`nsqclient.spark.writer_rows.check_columns`."""
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return check_columns(fields, options)
+
+
+def check_appends(overwrite: bool) -> None:
+    """Refuse what NSQ cannot do.
+
+    Raises:
+        ConfigError: something was to be overwritten.
+    """
+    if overwrite:
+        raise ConfigError(
+            "NSQ can only append: mode('append') to write, outputMode('append') to stream; use"
+            " foreachBatch to publish changing results")
+
+
+def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> Published:
+    """Publish record batches and wait for nsqd's verdicts.
+
+    Raises:
+        NSQError: nsqd did not store messages, or a row cannot be one.
+    """
+    with Producer(
+        options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,
+    ) as producer:
+        publisher = RowPublisher(producer, options, columns)
+        for batch in batches:
+            publisher.add(batch)
+        return Published(*publisher.finish())
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
+    return sum(message.messages for message in messages if isinstance(message, Published))
+
+
+def _warn(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    logger.warning(
+        "%s failed: %d messages of %d tasks are published and stay so", what, _total(messages),
+        sum(message is not None for message in messages))

@@ -1,0 +1,199 @@
+"""From rows to messages: which columns are written, and the publishing of one task's rows.
+
+Knows Arrow record batches and a ``Producer``, never Spark: the schema comes as (name, type) texts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from nsqclient.errors import ConfigError, InvalidMessageError
+from nsqclient.spark.options import WriteOptions
+
+TOPIC, DEFER = "topic", "defer_ms"
+
+#: What a column may be, as Spark's ``simpleString`` calls it.
+_BODY_TYPES = ("binary", "string")
+_DEFER_TYPES = ("tinyint", "smallint", "int", "bigint")
+
+
+class RowProducer(Protocol):
+    """What publishing rows needs of a Producer."""
+
+    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> int:
+        """Store several messages, or raise."""
+        ...
+
+    def publish_async(self, topic: str, body: bytes, defer: float | None = None) -> Future[None]:
+        """Queue one message."""
+        ...
+
+
+class Columns(NamedTuple):
+    """Which columns rows have, beside the body."""
+
+    body: str
+    has_topic: bool
+    has_defer: bool
+
+
+class Count(NamedTuple):
+    """What a task has published."""
+
+    messages: int
+    bytes: int
+
+
+def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> Columns:
+    """Check what a DataFrame has against what can be written.
+
+    Args:
+        columns: (name, type as Spark's ``simpleString`` writes it).
+
+    Raises:
+        ConfigError: a column is missing, of a wrong type, or one that NSQ has no place for.
+    """
+    types = dict(columns)
+    body = options.body_column
+    if body not in types:
+        near = difflib.get_close_matches(body, types, n=1)
+        hint = f"; name it with bodyColumn, {near[0]!r} perhaps" if near else ""
+        raise ConfigError(
+            f"there is no column {body!r} to publish, only {_listed(types)}{hint}:"
+            " select(to_json(struct('*')).alias('body')) makes one of all")
+    if types[body] not in _BODY_TYPES:
+        raise ConfigError(
+            f"column {body!r} is {types[body]}: a message is binary or string; cast it, or"
+            " use to_json")
+    if TOPIC in types and types[TOPIC] != "string" and body != TOPIC:
+        raise ConfigError(f"column topic is {types[TOPIC]}: it must be string")
+    if DEFER in types and types[DEFER] not in _DEFER_TYPES:
+        raise ConfigError(f"column defer_ms is {types[DEFER]}: it must be a whole number")
+    others = [name for name in types if name not in (body, TOPIC, DEFER)]
+    if others:
+        raise ConfigError(
+            f"a message has no place for {_listed(others)}: select {body}, and topic or defer_ms"
+            " where rows have their own")
+    has_topic = TOPIC in types and body != TOPIC
+    if has_topic and options.topic:
+        # Either could be meant, and the wrong one may publish a topic into itself for ever.
+        raise ConfigError(
+            f"both the option topic ({options.topic}) and a column topic are given: drop one")
+    if not has_topic and not options.topic:
+        raise ConfigError("give the option topic, or a column topic")
+    return Columns(body, has_topic, DEFER in types)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+class RowPublisher:
+    """Publishes the rows of one task, in order for each topic.
+
+    Args:
+        producer: publishes; yours to close.
+        columns: what :func:`check_columns` returned.
+
+    Threads: one.
+    """
+
+    def __init__(self, producer: RowProducer, options: WriteOptions, columns: Columns) -> None:
+        self._producer = producer
+        self._options = options
+        self._columns = columns
+        self._waiting: dict[str, list[bytes]] = {}
+        self._sizes: dict[str, int] = {}
+        self._deferred: list[Future[None]] = []
+        self._rows = 0
+        self._published = 0
+        self._bytes = 0
+
+    def add(self, batch: Any) -> None:
+        """Publish an Arrow record batch, save a rest that waits for company.
+
+        Raises:
+            InvalidMessageError, InvalidTopicError: a row cannot be published; it is named.
+            PublishError: nsqd did not store messages.
+        """
+        import pyarrow as pa
+
+        names = batch.schema.names
+        column = batch.column(names.index(self._columns.body))
+        if pa.types.is_string(column.type):
+            column = column.cast(pa.binary())
+        elif pa.types.is_large_string(column.type):
+            column = column.cast(pa.large_binary())
+        bodies = column.to_pylist()
+        if not all(bodies):
+            self._refuse_empty(bodies)
+        topics = (
+            batch.column(names.index(TOPIC)).to_pylist() if self._columns.has_topic else None)
+        delays = (
+            batch.column(names.index(DEFER)).to_pylist() if self._columns.has_defer else None)
+        if topics is not None and None in topics:
+            raise InvalidMessageError(
+                f"row {self._rows + topics.index(None)} of this task: its topic is null")
+        default = None if self._options.defer_ms is None else self._options.defer_ms
+        if delays is None and default is None and topics is None:
+            self._extend(self._options.topic, bodies)
+        else:
+            for number, body in enumerate(bodies):
+                topic = self._options.topic if topics is None else topics[number]
+                delay = default
+                if delays is not None and delays[number] is not None:
+                    delay = delays[number] / 1000
+                if delay:
+                    self._defer(topic, body, delay)
+                else:
+                    self._extend(topic, [body])
+        self._rows += len(bodies)
+
+    def finish(self) -> Count:
+        """Publish the rest, and wait until nsqd has all.
+
+        Raises:
+            PublishError: nsqd did not store messages.
+        """
+        for topic in list(self._waiting):
+            self._send(topic)
+        for future in self._deferred:
+            future.result()
+        return Count(self._published + len(self._deferred), self._bytes)
+
+    def _refuse_empty(self, bodies: list[bytes | None]) -> None:
+        for number, body in enumerate(bodies, self._rows):
+            if not body:
+                what = "null" if body is None else "empty"
+                raise InvalidMessageError(
+                    f"row {number} of this task: {self._columns.body} is {what}, and NSQ has no"
+                    " empty messages; filter such rows out")
+
+    def _extend(self, topic: str, bodies: list[bytes]) -> None:
+        """Add messages without delay, and send what fills an MPUB."""
+        most, limit = self._options.batch_size, self._options.batch_bytes
+        waiting = self._waiting.setdefault(topic, [])
+        size = self._sizes.get(topic, 4)
+        for body in bodies:
+            cost = len(body) + 4  # its length stands before it
+            if waiting and (len(waiting) >= most or size + cost > limit):
+                self._send(topic)
+                size = 4
+            waiting.append(body)
+            size += cost
+        self._sizes[topic] = size
+
+    def _send(self, topic: str) -> None:
+        waiting = self._waiting[topic]
+        if waiting:
+            self._producer.publish_many(topic, waiting)
+            self._published += len(waiting)
+            self._bytes += sum(map(len, waiting))
+            waiting.clear()
+
+    def _defer(self, topic: str, body: bytes, delay: float) -> None:
+        self._deferred.append(self._producer.publish_async(topic, body, delay))
+        self._bytes += len(body)
