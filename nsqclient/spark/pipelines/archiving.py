@@ -1,0 +1,126 @@
+"""``archive``: a topic into files, partitioned by date and hour (UTC)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.errors import ConfigError
+from nsqclient.runtime.deadline import Duration
+from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FORMATS = ("parquet", "delta", "orc", "json")
+DATE, HOUR = "date", "hour"
+#: What an archive may be partitioned by: two columns of ours, and two of the source.
+PARTITIONS = (DATE, HOUR, "nsqd", "channel")
+
+_HOUR_NS = 3_600_000_000_000
+
+
+def archive(
+    spark: SparkSession,
+    *,
+    topic: str,
+    channel: str,
+    path: str,
+    checkpoint: str,
+    partition_by: Sequence[str] = (DATE, HOUR),
+    format: str = "parquet",
+    every: Duration = 30.0,
+    available_now: bool = False,
+    files_per_batch: int = 0,
+    query_name: str | None = None,
+    **options: Any,
+) -> StreamingQuery:
+    """Start to write a topic into files, and return the running query.
+
+    Exactly once from the spool into the files (Spark's file sink and Delta skip a batch that they
+    have); at least once from nsqd into the spool, less every duplicate that the source causes.
+    Read the files with Spark, which passes over what a crash has left half done.
+
+    Args:
+        spark: a session.
+        topic, channel: what to read.
+        path: folder of the files, or of the Delta table.
+        checkpoint: folder in which the query keeps its place; one for one query.
+        partition_by: of ``PARTITIONS``; ``date`` is ``2026-01-31`` and ``hour`` is ``00`` to
+            ``23``, in UTC, of the time when nsqd took the message. Empty: one folder.
+        format: of ``FORMATS``; ``delta`` needs the package delta-spark.
+        every: seconds between two batches; longer means fewer and larger files.
+        available_now: take what is there, and end.
+        files_per_batch: files at most for each partition and batch; 0: one for each task.
+        query_name: shown by Spark's pages and in progress lines; default ``archive-TOPIC``.
+        options: of the data source (``nsqd``, ``lookupd``, ``spoolDir``, ...); ``spoolDir`` is
+            ``<checkpoint>/nsq-spool`` by default.
+
+    Raises:
+        ConfigError: an argument or option is wrong, or delta-spark is missing.
+    """
+    check_format(format)
+    wrong = [name for name in partition_by if name not in PARTITIONS]
+    if wrong:
+        raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")
+    if not path:
+        raise ConfigError("give a path: the folder of the archive")
+    if files_per_batch < 0:
+        raise ConfigError(f"files_per_batch of {files_per_batch} must not be negative")
+    rows = read_topic(spark, source_options(topic, channel, checkpoint, options))
+    frame = observed(with_date_and_hour(rows, partition_by))
+    if files_per_batch:
+        frame = frame.coalesce(files_per_batch)
+    query: StreamingQuery = (
+        frame.writeStream.format(format)
+        .queryName(query_name or f"archive-{topic}")
+        .option("path", path)
+        .option("checkpointLocation", checkpoint)
+        .partitionBy(*partition_by)
+        .trigger(**trigger(every, available_now))
+        .start()
+    )
+    return query
+
+
+def check_format(format: str) -> None:
+    """Check that files of a format can be written here.
+
+    Raises:
+        ConfigError: nobody knows it, or its package is missing.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"format {format!r}: use {', '.join(FORMATS)}")
+    if format == "delta" and importlib.util.find_spec("delta") is None:
+        raise ConfigError(
+            "format delta needs the package delta-spark, of a release for this pyspark:"
+            " pip install delta-spark")
+
+
+def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """Add the columns ``date`` and ``hour`` where they are asked for.
+
+    They come from ``timestamp_ns``, so the session's time zone has no say.
+    """
+    from pyspark.sql import functions as F
+
+    hours = F.expr(f"timestamp_ns div {_HOUR_NS}")
+    if DATE in partition_by:
+        day = F.expr(f"cast(timestamp_ns div {24 * _HOUR_NS} as int)")
+        frame = frame.withColumn(DATE, F.date_from_unix_date(day))
+    if HOUR in partition_by:
+        frame = frame.withColumn(HOUR, F.lpad((hours % 24).cast("string"), 2, "0"))
+    return frame
+
+
+def observed(frame: DataFrame) -> DataFrame:
+    """Let ``progress.observedMetrics["nsq"]`` show rows, bytes and the highest attempts."""
+    from pyspark.sql import functions as F
+
+    return frame.observe(
+        "nsq", F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum(F.length("body")), F.lit(0)).alias("bytes"),
+        F.coalesce(F.max("attempts"), F.lit(0)).alias("max_attempts"),
+    )

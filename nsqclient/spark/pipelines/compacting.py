@@ -1,0 +1,166 @@
+"""``compact``: the many small files of an archive into few large ones, in a folder of their own.
+
+The archive itself stays as it is: Spark's file sink keeps a list of its files, and changing them
+under it would break both the query and its readers. The target is plain Parquet, for every tool.
+
+Each file of the archive is in the target once, whatever fails in between: a *plan* (which files
+become which) is written before the new files get their places, and a plan that is found at the
+next start is carried out first. A file that no plan of the past names is new, however late it came.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from nsqclient.errors import ConfigError
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.spark.pipelines.archiving import DATE, HOUR
+from nsqclient.spark.pipelines.folders import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: In the target: what was done, by plan; and the place of what is being made. Spark and others
+#: pass over names that begin with an underscore.
+_PLANS, _WORK = "_compacted", "_work"
+_PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
+
+
+class Compaction(NamedTuple):
+    """What a run has done."""
+
+    partitions: int  #: folders that got new files
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact(
+    spark: SparkSession,
+    path: str,
+    target: str,
+    *,
+    older_than: Duration = 3600.0,
+    target_bytes: int = 128 * 1024 * 1024,
+    now: float | None = None,
+) -> Compaction:
+    """Copy the small files of an archive into large ones.
+
+    Call it again and again, also while the archive is written. Only one at a time for a target.
+
+    Args:
+        spark: a session with a JVM beside it (not Spark Connect).
+        path: an archive in Parquet, as ``archive`` writes it.
+        target: another folder, with the same partitions.
+        older_than: seconds since the end of an hour (or day) after which it is compacted; what
+            comes later still is compacted by the next run, into a file of its own.
+        target_bytes: how large files should be.
+        now: seconds since 1970; default: the clock's.
+
+    Returns: what was done.
+
+    Raises:
+        ConfigError: the target is the archive, or ``target_bytes`` is less than 1.
+    """
+    if target.rstrip("/") == path.rstrip("/"):
+        raise ConfigError("the target of a compaction is another folder than the archive")
+    if target_bytes < 1:
+        raise ConfigError(f"target_bytes of {target_bytes} is too small")
+    source, folder = Folder(spark, path), Folder(spark, target)
+    if not source.names():
+        return Compaction(0, 0, 0, 0, 0)
+    done = _finish_plans(folder)
+    limit = (time.time() if now is None else now) - to_seconds(older_than, "older_than")
+    total = Compaction(0, 0, 0, 0, 0)
+    for partition, files in sorted(by_partition(spark.read.parquet(path).inputFiles()).items()):
+        new = sorted(name for name in files if relative(name, path) not in done)
+        if not new or not is_over(partition, limit):
+            continue
+        sizes = [source.size(name) for name in new]
+        made = _merge(spark, folder, path, partition, new, sum(sizes), target_bytes)
+        total = Compaction(
+            total.partitions + 1, total.files_before + len(new), total.files_after + len(made),
+            total.bytes_before + sum(sizes), total.bytes_after + sum(made.values()))
+        logger.info("compacted %s: %d files into %d", partition or path, len(new), len(made))
+    return total
+
+
+def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
+    """Group files by the ``name=value/`` folders that they are in."""
+    found: dict[str, list[str]] = {}
+    for name in files:
+        match = _PARTITION.search(name)
+        found.setdefault(match[1] if match else "", []).append(name)
+    return found
+
+
+def relative(name: str, path: str) -> str:
+    """Name a file of an archive by its place in it, so that a plan outlives a move."""
+    match = _PARTITION.search(unquote(urlsplit(name).path))
+    return match[0].lstrip("/") if match else name.removeprefix(path)
+
+
+def is_over(partition: str, limit: float) -> bool:
+    """Tell whether the hour or day of a partition ended before ``limit``, in UTC.
+
+    A partition without a date is never over, and so always compacted.
+    """
+    values = dict(part.split("=", 1) for part in partition.strip("/").split("/") if "=" in part)
+    if DATE not in values or values[DATE].startswith("__"):  # Hive's name of null
+        return True
+    end = values[DATE] + "T" + (values.get(HOUR) or "23")
+    return end < time.strftime("%Y-%m-%dT%H", time.gmtime(limit))
+
+
+def _merge(
+    spark: SparkSession, folder: Folder, path: str, partition: str, files: list[str], size: int,
+    target_bytes: int,
+) -> Mapping[str, int]:
+    """Make one partition's new files; return {name: bytes}."""
+    run = f"{time.time_ns():x}"
+    work = f"{_WORK}/{run}"
+    # The base is the partition's own folder, so that its columns are no columns of the file.
+    frame = spark.read.option("basePath", files[0].rpartition("/")[0]).parquet(*files)
+    frame.coalesce(max(1, -(-size // target_bytes))).write.parquet(f"{folder.path}/{work}")
+    names = [name for name in folder.names(work) if name.endswith(".parquet")]
+    moves = {
+        f"{work}/{name}": f"{partition}compact-{run}-{number}.parquet"
+        for number, name in enumerate(names)
+    }
+    made = {new: folder.size(old) for old, new in moves.items()}
+    taken = [relative(name, path) for name in files]
+    folder.write(f"{_PLANS}/{run}.plan", json.dumps({"from": taken, "to": moves}))
+    _carry_out(folder, run, moves)
+    return made
+
+
+def _finish_plans(folder: Folder) -> set[str]:
+    """Carry out what an earlier run has left; return every file that is in the target."""
+    done: set[str] = set()
+    for name in folder.names(_PLANS):
+        run, _, state = name.rpartition(".")
+        if state not in ("plan", "done"):
+            continue
+        plan = json.loads(folder.read(f"{_PLANS}/{name}"))
+        done.update(plan["from"])
+        if state == "plan":
+            _carry_out(folder, run, plan["to"])
+    folder.delete(_WORK)  # of a run that ended before it had a plan
+    return done
+
+
+def _carry_out(folder: Folder, run: str, moves: Mapping[str, str]) -> None:
+    for old, new in moves.items():
+        if folder.exists(old):  # otherwise it was moved before
+            folder.rename(old, new)
+    folder.rename(f"{_PLANS}/{run}.plan", f"{_PLANS}/{run}.done")
+    folder.delete(f"{_WORK}/{run}")

@@ -1,0 +1,69 @@
+"""Starts Spark for a command, or joins the session that spark-submit has made ready."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import nsqclient.spark
+from nsqclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = "127.0.0.1"
+
+
+def open_session(
+    name: str, master: str = "", conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark, with the data source registered.
+
+    Args:
+        name: of the application.
+        master: Spark's master; empty: spark-submit's, or all processors of this machine. In local
+            mode everything listens on loopback only.
+        conf: Spark's settings.
+
+    Raises:
+        ConfigError: pyspark is missing or too old, or there is no Java.
+    """
+    settings = dict(conf or {})
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as exc:
+        raise ConfigError(f"Spark is missing ({exc}): pip install 'nsqclient[spark]'") from exc
+    if not submitted:
+        master = master or settings.get("spark.master") or "local[*]"
+        _check_java()
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+            settings.setdefault("spark.driver.host", _LOOPBACK)
+            settings.setdefault("spark.driver.bindAddress", _LOOPBACK)
+        # Executors run the Python that runs us, not the first on their path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # What can be imported here can be imported by the tasks of this machine.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            dict.fromkeys(path or os.getcwd() for path in sys.path))
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    nsqclient.spark.register(spark)
+    return spark
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if home and os.path.exists(os.path.join(home, "bin", "java")):
+        return
+    if shutil.which("java") is None:
+        raise ConfigError(
+            "there is no Java, which Spark needs: install a Java 17 runtime (on Debian:"
+            " apt install openjdk-17-jre-headless), or set JAVA_HOME")

@@ -1,0 +1,268 @@
+"""``stream``: a topic, a transform, a topic; rows that fail go to a dead-letter topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.config import OPTIONS
+from nsqclient.errors import ConfigError
+from nsqclient.protocol.names import check_topic
+from nsqclient.runtime.deadline import Duration
+from nsqclient.spark.options import write_options
+from nsqclient.spark.pipelines.bad_rows import find_bad_rows
+from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
+from nsqclient.spark.pipelines.transforms import BodyFunction, RowMapper, Transform, sql
+from nsqclient.spark.schema import ROW_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+logger = logging.getLogger("nsqclient.spark")
+
+_ROW = "_nsq_row"
+#: Where nsqd is.
+_ADDRESSES = ("nsqd", "lookupd")
+
+
+def stream(
+    spark: SparkSession,
+    *,
+    topic: str,
+    channel: str,
+    checkpoint: str,
+    transform: str | Transform | None = None,
+    map_body: BodyFunction | None = None,
+    for_each_batch: Callable[[DataFrame, int], None] | None = None,
+    sink_topic: str = "",
+    dead_letter_topic: str = "",
+    sink_options: Mapping[str, Any] | None = None,
+    max_bad_rows: int = 20,
+    every: Duration = 0.0,
+    available_now: bool = False,
+    query_name: str | None = None,
+    **options: Any,
+) -> StreamingQuery:
+    """Start to read a topic, transform it and publish the result; return the running query.
+
+    At least once: a batch that is run again is published again. One of ``transform``,
+    ``map_body`` and ``for_each_batch`` says what happens to the rows:
+
+    - ``transform``: an SQL text over the view ``messages``, or a function of a DataFrame. The
+      result has the column ``body`` (binary or string), and ``topic`` or ``defer_ms`` where rows
+      have their own. It sees one batch at a time.
+    - ``map_body``: a function of one body; it returns a body, several, or None for none.
+    - ``for_each_batch``: does what it likes with each batch; nothing is published for it.
+
+    A row that fails goes to ``dead_letter_topic`` with its body as it came. ``map_body`` fails
+    row by row. Where ``transform`` fails, the batch is halved until the rows are found that fail
+    alone; that takes a Spark job for each half, so prefer ``try_cast`` and the like for what is
+    expected. Without a dead-letter topic the query ends with the error, and nothing is lost.
+
+    Args:
+        spark: a session.
+        topic, channel: what to read.
+        checkpoint: folder in which the query keeps its place; one for one query.
+        sink_topic: where to publish; not needed where rows have a column ``topic``.
+        sink_options: options of the sink; its nsqd or lookupd are the source's by default.
+        max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
+        every: seconds between two batches; 0: each as soon as the last has ended.
+        available_now, query_name, options: as for ``archive``.
+
+    Raises:
+        ConfigError: an argument or option is wrong, or the transform's result cannot be published.
+    """
+    if sum(way is not None for way in (transform, map_body, for_each_batch)) != 1:
+        raise ConfigError("give one of transform, map_body and for_each_batch")
+    for name in (sink_topic, dead_letter_topic):
+        if name:
+            check_topic(name)
+    if topic in (sink_topic, dead_letter_topic):
+        raise ConfigError(f"the topic {topic} would be published into itself for ever")
+    source = source_options(topic, channel, checkpoint, options)
+    if for_each_batch is not None:
+        if sink_topic or dead_letter_topic:
+            raise ConfigError("for_each_batch publishes by itself: leave out the topics")
+        process = for_each_batch
+    else:
+        sink = Sink(source, sink_options or {}, sink_topic, dead_letter_topic)
+        if map_body is not None:
+            process = MappingBodies(spark, sink, map_body).process
+        else:
+            chosen = sql(transform) if isinstance(transform, str) else transform
+            assert chosen is not None  # counted above
+            transforming = Transforming(sink, chosen, max_bad_rows)
+            transforming.check(spark)
+            process = transforming.process
+    query: StreamingQuery = (
+        read_topic(spark, source).writeStream.foreachBatch(process)
+        .queryName(query_name or f"stream-{topic}")
+        .option("checkpointLocation", checkpoint)
+        .trigger(**trigger(every, available_now))
+        .start()
+    )
+    return query
+
+
+class Sink:
+    """Where a stream publishes.
+
+    Args:
+        source: the source's options, which say where nsqd is unless ``own`` does.
+        own: the sink's.
+        topic, dead_letter_topic: topics, or empty.
+
+    Raises:
+        ConfigError: an option is wrong.
+    """
+
+    def __init__(
+        self, source: Mapping[str, str], own: Mapping[str, Any], topic: str,
+        dead_letter_topic: str,
+    ) -> None:
+        self.topic = topic
+        self.dead_letter_topic = dead_letter_topic
+        self.options = {_plain(key): str(value) for key, value in own.items()}
+        if not any(key in _ADDRESSES for key in self.options):
+            # The same servers: TLS, authentication and time limits are the same as well.
+            shared = {
+                _plain(key): value for key, value in source.items()
+                if _plain(key) in _ADDRESSES or _plain(key) in OPTIONS}
+            self.options = shared | self.options
+        self.checked = write_options(self.options)
+        if "topic" in self.options:
+            raise ConfigError("the sink's topic is sink_topic, not an option")
+
+    def publish(self, frame: DataFrame) -> None:
+        """Publish rows, to the topic of their column or to ours."""
+        options = dict(self.options)
+        if "topic" not in frame.columns:
+            options["topic"] = self.topic
+        frame.write.format("nsq").mode("append").options(**options).save()
+
+
+class MappingBodies:
+    """A stream by a function of bodies: good and bad rows are published in one go."""
+
+    def __init__(self, spark: SparkSession, sink: Sink, function: BodyFunction) -> None:
+        if not sink.topic:
+            raise ConfigError("map_body needs a sink_topic")
+        self._sink = sink
+        self._failed = spark.sparkContext.accumulator(0)
+        self._seen = 0
+        failed = self._failed
+        self._mapper = RowMapper(
+            function, sink.topic, sink.dead_letter_topic, sink.checked.config.nsqd_max_msg_size,
+            lambda count: failed.add(count))
+
+    def process(self, batch: DataFrame, batch_id: int) -> None:
+        """Map and publish one batch."""
+        mapper = self._mapper
+        # A lambda: mapInArrow counts a method's self among the arguments.
+        mapped = batch.select("body").mapInArrow(
+            lambda batches: mapper(batches), "topic string, body binary")
+        self._sink.publish(mapped)
+        failed, self._seen = self._failed.value - self._seen, self._failed.value
+        if failed:
+            logger.warning(
+                "batch %d: %d rows failed: published to %s", batch_id, failed,
+                self._sink.dead_letter_topic)
+
+
+class Transforming:
+    """A stream by SQL or by a function of DataFrames, which fail as a whole."""
+
+    def __init__(self, sink: Sink, transform: Transform, max_bad_rows: int) -> None:
+        self._sink = sink
+        self._transform = transform
+        self._max_bad_rows = max_bad_rows
+
+    def check(self, spark: SparkSession) -> None:
+        """Try the transform on no rows.
+
+        Raises:
+            ConfigError: it fails, or its result cannot be published.
+        """
+        from pyspark.errors import PySparkException
+
+        from nsqclient.spark.writer import columns_of
+
+        try:
+            schema = self._transform(spark.createDataFrame([], ROW_DDL)).schema
+        except PySparkException as exc:
+            raise ConfigError(f"the transform cannot be: {first_line(exc)}") from exc
+        names = schema.fieldNames()
+        topic = {} if "topic" in names else {"topic": self._sink.topic}
+        if "topic" in names and self._sink.topic:
+            raise ConfigError(
+                f"the rows have a column topic, and sink_topic is {self._sink.topic}: drop one")
+        columns_of(schema, write_options({**self._sink.options, **topic}))
+
+    def process(self, batch: DataFrame, batch_id: int) -> None:
+        """Transform and publish one batch."""
+        try:
+            self._sink.publish(self._transform(batch))
+        except Exception as exc:
+            if not self._sink.dead_letter_topic:
+                raise
+            self._rescue(batch, batch_id, exc)
+
+    def _rescue(self, batch: DataFrame, batch_id: int, error: Exception) -> None:
+        """Publish what can be, and the rest to the dead-letter topic; or raise ``error``."""
+        from pyspark.sql import functions as F
+
+        numbered = batch.withColumn(_ROW, F.monotonically_increasing_id()).persist()
+        try:
+            rows = [row[0] for row in numbered.select(_ROW).sort(_ROW).collect()]
+
+            def fails(low: int, high: int) -> str | None:
+                return self._failure(
+                    numbered.where(F.col(_ROW).between(rows[low], rows[high - 1])).drop(_ROW))
+
+            bad = find_bad_rows(len(rows), fails, self._max_bad_rows)
+            if not bad:
+                raise error  # nsqd, the network or Spark: not the rows
+            is_bad = F.col(_ROW).isin([rows[number] for number in bad])
+            dead = self._sink.dead_letter_topic
+            self._sink.publish(self._transform(numbered.where(~is_bad).drop(_ROW)))
+            self._sink.publish(
+                numbered.where(is_bad).select("body", F.lit(dead).alias("topic")))
+            logger.warning(
+                "batch %d: %d rows failed: published to %s; the first: %s", batch_id, len(bad),
+                dead, next(iter(bad.values())))
+        finally:
+            numbered.unpersist()
+
+    def _failure(self, rows: DataFrame) -> str | None:
+        """Try some rows without publishing; return the error."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        size = F.length(F.col(self._sink.checked.body_column).cast("binary"))
+        limit = self._sink.checked.config.nsqd_max_msg_size
+        try:
+            self._transform(rows).select(
+                "*", F.assert_true(F.coalesce(size, F.lit(0)).between(1, limit),
+                                   F.lit("the body is empty or too large")).alias("_nsq_checked"),
+            ).write.format("noop").mode("overwrite").save()
+        except PySparkException as exc:
+            return first_line(exc)
+        return None
+
+
+def _plain(key: str) -> str:
+    return key.strip().lower().replace("-", "_")
+
+
+def first_line(exc: Exception) -> str:
+    """The line of Spark's error that says most: of a Python traceback the last, else the first."""
+    lines = [line for line in str(exc).splitlines() if line.strip()]
+    if not lines:
+        return type(exc).__name__
+    if any(line.startswith("Traceback") for line in lines):
+        return next(
+            (line for line in reversed(lines) if not line.startswith((" ", "\t", "SQLSTATE"))),
+            lines[0])
+    return lines[0]

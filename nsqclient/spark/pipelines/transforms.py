@@ -1,0 +1,136 @@
+"""What a stream does with its rows: an SQL text, a function of DataFrames, a function of bodies."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Union, cast
+
+from nsqclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: The name of the rows in an SQL text.
+VIEW = "messages"
+#: Errors of single messages that each task tells; all are counted.
+_TOLD = 3
+
+#: A batch to a batch with the column ``body``, and ``topic`` or ``defer_ms`` where wanted.
+Transform = Callable[["DataFrame"], "DataFrame"]
+#: A body to a body, to several, or to None: nothing is published.
+BodyFunction = Callable[[bytes], Union[bytes, str, Iterable[Union[bytes, str]], None]]
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Import ``package.module:function``.
+
+    Raises:
+        ConfigError: there is no such module or function.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"{path!r}: name a function as package.module:function")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as exc:
+        raise ConfigError(
+            f"cannot import {module_name}: {exc} (on a cluster, send it along with --py-files)"
+        ) from exc
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{module_name} has no function {name!r}")
+    return cast(Callable[..., Any], function)
+
+
+def sql(text: str) -> Transform:
+    """Build a transform of an SQL text over the view ``messages``, the rows of a batch.
+
+    For example ``SELECT upper(cast(body AS string)) AS body FROM messages``.
+
+    Raises:
+        ConfigError: the text is empty.
+    """
+    if not text.strip():
+        raise ConfigError(f"the SQL text is empty: SELECT ... AS body FROM {VIEW}")
+
+    def transform(frame: DataFrame) -> DataFrame:
+        frame.createOrReplaceTempView(VIEW)
+        # A batch has a session of its own; the view is there, and nowhere else.
+        result: DataFrame = frame.sparkSession.sql(text)
+        return result
+
+    return transform
+
+
+class RowMapper:
+    """Applies a function of bodies to record batches, and sets rows aside that it fails on.
+
+    The result has the columns ``topic`` and ``body``; a row that failed has its own body and the
+    dead-letter topic. Pickles; runs where the executors run.
+
+    Args:
+        function: see ``BodyFunction``.
+        sink_topic: topic of what it returns.
+        dead_letter_topic: topic of the rows it raises on; empty: its exception ends the query.
+        max_size: a larger result counts as a failure, in bytes, since nsqd would refuse it.
+        count: called with how many rows failed, at the end of each task that had any.
+    """
+
+    def __init__(
+        self, function: BodyFunction, sink_topic: str, dead_letter_topic: str, max_size: int,
+        count: Callable[[int], None],
+    ) -> None:
+        self._function = function
+        self._sink = sink_topic
+        self._dead = dead_letter_topic
+        self._max_size = max_size
+        self._count = count
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Map the batches of one task, for ``mapInArrow``."""
+        import pyarrow as pa
+
+        failed = 0
+        for batch in batches:
+            topics: list[str] = []
+            bodies: list[bytes] = []
+            for body in batch.column(batch.schema.names.index("body")).to_pylist():
+                try:
+                    results = self._results(body)
+                except Exception as exc:
+                    if not self._dead:
+                        raise
+                    failed += 1
+                    if failed <= _TOLD:
+                        logger.error("to %s: %s: %s", self._dead, type(exc).__name__, exc)
+                    topics.append(self._dead)
+                    bodies.append(body)
+                else:
+                    topics += [self._sink] * len(results)
+                    bodies += results
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(topics, pa.string()), pa.array(bodies, pa.binary())],
+                names=["topic", "body"])
+        if failed:
+            self._count(failed)
+
+    def _results(self, body: bytes) -> list[bytes]:
+        found = self._function(body)
+        if found is None:
+            return []
+        parts: Iterable[Any] = (
+            [found] if isinstance(found, (bytes, bytearray, memoryview, str)) else found)
+        results = []
+        for part in parts:
+            data = part.encode() if isinstance(part, str) else bytes(part)
+            if not data:
+                raise ValueError("the function returned an empty body; None publishes nothing")
+            if len(data) > self._max_size:
+                raise ValueError(
+                    f"the function returned {len(data)} bytes; nsqd takes {self._max_size}")
+            results.append(data)
+        return results
