@@ -58,7 +58,7 @@ demo: $(VENV)/installed
 	@$(RUN) examples/demo.py $(ARGS)
 
 test: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n $(JOBS) $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 unit: $(VENV)/installed-test
 	@$(RUN) -m pytest --ignore tests/integration $(ARGS)

@@ -20,6 +20,7 @@ COMMANDS = {
     "nsq_to_http": ("nsqclient.cli.nsq_to_http", "send messages to URLs"),
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
     "nsq_stat": ("nsqclient.cli.nsq_stat", "watch depth and rates of a channel"),
+    "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),

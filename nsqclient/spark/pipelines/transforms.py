@@ -19,6 +19,8 @@ VIEW = "messages"
 #: Errors of single messages that each task tells; all are counted.
 _TOLD = 3
 
+_BODIES = (bytes, bytearray, memoryview, str)
+
 #: A batch to a batch with the column ``body``, and ``topic`` or ``defer_ms`` where wanted.
 Transform = Callable[["DataFrame"], "DataFrame"]
 #: A body to a body, to several, or to None: nothing is published.
@@ -122,10 +124,11 @@ class RowMapper:
         found = self._function(body)
         if found is None:
             return []
-        parts: Iterable[Any] = (
-            [found] if isinstance(found, (bytes, bytearray, memoryview, str)) else found)
+        parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found
         results = []
         for part in parts:
+            if not isinstance(part, _BODIES):  # bytes(7) would be seven zeros
+                raise TypeError(f"the function returned {type(part).__name__}, not bytes or str")
             data = part.encode() if isinstance(part, str) else bytes(part)
             if not data:
                 raise ValueError("the function returned an empty body; None publishes nothing")

@@ -1,0 +1,11 @@
+"""What ``spark-submit`` is given: ``spark-submit "$(nsqclient spark script)" archive --topic=...``.
+
+The arguments are those of ``nsqclient spark``.
+"""
+
+import sys
+
+from nsqclient.cli.spark import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Tests of the write side and the pipelines, on Spark and the embedded nsqd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsqclient import ConfigError
+from nsqclient.devserver import Nsqd
+from nsqclient.spark.pipelines import archive, compact, stream
+
+HOUR = 3600.0
+COUNT = 200
+
+
+@pytest.fixture
+def nsqd():
+    """An embedded nsqd with numbered messages in the topic t."""
+    with Nsqd() as server:
+        server.publish_many("t", [b"%04d" % number for number in range(COUNT)])
+        yield server
+
+
+def source(nsqd, folder, name="c"):
+    """The arguments that read the topic t to its end."""
+    return {
+        "topic": "t", "channel": name, "checkpoint": str(folder / f"checkpoint {name}"),
+        "nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "available_now": True,
+    }
+
+
+def bodies(nsqd, topic):
+    """What a topic holds, sorted."""
+    return sorted(message.body for message in nsqd.messages(topic))
+
+
+def test_a_dataframe_is_published(spark):
+    """Each row once, to the topic of its column; a stream's writer does the same."""
+    with Nsqd() as nsqd:
+        spark.range(100).selectExpr(
+            "concat('t', id % 2) AS topic", "cast(id AS string) AS body",
+        ).write.format("nsq").mode("append").option("nsqd", nsqd.tcp_address).save()
+        assert bodies(nsqd, "t0") == sorted(b"%d" % number for number in range(0, 100, 2))
+        assert bodies(nsqd, "t1") == sorted(b"%d" % number for number in range(1, 100, 2))
+
+
+def test_a_stream_is_published(spark, tmp_path):
+    """df.writeStream publishes each batch."""
+    (tmp_path / "in").mkdir()
+    Path(tmp_path / "in" / "lines.txt").write_text("one\ntwo\n")
+    with Nsqd() as nsqd:
+        query = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed(
+            "value", "body").writeStream.format("nsq").options(
+            nsqd=nsqd.tcp_address, topic="lines").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert bodies(nsqd, "lines") == [b"one", b"two"]
+
+
+def test_overwriting_is_refused(spark):
+    """NSQ can only append, and the error says so."""
+    with pytest.raises(Exception, match="NSQ can only append"):
+        spark.sql("SELECT 'x' AS body").write.format("nsq").mode("overwrite").options(
+            nsqd="127.0.0.1:1", topic="t").save()
+
+
+def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path):
+    """Each message is in the archive once, and in the large files once."""
+    out, large = str(tmp_path / "out"), str(tmp_path / "large")
+    for _ in range(2):
+        archive(spark, path=out, **source(nsqd, tmp_path)).awaitTermination()
+        nsqd.publish_many("t", [b"more"])
+    assert spark.read.parquet(out).count() == COUNT + 1
+    later = spark.read.parquet(out).selectExpr("max(timestamp_ns) / 1e9").first()[0] + 2 * HOUR
+    assert compact(spark, out, large, older_than=2 * HOUR, now=later).partitions == 0
+    done = compact(spark, out, large, older_than=0, now=later)
+    assert done.files_before == 2 and done.files_after == done.partitions
+    assert compact(spark, out, large, older_than=0, now=later).partitions == 0
+    assert spark.read.parquet(large).select("body").distinct().count() == COUNT + 1
+    assert spark.read.parquet(large).count() == COUNT + 1
+
+
+def test_a_plan_that_was_not_carried_out_is_carried_out_first(spark, tmp_path):
+    """After a crash between the plan and the moves, each file has its place once."""
+    out, large = tmp_path / "out", tmp_path / "large"
+    spark.range(3).write.parquet(str(out))
+    compact(spark, str(out), str(large))
+    plan = next((large / "_compacted").glob("*.done"))
+    run = plan.stem
+    work = large / "_work" / run
+    work.mkdir(parents=True)
+    made = next(large.glob("compact-*.parquet"))
+    moves = plan.read_text()
+    name = moves.split(f"_work/{run}/")[1].split('"')[0]
+    made.rename(work / name)
+    plan.rename(plan.with_suffix(".plan"))
+    assert compact(spark, str(out), str(large)).partitions == 0
+    assert made.exists() and spark.read.parquet(str(large)).count() == 3
+
+
+def test_a_stream_maps_bodies_and_sets_failures_aside(spark, nsqd, tmp_path):
+    """Even numbers are published, odd ones dropped, one fails."""
+
+    def even(body):
+        if body == b"0007":
+            raise ValueError("not seven")
+        return body if int(body) % 2 == 0 else None
+
+    stream(spark, map_body=even, sink_topic="even", dead_letter_topic="dead",
+           **source(nsqd, tmp_path)).awaitTermination()
+    assert len(bodies(nsqd, "even")) == COUNT // 2
+    assert bodies(nsqd, "dead") == [b"0007"]
+
+
+def test_a_row_that_sql_fails_on_is_found_and_set_aside(spark, nsqd, tmp_path):
+    """The rest of its batch is published."""
+    nsqd.publish_many("t", [b"no number"])
+    stream(spark, transform="SELECT string(int(string(body)) + 1) AS body FROM messages",
+           sink_topic="next", dead_letter_topic="dead", **source(nsqd, tmp_path)
+           ).awaitTermination()
+    assert set(bodies(nsqd, "next")) == {b"%d" % number for number in range(1, COUNT + 1)}
+    assert bodies(nsqd, "dead") == [b"no number"]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ({}, "one of transform, map_body and for_each_batch"),
+    ({"transform": "SELEC", "sink_topic": "o"}, "the transform cannot be"),
+    ({"transform": "SELECT nsqd FROM messages", "sink_topic": "o"}, "no column 'body'"),
+    ({"transform": "SELECT body FROM messages"}, "give the option topic"),
+    ({"transform": "SELECT body FROM messages", "sink_topic": "t"}, "into itself for ever"),
+    ({"map_body": bytes}, "needs a sink_topic"),
+    ({"for_each_batch": print, "sink_topic": "o"}, "publishes by itself"),
+])
+def test_a_stream_that_cannot_be_is_refused_at_once(spark, tmp_path, arguments, words):
+    """Before a query starts."""
+    with pytest.raises(ConfigError, match=words):
+        stream(spark, topic="t", channel="c", checkpoint=str(tmp_path), nsqd="127.0.0.1:1",
+               **arguments)
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ({"format": "csv"}, "use parquet, delta, orc, json"),
+    ({"partition_by": ["day"]}, "cannot partition by 'day'"),
+    ({"path": ""}, "give a path"),
+    ({"files_per_batch": -1}, "must not be negative"),
+])
+def test_an_archive_that_cannot_be_is_refused_at_once(tmp_path, arguments, words):
+    """Before Spark is asked for anything."""
+    with pytest.raises(ConfigError, match=words):
+        archive(None, **{"topic": "t", "channel": "c", "path": "/x", "nsqd": "127.0.0.1:1",
+                         "checkpoint": str(tmp_path), **arguments})

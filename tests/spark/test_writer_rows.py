@@ -1,0 +1,128 @@
+"""Tests of what a DataFrame must have, and of the publishing of a task's rows."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from nsqclient import ConfigError, InvalidMessageError
+from nsqclient.spark.options import write_options
+from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
+
+pa = pytest.importorskip("pyarrow")
+
+BODY = ("body", "binary")
+
+
+class Recorder:
+    """A producer that notes what it is given."""
+
+    def __init__(self):
+        self.lists = []
+        self.deferred = []
+
+    def publish_many(self, topic, bodies):
+        self.lists.append((topic, list(bodies)))
+        return len(self.lists[-1][1])
+
+    def publish_async(self, topic, body, defer=None):
+        self.deferred.append((topic, body, defer))
+        future = Future()
+        future.set_result(None)
+        return future
+
+
+def options(**given):
+    return write_options({"nsqd": "127.0.0.1:4150", **given})
+
+
+def publish(columns, *batches, **given):
+    """Publish record batches; return the recorder and the count."""
+    producer = Recorder()
+    publisher = RowPublisher(producer, options(**given), columns)
+    for batch in batches:
+        publisher.add(pa.RecordBatch.from_pydict(batch))
+    return producer, publisher.finish()
+
+
+ONLY_BODY = Columns("body", False, False)
+
+
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_a_body_may_be_bytes_or_text(kind):
+    """Both types are taken."""
+    assert check_columns([("body", kind)], options(topic="t")) == ONLY_BODY
+
+
+@pytest.mark.parametrize("columns, given, words", [
+    ([("bodi", "string")], {"topic": "t"}, "no column 'body'.*name it with bodyColumn, 'bodi'"),
+    ([("body", "int")], {"topic": "t"}, "cast it, or use to_json"),
+    ([BODY, ("topic", "int")], {}, "column topic is int"),
+    ([BODY, ("defer_ms", "string")], {"topic": "t"}, "must be a whole number"),
+    ([BODY, ("x", "int"), ("y", "int")], {"topic": "t"}, "no place for x, y: select body"),
+    ([BODY, ("topic", "string")], {"topic": "t"}, "both the option topic .t. and a column"),
+    ([BODY], {}, "give the option topic, or a column topic"),
+])
+def test_what_cannot_be_published_is_an_error_that_says_what_to_do(columns, given, words):
+    """Missing, wrong, superfluous and contradictory columns are told apart."""
+    with pytest.raises(ConfigError, match=words):
+        check_columns(columns, options(**given))
+
+
+def test_the_body_may_have_another_name():
+    """bodyColumn names it, even where that is topic."""
+    found = check_columns([("topic", "string")], options(topic="t", bodyColumn="topic"))
+    assert found == Columns("topic", False, False)
+
+
+def test_rows_travel_in_lists_of_batch_size_over_arrow_batches():
+    """A list is filled from the next record batch."""
+    producer, count = publish(
+        ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", b"d", b"e"]}, topic="t", batchSize="3")
+    assert producer.lists == [("t", [b"a", b"b", b"c"]), ("t", [b"d", b"e"])]
+    assert count == (5, 5)
+
+
+def test_a_list_stays_under_batch_bytes():
+    """With four bytes of length for each message and four for their number."""
+    producer, _ = publish(
+        ONLY_BODY, {"body": [b"x" * 10] * 4}, topic="t", batchBytes="32")
+    assert [len(bodies) for _, bodies in producer.lists] == [2, 2]
+
+
+def test_a_message_larger_than_batch_bytes_travels_alone():
+    """It is nsqd's limit that counts, not ours."""
+    producer, _ = publish(
+        ONLY_BODY, {"body": [b"a", b"x" * 90, b"b"]}, topic="t", batchBytes="32")
+    assert [len(bodies) for _, bodies in producer.lists] == [1, 1, 1]
+
+
+def test_each_topic_has_lists_of_its_own():
+    """The column topic sorts rows, and their order within a topic stays."""
+    rows = {"topic": ["a", "b", "a"], "body": ["1", "2", "3"]}
+    producer, count = publish(Columns("body", True, False), rows)
+    assert producer.lists == [("a", [b"1", b"3"]), ("b", [b"2"])]
+    assert count.messages == 3
+
+
+def test_deferred_rows_travel_alone():
+    """The column defer_ms wins over the option; 0 is at once."""
+    rows = {"body": ["1", "2", "3"], "defer_ms": [1500, None, 0]}
+    producer, count = publish(Columns("body", False, True), rows, topic="t", deferMs="250")
+    assert producer.deferred == [("t", b"1", 1.5), ("t", b"2", 0.25)]
+    assert producer.lists == [("t", [b"3"])]
+    assert count.messages == 3
+
+
+@pytest.mark.parametrize("body, word", [(None, "null"), (b"", "empty")])
+def test_an_empty_body_is_an_error_that_names_the_row(body, word):
+    """The row is counted over the whole task."""
+    with pytest.raises(InvalidMessageError, match=f"row 3 of this task: body is {word}"):
+        publish(ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", body]}, topic="t")
+
+
+def test_a_topic_that_is_null_is_an_error():
+    """There is no default for it."""
+    with pytest.raises(InvalidMessageError, match="row 1 of this task: its topic is null"):
+        publish(Columns("body", True, False), {"topic": ["a", None], "body": ["1", "2"]})
