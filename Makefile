@@ -13,12 +13,14 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	faults fuzz chaos \
+	faults fuzz chaos pipeline \
 	clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo         see messages travel: publish, discover, consume, count (INPUT=, NSQD=)"
+	@echo "make pipeline     a text file through NSQ and Spark into Parquet, a query, a picture (INPUT=,"
+	@echo "                  NSQD= or LOOKUPD=; needs Java 17)"
 	@echo "make test         all tests, on the embedded server and on the real nsqd"
 	@echo "make unit         the tests that need no server"
 	@echo "make integration  the tests on both kinds of server"
@@ -56,6 +58,9 @@ servers:
 
 demo: $(VENV)/installed
 	@$(RUN) examples/demo.py $(ARGS)
+
+pipeline: $(VENV)/installed-spark
+	@$(RUN) examples/spark/pipeline.py $(ARGS)
 
 test: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)

@@ -1,7 +1,8 @@
 """Tables of the manual that are made from the code: a copy written by hand would go stale.
 
 ``.. option-table::`` shows ``nsqclient.config.OPTIONS``, ``.. transition-table::`` the client's
-``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd and their classes.
+``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd and their classes,
+``.. spark-option-table:: read`` (or ``write``) the options of the Spark data source.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 from nsqclient.config import OPTIONS, Option
 from nsqclient.errors import SERVER_ERRORS
 from nsqclient.protocol.client import TRANSITIONS, Did, State
+from nsqclient.spark.options import READ_OPTIONS, WRITE_OPTIONS, SparkOption
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
 
@@ -87,6 +89,28 @@ def server_error_rows() -> list[Sequence[str]]:
     ]
 
 
+def spark_default(option: SparkOption) -> str:
+    """Write the default of an option of the data source, as it would be given."""
+    value = option.default
+    if value is None or value == "" or value == ():
+        return ""
+    if option.kind == "ms":
+        return f"``{round(value * 1000)}``"
+    return f"``{str(value).lower() if option.kind == 'bool' else value}``"
+
+
+def spark_option_rows(options: Iterable[SparkOption]) -> list[Sequence[str]]:
+    """One row for each option; where it is for one kind of reading only, that is said."""
+    rows: list[Sequence[str]] = []
+    for option in options:
+        only = {("stream",): "; stream only", ("batch",): "; batch only"}.get(option.sides, "")
+        kind = {"ms": "ms", "text": "text", "list": "list"}.get(option.kind, option.kind)
+        if option.choices:
+            kind = ", ".join(option.choices)
+        rows.append((f"``{option.name}``", option.help + only, kind, spark_default(option)))
+    return rows
+
+
 def list_table(widths: str, rows: Iterable[Sequence[str]]) -> list[str]:
     """Build the source of a table whose first row is its head."""
     lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
@@ -136,9 +160,22 @@ class ServerErrorTable(_Table):
                                        *server_error_rows()])
 
 
+class SparkOptionTable(_Table):
+    """The options of the Spark data source, to read or to write."""
+
+    required_arguments = 1
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        options = {"read": READ_OPTIONS, "write": WRITE_OPTIONS}[self.arguments[0]]
+        head = ("option", "meaning", "kind", "default")
+        return list_table("22 48 16 14", [head, *spark_option_rows(options)])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx about the directives."""
     app.add_directive("option-table", OptionTable)
     app.add_directive("transition-table", TransitionTable)
     app.add_directive("server-error-table", ServerErrorTable)
+    app.add_directive("spark-option-table", SparkOptionTable)
     return {"parallel_read_safe": True}

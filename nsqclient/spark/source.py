@@ -91,7 +91,11 @@ class NsqDataSource(DataSource):
         from nsqclient.spark.writer import NsqStreamWriter, check_appends
 
         check_appends(overwrite)
-        return NsqStreamWriter(write_options(self.options), schema)
+        # Spark hands its own option over with ours.
+        options = {
+            name: value for name, value in self.options.items()
+            if name.lower() != "checkpointlocation"}
+        return NsqStreamWriter(write_options(options), schema)
 
     def _transport(self, wanted: str) -> str:
         if wanted != "auto":
