@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqclient.errors import HTTPError, HTTPStatusError, NSQError
 from nsqclient.runtime.deadline import Deadline
@@ -65,6 +65,8 @@ class Asker:
         )
         self._lock = threading.Lock()
         self._penalties: dict[str, tuple[float, Failure]] = {}  # guarded by _lock
+        self._rounds: set[_Outcomes[Any, Any]] = set()  # guarded by _lock
+        self._closing = False  # guarded by _lock
 
     def ask(
         self, questions: Mapping[K, Question[T]], *, even_if_slow: bool = False
@@ -78,19 +80,32 @@ class Asker:
         """
         self._pool.start()
         outcomes = _Outcomes[K, T](len(questions))
+        with self._lock:
+            if self._closing:
+                outcomes.abandon()
+            self._rounds.add(outcomes)
         for key, question in questions.items():
             known = None if even_if_slow else self._penalty(question)
             if known is not None:
                 outcomes.settle(key, failure=known)
             else:
                 self._pool.put(_task(outcomes, key, question))
-        answers, failures = outcomes.wait(questions, self._timeout)
+        try:
+            answers, failures = outcomes.wait(questions, self._timeout)
+        finally:
+            with self._lock:
+                self._rounds.discard(outcomes)
         for failure in failures.values():
             self._note(failure)
         return answers, list(failures.values())
 
     def close(self) -> None:
-        """End the threads; those that wait for a server end with its answer."""
+        """End rounds and threads; a thread that waits for a server ends with its answer."""
+        with self._lock:
+            self._closing = True
+            rounds = list(self._rounds)
+        for outcomes in rounds:
+            outcomes.abandon()
         self._pool.stop(Deadline(0.2))
 
     def _penalty(self, question: Question[T]) -> Failure | None:
@@ -126,6 +141,12 @@ class _Outcomes(Generic[K, T]):
                 self._answers[key] = answer
             if failure is not None:
                 self._failures[key] = failure
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Wait for no more answers."""
+        with self._changed:
+            self._left = 0
             self._changed.notify_all()
 
     def wait(

@@ -177,9 +177,13 @@ class Cluster:
             even_if_slow=is_action,
         )
 
+    def stop_asking(self) -> None:
+        """End the rounds that are under way: whoever waits for one goes on. Idempotent."""
+        self._asker.close()
+
     def close(self) -> None:
         """End threads and connections."""
-        self._asker.close()
+        self.stop_asking()
         with self._lock:
             clients = [*self._nsqds.values(), *self._lookupds.values()]
             self._nsqds = {}

@@ -28,6 +28,7 @@ class Context:
     def close(self) -> None:
         """End everything. Idempotent."""
         self.peeks.close()
+        self.cluster.stop_asking()
         self.collector.close()
         self.notifier.close()
         self.cluster.close()

@@ -1,0 +1,90 @@
+"""Many servers are asked at once; those that fail are named, and silent ones spared for a while."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from nsqclient.admin.asking import Asker, Question
+from nsqclient.errors import HTTPNoAnswerError, HTTPStatusError
+
+
+@pytest.fixture
+def asker(leak_guard: None) -> Iterator[Asker]:
+    """An asker whose rounds take half a second at most."""
+    found = Asker(0.5)
+    yield found
+    found.close()
+
+
+def raising(exc: Exception):
+    """A question that fails."""
+    def ask():
+        raise exc
+
+    return ask
+
+
+def test_answers_come_in_order_and_failures_are_named(asker):
+    """What answered is there, in the order of the questions; what did not says why."""
+    answers, failures = asker.ask({
+        "b": Question("nsqd", "b:1", lambda: 2),
+        "x": Question("nsqd", "x:1", raising(HTTPStatusError("u", 404, "TOPIC_NOT_FOUND")), "y:1"),
+        "a": Question("nsqd", "a:1", lambda: 1),
+    })
+    assert list(answers.items()) == [("b", 2), ("a", 1)]
+    assert failures[0].text() == "nsqd x:1 (asked at y:1): HTTP 404: TOPIC_NOT_FOUND"
+    assert (failures[0].status, failures[0].code) == (404, "TOPIC_NOT_FOUND")
+
+
+def test_questions_are_asked_at_the_same_time(asker):
+    """Each of three waits until all three are under way."""
+    together = threading.Barrier(3, timeout=10)
+    answers, failures = asker.ask(
+        {n: Question("nsqd", str(n), together.wait) for n in range(3)})
+    assert len(answers) == 3 and not failures
+
+
+def test_one_that_is_silent_does_not_hold_the_others(asker):
+    """After the deadline the round ends with what is there."""
+    release = threading.Event()
+    answers, failures = asker.ask({
+        "silent": Question("nsqd", "silent:1", lambda: release.wait(20)),
+        "quick": Question("nsqd", "quick:1", lambda: "here"),
+    })
+    release.set()
+    assert answers == {"quick": "here"}
+    assert failures[0].text() == "nsqd silent:1: no answer within 0.5 s"
+
+
+def test_one_that_gave_no_answer_is_spared_for_a_while(asker):
+    """A page would wait for it in each round; an action asks it nevertheless."""
+    asked = []
+
+    def ask():
+        asked.append(1)
+        raise HTTPNoAnswerError("u", "no connection within 2 s")
+
+    question = {"k": Question("nsqd", "far:1", ask)}
+    for _ in range(3):
+        assert asker.ask(question)[1][0].reason == "no connection within 2 s"
+    assert len(asked) == 1
+    asker.ask(question, even_if_slow=True)
+    assert len(asked) == 2
+
+
+def test_one_that_refuses_is_asked_every_time(asker):
+    """A refusal costs nothing, so its end is seen at once."""
+    outcomes = iter([raising(HTTPNoAnswerError("u", "connection refused")), lambda: "back"])
+    question = {"k": Question("nsqd", "near:1", lambda: next(outcomes)())}
+    assert asker.ask(question)[1]
+    assert asker.ask(question)[0] == {"k": "back"}
+
+
+def test_a_bug_of_ours_is_a_failure_and_logged(asker, caplog):
+    """An exception that nobody expected ends neither the round nor the thread."""
+    answers, failures = asker.ask({"k": Question("nsqd", "a:1", raising(KeyError("oops")))})
+    assert not answers and "oops" in failures[0].reason
+    assert "asking nsqd a:1 failed" in caplog.text
