@@ -1,9 +1,9 @@
 """``nsqclient nsqd``: the embedded nsqd, with the flags of the real one.
 
 Unlike the real one it listens on 127.0.0.1 unless told otherwise, and keeps messages on disk only
-where ``--data-path`` is given. Flags of things that it does not have are taken and said to have no
-effect. Exit status: 0 after SIGINT or SIGTERM, 1 for a port or option that cannot be, 2 for bad
-flags.
+where ``--data-path`` is given. ``--partitioned`` runs a whole cluster of partitioned NSQ. Flags of
+things that it does not have are taken and said to have no effect. Exit status: 0 after SIGINT or
+SIGTERM, 1 for a port or option that cannot be, 2 for bad flags.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from nsqclient.cli import goflags
+from nsqclient.cli import goflags, partitioned
 from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
 from nsqclient.cli.goflags import (
     BOOL,
@@ -112,6 +112,7 @@ def build_flags() -> FlagSet:
               "unique part for message IDs, (int) in range [0,1024)")
     for name, kind, text in _OPTIONS:
         flags.add(name, kind, getattr(defaults, name.replace("-", "_")), text)
+    partitioned.add_flags(flags)
     for name, kind in _IGNORED:
         flags.add(name, kind, () if kind.is_list else None, "has no effect here")
     return flags
@@ -143,6 +144,8 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
         logger.warning("no effect in the embedded nsqd: --%s", ", --".join(ignored))
+    if values["partitioned"]:
+        return serve(partitioned.build_cluster(parsed), parsed, PROGRAM)
     server = Nsqd(
         host,
         tcp_port,

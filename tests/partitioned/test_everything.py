@@ -1,0 +1,105 @@
+"""Producers and a consumer at once, while leaders move: each key in order, nothing lost."""
+
+from __future__ import annotations
+
+import runpy
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.partitions.sharding import murmur3
+
+PARTITIONS = 8
+PUBLISHERS = 4
+KEYS = 40
+
+
+def run_with_moves(cluster, messages, pause):
+    """Publish keyed messages from four threads and consume them, moving a leader each pause.
+
+    Returns: the sequence numbers of each key as they were handled, and how many moves there were.
+    """
+    cluster.create_topic("t", PARTITIONS, replicas=2, ordered=True, channels=["c"])
+    handled = {}
+    config = Config(lookupd_poll_interval=0.5, lookupd_poll_timeout=5.0, publish_timeout=60.0,
+                    partition_tries=50)
+
+    def handler(message):
+        key, _, number = message.body.partition(b":")
+        # Partitions are handled side by side, the messages of one never are.
+        handled.setdefault(key, []).append((int(number), message.partition))
+
+    failures = []
+
+    def publish(first):
+        # Each key belongs to one publisher: only then do its messages have an order.
+        keys = [b"key-%d" % key for key in range(first, KEYS, PUBLISHERS)]
+        try:
+            for number in range(messages // KEYS):
+                for key in keys:
+                    producer.publish("t", b"%b:%d" % (key, number), key=key)
+        except Exception as exc:
+            failures.append(exc)
+
+    lookupds = cluster.lookupd_http_addresses
+    with Producer(lookupd_http_addresses=lookupds, config=config) as producer, Consumer(
+        "t", "c", handler, lookupd_http_addresses=lookupds, ordered=True, workers=4, config=config,
+    ):
+        threads = [threading.Thread(target=publish, args=(first,)) for first in range(PUBLISHERS)]
+        for thread in threads:
+            thread.start()
+        moves = 0
+        waiting = threading.Event()
+        while any(thread.is_alive() for thread in threads) or moves < 3:
+            waiting.wait(pause)
+            partition = moves % PARTITIONS
+            cluster.begin_move("t", partition)
+            waiting.wait(min(0.6, pause / 3))
+            cluster.finish_move("t", partition)
+            moves += 1
+        for thread in threads:
+            thread.join()
+        cluster.wait_until_empty("t", "c", timeout=60.0)
+    assert failures == []
+    return handled, moves
+
+
+def check(handled, messages):
+    """Each key's messages are there, in order, in the key's partition; some may come again."""
+    assert len(handled) == KEYS
+    for key, entries in handled.items():
+        assert {partition for _, partition in entries} == {murmur3(key, PARTITIONS)}
+        firsts = list(dict.fromkeys(number for number, _ in entries))
+        assert firsts == list(range(messages // KEYS))
+        numbers = [number for number, _ in entries]
+        # A message that comes again comes before any later one: the order is never broken.
+        assert numbers == sorted(numbers)
+
+
+def test_each_key_stays_in_order_while_leaders_move(cluster):
+    """2,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 0.3 s."""
+    handled, moves = run_with_moves(cluster, 2000, 0.3)
+    check(handled, 2000)
+    assert moves >= 3
+
+
+@pytest.mark.slow
+def test_each_key_stays_in_order_at_length(cluster):
+    """10,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 2 s."""
+    began = time.monotonic()
+    handled, moves = run_with_moves(cluster, 10_000, 2.0)
+    took = time.monotonic() - began
+    check(handled, 10_000)
+    again = sum(map(len, handled.values())) - 10_000
+    print(f"\n10,000 messages in {took:.1f} s, {moves} moves, {again} came again")
+
+
+def test_the_example_keeps_the_order(capsys):
+    """The program of the documentation does what it says."""
+    path = Path(__file__).resolve().parents[2] / "examples" / "ordered.py"
+    runpy.run_path(str(path), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"order-{n} placed -> paid -> shipped" for n in range(1, 5)]
