@@ -1,0 +1,176 @@
+"""``python -m tests.faults.soak``: half of the maximum rate for a long time, on a real nsqd.
+
+A producer and a consumer in this process go through a proxy that drops all connections every ten
+seconds. Every five seconds memory, threads, descriptors and timers are looked at. Exits with 1
+when memory has grown by 5 % or more since the first sixth of the run, when threads, descriptors
+or timers are not what they were, or when a message that was stored was not handled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from nsqclient import Config, Consumer, Message, Producer
+from nsqclient.runtime.timer import TimerTask
+from tests.support.memory import MIB, resident
+from tests.support.proxy import FaultProxy
+from tests.support.real_servers import RealNsqd
+
+RECONNECT, LOOK = 10.0, 5.0
+#: Messages of one publish_many.
+BATCH = 100
+MAX_GROWTH = 0.05
+
+
+class Sample(NamedTuple):
+    """What this process holds at one moment."""
+
+    at: float
+    memory: int
+    threads: int
+    descriptors: int
+    timers: int
+    stored: int
+    handled: int
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, address: str, proxy: FaultProxy) -> None:
+        config = Config(max_attempts=0, max_backoff_duration=0, msg_timeout=5)
+        self._proxy = proxy
+        self._producer = Producer([proxy.address], config=config)
+        self._consumer = Consumer(
+            "soak", "c", self._handle, nsqd_tcp_addresses=[proxy.address], max_in_flight=500,
+            workers=2, config=config,
+        )
+        # Which of a window of numbers were handled: bounded, whatever the length of the run.
+        self._missing: set[int] = set()
+        self._lock = threading.Lock()
+        self.stored = self.handled = 0
+        self.samples: list[Sample] = []
+
+    def _handle(self, message: Message) -> None:
+        with self._lock:
+            self._missing.discard(int(message.body[:12]))
+        self.handled += 1
+
+    def _publish_batch(self) -> None:
+        first = self.stored
+        with self._lock:
+            self._missing.update(range(first, first + BATCH))
+        self._producer.publish_many(
+            "soak", [b"%012d" % number + b"x" * 200 for number in range(first, first + BATCH)],
+            timeout=30,
+        )
+        self.stored += BATCH
+
+    def measure_rate(self, seconds: float) -> float:
+        """Messages in a second, as many as go through."""
+        began, before = time.monotonic(), self.stored
+        while time.monotonic() - began < seconds:
+            self._publish_batch()
+            self._wait_for_room()
+        return (self.stored - before) / (time.monotonic() - began)
+
+    def _wait_for_room(self) -> None:
+        """The consumer sets the pace: what was stored and not handled is bounded."""
+        pause = threading.Event()
+        until = time.monotonic() + 60
+        while len(self._missing) > 20_000 and time.monotonic() < until:
+            pause.wait(0.01)
+
+    def run(self, seconds: float) -> None:
+        """Publish at half of the maximum rate, drop connections, take samples."""
+        with self._consumer, self._producer:
+            rate = self.measure_rate(min(10.0, seconds / 6)) / 2
+            print(f"half of the maximum rate: {rate:.0f} messages in a second", flush=True)
+            pause = threading.Event()
+            began = time.monotonic()
+            start, next_drop, next_look = self.stored, began + RECONNECT, began + LOOK
+            while (now := time.monotonic()) < began + seconds:
+                self._publish_batch()
+                self._wait_for_room()
+                pause.wait(max(0.0, began + (self.stored - start) / rate - time.monotonic()))
+                if now >= next_drop:
+                    self._proxy.drop()
+                    next_drop = now + RECONNECT
+                if now >= next_look:
+                    self._look(now - began)
+                    next_look = now + LOOK
+            until = time.monotonic() + 60
+            while self._missing and time.monotonic() < until:
+                pause.wait(0.1)
+
+    def _look(self, at: float) -> None:
+        gc.collect()
+        timers = sum(isinstance(thing, TimerTask) for thing in gc.get_objects())
+        sample = Sample(
+            at, resident()[0], threading.active_count(), len(os.listdir("/proc/self/fd")),
+            timers, self.stored, self.handled,
+        )
+        self.samples.append(sample)
+        print(
+            f"{at:6.0f} s  {sample.memory / MIB:7.1f} MiB  {sample.threads} threads"
+            f"  {sample.descriptors} descriptors  {timers} timers  {sample.stored} stored"
+            f"  {sample.handled} handled", flush=True,
+        )
+
+    def failures(self) -> list[str]:
+        """What must not be."""
+        after = self.samples[len(self.samples) // 6:]
+        half = len(after) // 2
+        found = []
+        if self._missing:
+            found.append(f"{len(self._missing)} stored messages were not handled")
+        # Medians: a sample may fall into the moment of a reconnect.
+        first, last = (_median([s.memory for s in part]) for part in (after[:half], after[half:]))
+        growth = last / first - 1
+        print(f"memory grew by {growth:.1%}")
+        if growth >= MAX_GROWTH:
+            found.append(f"memory grew by {growth:.1%}")
+        for name in ("threads", "descriptors", "timers"):
+            first, last = (
+                _median([getattr(s, name) for s in part]) for part in (after[:half], after[half:])
+            )
+            if last > first:
+                found.append(f"{name}: {first} became {last}")
+        return found
+
+
+def _median(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def main() -> int:
+    """Run and report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1800.0, help="default: half an hour")
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as folder:
+        nsqd = RealNsqd(Path(folder))
+        try:
+            nsqd.start()
+            with FaultProxy(nsqd.tcp_address) as proxy:
+                soak = Soak(nsqd.tcp_address, proxy)
+                soak.run(seconds)
+        finally:
+            nsqd.kill()
+    failures = soak.failures()
+    for line in failures:
+        print("FAILED", line)
+    print(f"{soak.stored} stored, {soak.handled} handled, {'failed' if failures else 'passed'}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

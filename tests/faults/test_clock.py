@@ -1,0 +1,109 @@
+"""The wall clock jumps, and processes are suspended: nothing depends on either."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import nsqclient
+from nsqclient import Consumer, Producer
+from tests.faults.dialogues import FULL, QUICK, RECOVERY, SCAN, Seen, drain, make_channel
+from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
+
+PACKAGE = Path(nsqclient.__file__).parent
+#: Seconds for which a process is suspended; twice the heartbeats' patience and more.
+SUSPENDED = 120.0 if FULL else 4.0
+#: Rooms that show or store dates: there the wall clock is what is asked for.
+_DATES = {
+    "cli", "devserver", "spark", "admin", "contrib", "partitioned", "deadletter.py", "message.py",
+}
+
+CLIENT = """
+import sys, logging
+from nsqclient import Config, Consumer, Producer
+logging.basicConfig(level=logging.ERROR)
+config = Config(heartbeat_interval=1, msg_timeout=1, max_attempts=0, max_backoff_duration=0)
+with Producer([sys.argv[1]], config=config) as producer:
+    with Consumer("events", "c", lambda m: print(m.body.decode(), flush=True),
+                  nsqd_tcp_addresses=[sys.argv[1]], max_in_flight=10, config=config):
+        for line in sys.stdin:
+            producer.publish("events", line.strip().encode(), timeout=5)
+"""
+
+
+def wall_clock_calls(path: Path) -> list[int]:
+    """The lines that ask for the time of day."""
+    return [
+        node.lineno for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow")
+    ]
+
+
+def test_the_client_never_asks_for_the_time_of_day():
+    """Every deadline is on the monotonic clock, which does not jump."""
+    found = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in _DATES and (lines := wall_clock_calls(path))
+    }
+    assert found == {}
+
+
+def test_jumps_of_the_wall_clock_do_nothing(server, monkeypatch):
+    """A clock that jumps by a day, back and forth, with every look: all works in its time."""
+    make_channel(server, "events")
+    day, looks = 86400.0, iter(range(10**9))
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + day * (next(looks) % 3 - 1))
+    monkeypatch.setattr(time, "time_ns", lambda: round(time.time() * 1e9))
+    seen = Seen()
+    began = time.monotonic()
+    with Producer([server.tcp_address], config=QUICK) as producer, Consumer(
+        "events", "c", seen, nsqd_tcp_addresses=[server.tcp_address], config=QUICK
+    ) as consumer:
+        for number in range(20):
+            producer.publish("events", b"%d" % number, timeout=RECOVERY)
+        producer.publish_async("events", b"last", timeout=RECOVERY).result(RECOVERY)
+        wait_until(lambda: len(seen.bodies) == 21, RECOVERY)
+        assert consumer.stop(2)
+    assert time.monotonic() - began < 2 * RECOVERY
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + SUSPENDED)
+def test_a_suspended_process_recovers(server):
+    """SIGSTOP for longer than the server waits, then SIGCONT: it publishes and consumes again."""
+    make_channel(server, "events")
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", CLIENT, server.tcp_address], text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            print("before", file=process.stdin, flush=True)
+            assert process.stdout.readline() == "before\n"
+            process.send_signal(signal.SIGSTOP)
+            resume = time.monotonic() + SUSPENDED
+            server.post("/pub", b"meanwhile", topic="events")
+            wait_until(lambda: time.monotonic() > resume, SUSPENDED + 5)
+            process.send_signal(signal.SIGCONT)
+            resumed = time.monotonic()
+            print("after", file=process.stdin, flush=True)
+            due = {"meanwhile\n", "after\n"}  # "before" may come again: its FIN was not sent yet
+            while due:
+                due.discard(process.stdout.readline())
+            assert time.monotonic() - resumed < RECOVERY + SCAN
+            process.stdin.close()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+    drain(server, "events")

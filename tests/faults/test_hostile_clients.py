@@ -1,0 +1,119 @@
+"""The embedded servers under clients that mean harm: they go on, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import zlib
+
+import pytest
+
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.protocol import commands
+from tests.support.memory import MIB, run_bounded
+from tests.support.raw import connect, read_all
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
+
+LIMIT = 150 * MIB
+
+
+def pour(sock: socket.socket, data: bytes, total: int) -> None:
+    """Send the same bytes again and again, until the server has enough."""
+    block = data * max(1, min(65536, total) // len(data))
+    with contextlib.suppress(OSError):
+        for _ in range(max(1, total // len(block))):
+            sock.sendall(block)
+
+
+def bomb() -> bytes:
+    """A deflate stream of zeros that expands a thousandfold."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    zeros = bytes(MIB)
+    return b"".join(packer.compress(zeros) for _ in range(300)) + packer.flush()
+
+
+def identify(**fields: object) -> bytes:
+    """The magic and IDENTIFY."""
+    return b"  V2" + commands.identify({"feature_negotiation": True, **fields})
+
+
+TCP = {
+    "gigabytes announced": (b"  V2PUB t\n\xff\xff\xff\xff", b"x" * 1000, 10 * MIB),
+    "a positive gigabyte": (b"  V2PUB t\n\x7f\xff\xff\xff", b"x" * 1000, 10 * MIB),
+    "MPUB of millions": (b"  V2MPUB t\n" + struct.pack(">II", 5_000_000, 0x7FFFFFFF), b"\0", MIB),
+    "IDENTIFY of gigabytes": (b"  V2IDENTIFY\n\x7f\xff\xff\xff", b"{" * 1000, 10 * MIB),
+    "nested JSON": (b"  V2IDENTIFY\n" + struct.pack(">I", 100_000) + b"[" * 100_000, b"", 0),
+    "a line without end": (b"  V2", b"A" * 1000, 50 * MIB),
+    "no magic": (b"\0", b"\0" * 1000, 10 * MIB),
+    "NOPs without end": (b"  V2", b"NOP\n", MIB),
+    "a bomb": (identify(deflate=True), bomb(), 1),
+}
+HTTP = {
+    "headers without end": (b"GET / HTTP/1.1\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n", 50 * MIB),
+    "a line without end": (b"GET /", b"x" * 1000, 50 * MIB),
+    "a body of terabytes": (
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999999\r\n\r\n",
+        b"x" * 1000, 50 * MIB,
+    ),
+    "chunks without end": (
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"3e8\r\n" + b"x" * 1000 + b"\r\n", 50 * MIB,
+    ),
+    "a size of chunk without end": (
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1" * 1000, 10 * MIB,
+    ),
+}
+
+
+@pytest.mark.parametrize("port", ["tcp_address", "http_address"])
+@pytest.mark.parametrize("server_class", [Nsqd, Nsqlookupd])
+def test_the_servers_listen_on_loopback_alone(server_class, port):
+    """Unless told otherwise nobody else can reach them."""
+    with server_class() as server:
+        assert getattr(server, port).startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("harm", [*TCP, *(f"HTTP {name}" for name in HTTP)])
+@pytest.mark.parametrize("server_class", [Nsqd, Nsqlookupd])
+def test_a_harmful_client_is_cut_off_and_others_are_served(server_class, harm):
+    """Memory stays bounded, and the next client gets its answer."""
+    over_http = harm.startswith("HTTP ")
+    begin, data, total = HTTP[harm[5:]] if over_http else TCP[harm]
+    if server_class is Nsqlookupd:
+        begin = begin.replace(b"  V2", b"  V1")
+
+    def work() -> None:
+        with server_class() as server:
+            with connect(server.http_address if over_http else server.tcp_address) as sock:
+                with contextlib.suppress(OSError):
+                    sock.sendall(begin)
+                    if data:
+                        pour(sock, data, total)
+                    sock.settimeout(0.2)
+                    read_all(sock)
+            with connect(server.http_address) as sock:
+                sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+                assert read_all(sock).endswith(b"OK")
+
+    run_bounded(work, LIMIT)
+
+
+def test_hundreds_of_idle_clients_harm_nobody():
+    """Connections that say nothing cost a thread each, and the server still ends in time."""
+    def work() -> None:
+        with contextlib.ExitStack() as idle, Nsqd() as nsqd:
+            for _ in range(200):
+                idle.enter_context(connect(nsqd.tcp_address))
+            with connect(nsqd.tcp_address) as sock:
+                sock.sendall(identify() + commands.pub("t", b"x"))
+                data = b""
+                while not data.endswith(b"OK"):
+                    data += sock.recv(1000)
+
+    run_bounded(work, LIMIT)
