@@ -13,7 +13,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	faults fuzz chaos pipeline \
+	faults fuzz chaos pipeline soak security audit \
 	clean
 .NOTPARALLEL:
 
@@ -25,7 +25,10 @@ help:
 	@echo "make unit         the tests that need no server"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
-	@echo "make fuzz         200,000 mutated streams against both protocol cores (ARGS='--seed 2')"
+	@echo "make fuzz         mutated input for both protocol cores and every other parser"
+	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
+	@echo "make security     bandit"
+	@echo "make audit        pip-audit, or the words NOT RUN"
 	@echo "make chaos        ten minutes of trouble, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
@@ -76,11 +79,21 @@ faults: $(VENV)/installed-test servers
 
 fuzz: $(VENV)/installed-test
 	@$(RUN) -m tests.fuzz $(ARGS)
+	@$(RUN) -m tests.fuzz.parsers --count 1000000
 
 # QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: $(VENV)/installed-test servers
 	@$(RUN) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(KILL),--kill) $(ARGS)
+
+soak: $(VENV)/installed-test servers
+	@$(RUN) -m tests.faults.soak $(ARGS)
+
+security: $(VENV)/installed-lint
+	@$(RUN) -m bandit --quiet --configfile .bandit.yaml --recursive nsqclient $(ARGS)
+
+audit: $(VENV)/installed-lint
+	@$(RUN) tools/audit.py
 
 style: $(VENV)/installed-lint
 	@$(RUN) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)

@@ -30,7 +30,7 @@ from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.devserver")
 
-_ANY_HOST = ("", "0.0.0.0", "::")
+_ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 
 
 class Nsqd(QueueFront):

@@ -26,7 +26,7 @@ logger = logging.getLogger("nsqclient.devserver")
 
 _RECV_SIZE = 64 * 1024
 # Nobody can connect to these; a name has to stand in for them.
-_ANY_HOST = ("", "0.0.0.0", "::")
+_ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 
 
 class Nsqlookupd:

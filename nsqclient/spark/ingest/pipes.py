@@ -42,7 +42,7 @@ class Pipe:
             if len(head) < _size.size:
                 return None
             data = self._source.read(_size.unpack(head)[0])
-            words: tuple[Any, ...] = pickle.loads(data)
+            words: tuple[Any, ...] = pickle.loads(data)  # nosec B301 # from our own child process
             return words
         except (OSError, ValueError, EOFError, pickle.UnpicklingError):
             return None
