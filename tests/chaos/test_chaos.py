@@ -130,8 +130,8 @@ def test_one_in_a_hundred_thousand_is_borne():
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_short_run_loses_nothing(tmp_path):
-    """Twelve seconds of trouble for a whole cluster."""
+    """Ten seconds of trouble for a whole cluster."""
     program("nsqd")
-    verdict = run(tmp_path, 7, 12.0)
+    verdict = run(tmp_path, 7, 10.0)
     assert verdict.failures == []
     assert verdict.stored > 500 and verdict.handled >= verdict.stored

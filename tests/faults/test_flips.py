@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 
-_CHOICE = 12
+_CHOICE = 8
 
 
 @pytest.fixture

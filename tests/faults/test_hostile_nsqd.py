@@ -172,13 +172,13 @@ def subscribed(attack, config: Config = QUICK, prologue=lambda peer: peer.subscr
 
 def test_endless_heartbeats_that_nobody_reads_the_answers_to():
     """The answers do not pile up."""
-    run_bounded(subscribed(lambda peer: pour(peer, BEAT, 20 * MIB)), LIMIT)
+    run_bounded(subscribed(lambda peer: pour(peer, BEAT, 8 * MIB)), LIMIT)
 
 
 def test_endless_error_frames():
     """They are counted, not kept."""
     late = error("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
-    run_bounded(subscribed(lambda peer: pour(peer, late, 20 * MIB)), LIMIT)
+    run_bounded(subscribed(lambda peer: pour(peer, late, 8 * MIB)), LIMIT)
 
 
 @pytest.mark.parametrize("text", ["E_INVALID ", "E_FIN_FAILED "])
@@ -228,7 +228,7 @@ def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
     """What expands a thousandfold costs what it may cost, not all that it expands to."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = frame * 10_000
-    bomb = b"".join(packer.compress(block) for _ in range(60 * MIB // len(block)))
+    bomb = b"".join(packer.compress(block) for _ in range(24 * MIB // len(block)))
     bomb += packer.flush(zlib.Z_SYNC_FLUSH)
 
     def prologue(peer: Peer) -> None:
