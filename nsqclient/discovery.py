@@ -132,7 +132,9 @@ def _client(address: str, config: Config) -> NsqlookupdHTTP:
 def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
     found = []
     for producer in producers:
-        if producer.broadcast_address and 0 < producer.tcp_port < 65536:
+        host = producer.broadcast_address
+        # What is no host's name must not reach a log either.
+        if 0 < len(host) < 256 and host.isprintable() and 0 < producer.tcp_port < 65536:
             found.append(producer.tcp_address)
         else:
             logger.warning(
