@@ -90,9 +90,9 @@ def run(lines: list[bytes], folder: Path, topic: str) -> int:
             say(f"embedded nsqd on {server.tcp_address}")
         say("starting Spark")
         spark = open_session("nsqclient pipeline", conf={
-            "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
+            "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2"})
         stack.callback(spark.stop)
-        spark.sparkContext.setLogLevel("ERROR")
         nsqclient.spark.print_progress(spark)
         with Producer(nsqds, lookupd_http_addresses=lookupds) as producer:
             published = publish(producer, topic, lines)

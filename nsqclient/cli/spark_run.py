@@ -122,7 +122,6 @@ def start_session(values: dict[str, Any], name: str) -> Any:
         spark = open_session(name, values["master"], conf)
     except (RuntimeError, OSError) as exc:  # pyspark's own words come before, from Java
         raise CommandLineError(f"Spark did not start: {exc}") from exc
-    spark.sparkContext.setLogLevel("ERROR")
     if spark.sparkContext.uiWebUrl:
         logger.info("Spark's pages are on %s", spark.sparkContext.uiWebUrl)
     return spark

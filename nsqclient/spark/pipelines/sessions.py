@@ -25,7 +25,8 @@ def open_session(
     Args:
         name: of the application.
         master: Spark's master; empty: spark-submit's, or all processors of this machine. In local
-            mode everything listens on loopback only.
+            mode everything listens on loopback only. Unless spark-submit started us, Spark logs
+        errors only.
         conf: Spark's settings.
 
     Raises:
@@ -55,6 +56,9 @@ def open_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
+    if not submitted:
+        # Warnings of Spark's own start tell a user nothing; our lines and errors do.
+        spark.sparkContext.setLogLevel("ERROR")
     nsqclient.spark.register(spark)
     return spark
 
