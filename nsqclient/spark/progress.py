@@ -51,7 +51,8 @@ def _words(lag: Mapping[str, Any]) -> str:
     for key in ("redelivered", "duplicates_dropped"):
         if lag.get(key):
             words.append(f"{key.replace('_', ' ')} {lag[key]}")
-    if not lag.get("connections", 1):
+    # A drain closes its connections when nothing is left for them.
+    if not lag.get("connections", 1) and (not depth or sum(depth.values())):
         words.append("NO CONNECTION")
     return ", ".join(words)
 
