@@ -106,6 +106,7 @@ imports: $(VENV)/installed-lint
 
 docs: $(VENV)/installed-docs
 	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
+	@$(RUN) tools/check_links.py docs/_build/html
 	@echo "documentation is in docs/_build/html/index.html"
 
 # An example takes no arguments, brings its own server, and ends by itself.

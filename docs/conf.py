@@ -15,7 +15,7 @@ copyright = "the nsqclient authors"
 release = __version__
 extensions = [
     "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
-    "tables",  # docs/extensions/tables.py
+    "tables", "rooms",  # docs/extensions
 ]
 exclude_patterns = ["_build"]
 nitpicky = False

@@ -1,0 +1,1 @@
+"""What the manual says is true: names, programs, commands, links and files on its pages."""

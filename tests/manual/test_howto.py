@@ -1,0 +1,79 @@
+"""The pages for those who come from another client name what exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+
+import nsqclient
+import nsqclient.http
+from nsqclient.config import OPTIONS
+from tests.support.pages import list_tables
+
+PAGES = [f"docs/howto/from-{name}.rst" for name in ("go-nsq", "pynsq", "gnsq")]
+ARGUMENTS = {
+    name
+    for cls in (nsqclient.Consumer, nsqclient.Producer)
+    for name in inspect.signature(cls).parameters
+}
+#: What a message has beside methods and properties.
+FIELDS = {"attempts", "body", "id", "timestamp"}
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a name of the second column is an option, an argument, or a public name."""
+    if name in OPTIONS or name in ARGUMENTS or name in FIELDS:
+        return True
+    found: object = nsqclient
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_stands_beside_the_other_client_exists(page: str) -> None:
+    """Each name in the second column is an option, an argument, or can be imported."""
+    names = [
+        name
+        for table in list_tables(page) for row in table[1:]
+        for name in re.findall(r"``([\w.]+)``", row[1])
+    ]
+    assert len(names) > 30
+    assert [name for name in names if not is_known(name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_row_has_three_cells(page: str) -> None:
+    """Theirs, ours, and the difference."""
+    assert {len(row) for table in list_tables(page) for row in table} == {3}
+
+
+def test_every_option_of_go_nsq_is_in_the_table() -> None:
+    """The options of Config that are not ours are the rows of the table, under go-nsq's name."""
+    rows = {row[1].strip("`"): row[0] for row in list_tables(PAGES[0])[1][1:]}
+    assert set(rows) == {
+        name for name, option in OPTIONS.items() if not option.help.startswith("ours")
+    }
+    for name, theirs in rows.items():
+        field = theirs.split("``")[1]
+        assert name == re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=RDY)(?=R)", "_", field).lower()
+
+
+def test_a_default_that_is_named_as_different_is_ours() -> None:
+    """'90 s by default' and its like in the third column are the defaults of Config."""
+    pattern = re.compile(r"(\d+) s by default")
+    for page in PAGES[1:]:
+        for row in list_tables(page)[1][1:]:
+            if found := pattern.search(row[2]):
+                option = OPTIONS[re.findall(r"``(\w+)``", row[1])[0]]
+                assert float(found[1]) == option.default, row
+
+
+def test_every_field_of_config_has_an_option() -> None:
+    """The table of options, against which the pages are held, is whole."""
+    assert {field.name for field in dataclasses.fields(nsqclient.Config)} == set(OPTIONS)

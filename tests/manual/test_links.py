@@ -1,0 +1,49 @@
+"""``tools/check_links.py``, which ``make docs`` runs over the pages it has built."""
+
+from __future__ import annotations
+
+import importlib.util
+import types
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import ROOT
+
+
+@pytest.fixture(scope="module")
+def checker() -> types.ModuleType:
+    """Return the tool as a module."""
+    spec = importlib.util.spec_from_file_location("check_links", ROOT / "tools/check_links.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_links_that_lead_somewhere_are_no_complaint(checker, tmp_path):
+    """Files, folders above, anchors, and well-formed links to elsewhere are good."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b c.html").write_text('<p id="here"><a href="../a.html#top">up</a>')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"><a href="sub/b%20c.html#here">x</a><a href="#top">y</a>'
+        '<a href="https://nsq.io/x?y=1#z">z</a><a href="mailto:a@b.c">m</a>'
+    )
+    assert checker.main([str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("link", [
+    "missing.html", "#missing", "b.html#missing", "../outside.html", "pic.png", "ftp://nsq.io/",
+    "https:///nothing", "http://[bad", "https://nsq.io/a b",
+], ids=str)
+def test_a_broken_link_is_named(checker, tmp_path, capsys, link):
+    """Page and link are printed, and the exit status is 1."""
+    (tmp_path / "b.html").write_text("<p>")
+    (tmp_path / "a.html").write_text(f'<img src="b.html"><a href="{link}">x</a>')
+    assert checker.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith(f"a.html: {link}: ")
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(checker, tmp_path):
+    """The exit status is 2."""
+    assert checker.main([str(Path(tmp_path) / "none")]) == 2
