@@ -215,7 +215,7 @@ class Membership:
             old.conn.close("another nsqd leads the partition now")
 
     def _on_dial_failed(self, place: Place, known: Known, error: NSQError) -> None:
-        flipped = None
+        flipped, news, is_final = None, None, False
         with self._lock:
             known.sub = None
             if self._stopped or self._known.get(place) is not known:
@@ -226,13 +226,18 @@ class Membership:
             elif self._leadership.flip(known, error):
                 flipped = self._dialer(place, known)
             elif not self._leadership.may_dial_again(place, error):
-                self.unfit = self._leadership.why_unfit()
+                before, self.unfit = self.unfit, self._leadership.why_unfit()
+                news = self.unfit if before is None else None
+                is_final = True
             elif place not in self._lost:
                 self._lost.add(place)
                 self._hurry = 1
                 self._schedule_round()
         if flipped is not None:
             self._run_chore(flipped)
+            return
+        if is_final:
+            self._tell_unfit(news)
             return
         self._log.cannot_connect(str(place), error)
         self._owner.on_error(error)
@@ -351,6 +356,10 @@ class Membership:
             self._run_chore(chore)
         for sub in gone:
             sub.conn.close("its partition is not there any more")
+        self._tell_unfit(news)
+
+    def _tell_unfit(self, news: PartitionError | None) -> None:
+        """Say once why the topic cannot be consumed in this way."""
         if news is not None:
             logger.error("%s: %s", self._topic, news)
             self._owner.on_error(news)
