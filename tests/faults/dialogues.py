@@ -74,18 +74,26 @@ def consume(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
     return forwarded
 
 
-def drain(server: ServerUnderTest, topic: str) -> set[bytes]:
-    """Take what is left: FINs may have been lost. Fails when something stays."""
+def drain(
+    server: ServerUnderTest, topic: str, expected: frozenset[bytes] = frozenset()
+) -> set[bytes]:
+    """Take what is left: FINs may have been lost. Fails when something stays.
+
+    ``expected`` must be among it; it may still be on its way from the topic to the channel.
+    """
 
     def left() -> int:
         channel = server.stats(topic, "c")
         return sum(channel[key] for key in ("depth", "in_flight_count", "deferred_count"))
 
     seen = Seen()
-    if left():
+    if expected or left():
         with Consumer(topic, "c", seen, nsqd_tcp_addresses=[server.tcp_address],
                       max_in_flight=10, config=QUICK):
-            wait_until(lambda: not left(), 1 + SCAN + RECOVERY, "nothing is left")
+            wait_until(
+                lambda: expected <= seen.bodies and not left(), 1 + SCAN + RECOVERY,
+                "nothing is left, and all is there",
+            )
     return seen.bodies
 
 
@@ -96,7 +104,8 @@ def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
         with Producer([proxy.address], config=config) as producer:
             publish_three_ways(producer, topic)
         forwarded = dict(proxy.forwarded)
-    assert drain(server, topic) == BODIES | {b"later"}
+    everything = frozenset(BODIES | {b"later"})
+    assert drain(server, topic, everything) == everything
     return forwarded
 
 

@@ -165,7 +165,7 @@ def subscribed(attack, config: Config = QUICK, prologue=lambda peer: peer.subscr
             began = time.monotonic()
             release.set()
             consumer.stop(1)
-            assert time.monotonic() - began < 2.5
+            assert time.monotonic() - began < 5
 
     return work
 
