@@ -128,8 +128,10 @@ class Ingest:
             self._drained.wait_for(
                 lambda: all(sub.was_drained or sub.is_lost for sub in waiting), _GRACE
             )
+        connected = set(self._subs)
         for sub in subs:
-            sub.conn.drain(0.2)
+            if sub in connected:  # one that is still being opened has nothing to write
+                sub.conn.drain(0.2)
             sub.conn.close()
         rest = Deadline(_GRACE)
         stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]

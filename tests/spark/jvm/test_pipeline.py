@@ -1,0 +1,121 @@
+"""The data source as users meet it: Spark's own calls, on a real nsqd."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import nsqclient.spark
+from nsqclient.producer import Producer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd with 500 messages on topic ``t``."""
+    server = real_nsqd()
+    publish(server, 500)
+    return server
+
+
+def publish(server, count, first=0):
+    """Messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
+
+
+def options(nsqd, tmp_path, **more):
+    """What a query needs."""
+    return {"topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
+            "nsqdHttp": nsqd.http_address, "spoolDir": str(tmp_path / "the spool"), **more}
+
+
+def to_parquet(spark, nsqd, tmp_path, change=lambda frame: frame, **more):
+    """Write all that is there to Parquet, and end; return the query."""
+    frame = spark.readStream.format("nsq").options(**options(nsqd, tmp_path, **more)).load()
+    query = (
+        change(frame).writeStream.format("parquet").trigger(availableNow=True)
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )
+    assert query.awaitTermination(120)
+    return query
+
+
+def written(spark, tmp_path):
+    """Every body that was committed, sorted as numbers."""
+    rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
+    return sorted(int(bytes(row.body)) for row in rows)
+
+
+def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
+    """Found by Spark itself; two runs on one checkpoint; the lag is in the progress."""
+    query = to_parquet(spark, nsqd, tmp_path)
+    assert written(spark, tmp_path) == list(range(500))
+    lag = next(p for p in query.recentProgress if p["numInputRows"])["sources"][0]["latestOffset"]
+    assert '"spool_messages"' in str(lag).replace("'", '"')
+    publish(nsqd, 100, 500)
+    to_parquet(spark, nsqd, tmp_path)
+    assert written(spark, tmp_path) == list(range(600))
+    stats = nsqd.stats("t", "c")
+    assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
+    """Before it has read its rows, or after."""
+    marker = str(tmp_path / "marker")
+
+    def trouble(batches):
+        import os
+
+        if when == "after":
+            batches = list(batches)
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            yield from batches
+        else:
+            raise RuntimeError("this task fails, as it was told to")
+
+    to_parquet(spark, nsqd, tmp_path, lambda frame: frame.mapInArrow(trouble, frame.schema),
+               transport="inline")
+    assert written(spark, tmp_path) == list(range(500))
+
+
+def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
+    """And gives back what it has not stored."""
+    nsqclient.spark.register(spark)
+    lines = io.StringIO()
+    printer = nsqclient.spark.print_progress(spark, lines)
+    frame = spark.readStream.format("nsq").options(**options(nsqd, tmp_path)).load()
+    query = frame.writeStream.format("noop").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 500, 120)
+        wait_until(lambda: "500 rows in" in lines.getvalue(), 20, "the progress was printed")
+    finally:
+        query.stop()
+        spark.streams.removeListener(printer)
+    assert query.exception() is None
+    wait_until(lambda: nsqd.stats("t", "c")["client_count"] == 0, 20, "it has disconnected")
+    assert nsqd.stats("t", "c")["in_flight_count"] == 0
+
+
+def test_a_peek_is_a_snapshot_and_a_drain_too(spark, nsqd, tmp_path):
+    """Each action on one DataFrame sees the same rows."""
+    source = spark.read.format("nsq")
+    peek = source.options(**options(nsqd, tmp_path, channel="p", maxMessages="50")).load()
+    assert peek.count() == 50
+    assert peek.union(peek).select("message_id").distinct().count() == 50
+    drained = source.options(**options(nsqd, tmp_path, mode="drain", maxMessages="0")).load()
+    assert drained.count() == 500 and drained.select("body").distinct().count() == 500
+
+
+def test_a_wrong_option_is_explained(spark, nsqd, tmp_path):
+    """Spark shows the error as it is."""
+    with pytest.raises(Exception, match="did you mean maxMessages"):
+        spark.read.format("nsq").options(**options(nsqd, tmp_path, maxMesages="1")).load().count()
