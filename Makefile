@@ -13,7 +13,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	faults fuzz chaos pipeline soak security audit \
+	faults fuzz chaos spark-chaos pipeline soak security audit \
 	clean
 .NOTPARALLEL:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
 	@echo "make audit        pip-audit, or the words NOT RUN"
+	@echo "make spark-chaos  Spark jobs under kills, stalls, full disks: half an hour (COUNT=, KILLS=, ARGS=)"
 	@echo "make chaos        ten minutes of trouble, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
@@ -80,6 +81,11 @@ faults: $(VENV)/installed-test servers
 fuzz: $(VENV)/installed-test
 	@$(RUN) -m tests.fuzz $(ARGS)
 	@$(RUN) -m tests.fuzz.parsers --count 1000000
+
+# COUNT= messages, KILLS= of the driver, SEED= of their moments; ARGS="-k disk" chooses one.
+spark-chaos: $(VENV)/installed-test servers
+	@SPARK_CHAOS=1 COUNT="$(or $(COUNT),200000)" KILLS="$(or $(KILLS),20)" SEED="$(or $(SEED),1)" \
+		$(RUN) -m pytest -s -m spark_chaos tests/spark/chaos $(ARGS)
 
 # QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: $(VENV)/installed-test servers
