@@ -151,32 +151,6 @@ class TransitionTable(_Table):
         return list_table("25 50 25", [("state", "what happens", "next state"), *transition_rows()])
 
 
-def spark_rows(options: Iterable[SparkOption]) -> list[Sequence[str]]:
-    """One row for each option of the Spark data source."""
-    calls = {"stream": "readStream", "batch": "read", "write": "write, writeStream"}
-    rows: list[Sequence[str]] = []
-    for option in options:
-        default = option.default
-        if option.kind == "ms" and default is not None:
-            default = round(default * 1000)
-        shown = "" if default in ("", (), None) else f"``{str(default).lower()}``"
-        where = ", ".join(calls[side] for side in option.sides)
-        rows.append((f"``{option.name}``", option.help, shown, where))
-    return rows
-
-
-class SparkOptionTable(_Table):
-    """The options of one side of the data source."""
-
-    required_arguments = 1
-
-    def source(self) -> list[str]:
-        """Return the lines of the table."""
-        options = {"read": READ_OPTIONS, "write": WRITE_OPTIONS}[self.arguments[0]]
-        head = ("option", "meaning", "default", "for")
-        return list_table("24 46 14 16", [head, *spark_rows(options)])
-
-
 class ServerErrorTable(_Table):
     """The codes of nsqd."""
 
