@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
@@ -81,7 +81,9 @@ def compact(
     done = _finish_plans(folder)
     limit = (time.time() if now is None else now) - to_seconds(older_than, "older_than")
     total = Compaction(0, 0, 0, 0, 0)
-    for partition, files in sorted(by_partition(spark.read.parquet(path).inputFiles()).items()):
+    # They come as URLs, and paths are what Spark and Hadoop take.
+    all_files = [unquote(name) for name in spark.read.parquet(path).inputFiles()]
+    for partition, files in sorted(by_partition(all_files).items()):
         new = sorted(name for name in files if relative(name, path) not in done)
         if not new or not is_over(partition, limit):
             continue
@@ -105,8 +107,8 @@ def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
 
 def relative(name: str, path: str) -> str:
     """Name a file of an archive by its place in it, so that a plan outlives a move."""
-    match = _PARTITION.search(unquote(urlsplit(name).path))
-    return match[0].lstrip("/") if match else name.removeprefix(path)
+    match = _PARTITION.search(name)
+    return match[0] if match else name.removeprefix(path)
 
 
 def is_over(partition: str, limit: float) -> bool:

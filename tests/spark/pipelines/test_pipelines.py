@@ -67,7 +67,7 @@ def test_overwriting_is_refused(spark):
 
 def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path):
     """Each message is in the archive once, and in the large files once."""
-    out, large = str(tmp_path / "out"), str(tmp_path / "large")
+    out, large = str(tmp_path / "the archive"), str(tmp_path / "large ones")
     for _ in range(2):
         archive(spark, path=out, **source(nsqd, tmp_path)).awaitTermination()
         nsqd.publish_many("t", [b"more"])
