@@ -57,7 +57,8 @@ def sql(text: str) -> Transform:
         ConfigError: the text is empty.
     """
     if not text.strip():
-        raise ConfigError(f"the SQL text is empty: SELECT ... AS body FROM {VIEW}")
+        text = f"the SQL text is empty: SELECT ... AS body FROM {VIEW}"  # nosec B608 # an error
+        raise ConfigError(text)
 
     def transform(frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(VIEW)
