@@ -1,16 +1,14 @@
 """Every block of code in the manual is run, or at least correct.
 
-A Python block that brings its own nsqd runs as it stands. Others need servers, or other parts of
-a program: they must compile, and what they import of nsqclient must exist. A console block calls
-commands and flags that exist.
+Whole programs have tests of their own (README, quickstart, tutorial). Fragments run in surroundings
+that stand here; those that need a foreign cluster, another library or a web project must compile,
+and what they import of nsqclient must exist. A console block calls commands and flags that exist.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
-import io
 import json
 import re
 import shlex
@@ -18,6 +16,7 @@ import shlex
 import pytest
 
 from nsqclient.cli import COMMANDS
+from nsqclient.devserver import Nsqd
 from tests.support.flags import flags_of, unknown_flags
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
@@ -44,12 +43,45 @@ PYTHON = [
     block for block in ALL
     if block.language == "python" or (not block.language and looks_like_python(block))
 ]
-RUN = [
-    block for block in PYTHON
-    if block.page not in TESTED_ELSEWHERE and not block.mark
-    and re.search(r"^with Nsqd\(|^def main|^    with Nsqd\(", block.text, re.MULTILINE)
-    and "import" in block.text.split("\n", 1)[0]
-]
+
+#: What stands around a fragment in its reader's program: (page, how it begins) -> before and after.
+SURROUNDINGS = {
+    ("docs/topics/options.rst", "config = Config("): (
+        "from datetime import timedelta\nfrom nsqclient import Config",
+        "assert other.msg_timeout == 300 and third.msg_timeout == 120 == config.msg_timeout",
+    ),
+    ("docs/topics/fork.rst", "producer = Producer("): (
+        "from nsqclient import Producer",
+        "class Request: body = b'ada'\nview(Request)\nproducer.close()\n"
+        "assert [m.body for m in nsqd.messages('signups')] == [b'ada']",
+    ),
+    ("docs/topics/writing-tests.rst", "def test_signup_is_announced"): (
+        "from nsqclient import Producer\n"
+        "def sign_up(producer, name): producer.publish('signups', name.encode())",
+        "test_signup_is_announced(nsqd)",
+    ),
+    ("docs/topics/writing-tests.rst", "def test_signups_are_mailed"): (
+        "from nsqclient import Consumer\n"
+        "class Mailer:\n"
+        "    def __init__(self, outbox): self.outbox = outbox\n"
+        "    def handle(self, message): self.outbox.append(message.body.decode())",
+        "test_signups_are_mailed(nsqd)",
+    ),
+    ("docs/topics/writing-tests.rst", "config = Config("): (
+        "from nsqclient import Config",
+        "assert config.max_backoff_duration == config.default_requeue_delay == 0",
+    ),
+    ("docs/topics/writing-tests.rst", "assert [c.name"): (
+        "from nsqclient import Producer\n"
+        "with Producer([nsqd.tcp_address]) as producer: producer.publish('t', b'x')", "",
+    ),
+    ("docs/topics/devserver.rst", "def test_orders_are_published"): (
+        "from nsqclient import Producer\n"
+        "def place_order(nsqd_tcp_address):\n"
+        "    with Producer([nsqd_tcp_address]) as p: p.publish('orders', b'...')",
+        "test_orders_are_published(nsqd)",
+    ),
+}
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
@@ -71,11 +103,14 @@ def test_a_python_block_is_correct(block: Block) -> None:
                     importlib.import_module(alias.name)
 
 
-@pytest.mark.parametrize("block", RUN, ids=lambda block: block.where)
-def test_a_program_runs(block: Block) -> None:
-    """A block with a server of its own runs as it stands and leaves nothing behind."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(block.text, block.where, "exec"), {"__name__": "__main__"})
+@pytest.mark.parametrize("page, begins", SURROUNDINGS, ids=lambda text: text[:50])
+def test_a_fragment_runs_in_its_surroundings(nsqd: Nsqd, page: str, begins: str) -> None:
+    """It does what its page says, on an embedded nsqd."""
+    [text] = [block.text for block in PYTHON
+              if block.page == page and block.text.startswith(begins)]
+    before, after = SURROUNDINGS[page, begins]
+    program = "\n".join([before, text.replace("127.0.0.1:4150", nsqd.tcp_address), after])
+    exec(compile(program, page, "exec"), {"nsqd": nsqd})
 
 
 def test_python_blocks_have_a_known_mark() -> None:
