@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(1800)]
 
+#: Seconds for what a JVM has to do first.
+WAIT = 600
 COUNT = int(os.environ.get("COUNT", "200000"))
 
 
@@ -53,6 +56,12 @@ def nsqd(real_nsqd):
     return server
 
 
+def running(job, program):
+    """The processes of a job that run a program, by a part of their command line."""
+    return [pid for pid in job.processes()
+            if program in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def check(done, count=COUNT):
     """Each message once."""
     print(done)
@@ -77,8 +86,7 @@ def test_executors_are_killed(nsqd, tmp_path, transport):
     try:
         for batch in (0, 2):
             job.wait_for(batch=batch)
-            killed = [pid for pid in job.processes() if b"CoarseGrainedExecutorBackend" in
-                      open(f"/proc/{pid}/cmdline", "rb").read()][:1]
+            killed = running(job, b"CoarseGrainedExecutorBackend")[:1]
             assert killed
             os.kill(killed[0], signal.SIGKILL)
         check(job.finish())
@@ -93,8 +101,7 @@ def test_the_source_stalls_longer_than_msg_timeout(nsqd, tmp_path):
     stopped = []
 
     def stall():
-        pids = [pid for pid in job.processes()
-                if b"streaming_source_runner" in open(f"/proc/{pid}/cmdline", "rb").read()]
+        pids = running(job, b"streaming_source_runner")
         if not pids or nsqd.stats("t", "c")["in_flight_count"] == 0:
             return False
         for pid in pids:
@@ -104,7 +111,7 @@ def test_the_source_stalls_longer_than_msg_timeout(nsqd, tmp_path):
 
     job = Job(**run)
     try:
-        wait_until(stall, 120, "the source has messages in flight")
+        wait_until(stall, WAIT, "the source has messages in flight")
         threading.Event().wait(9.0)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
@@ -119,11 +126,11 @@ def test_nsqd_is_restarted(nsqd, tmp_path):
     publish(nsqd)
     job = Job(**{**settings([nsqd], tmp_path), "now": False})
     try:
-        wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.8, 120, "it reads")
+        wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.8, WAIT, "it reads")
         nsqd.restart()
-        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, 120,
+        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, WAIT,
                    "all is taken")
-        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, 60, "all is finished")
+        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, WAIT, "all is finished")
     finally:
         job.kill()
     check(Job(**settings([nsqd], tmp_path)).finish())
@@ -138,10 +145,10 @@ def test_one_of_two_nsqds_is_gone_for_good(real_nsqd, tmp_path):
     gone, stays = servers
     job = Job(**{**settings(servers, tmp_path, maxSpoolMessages="40000"), "now": False})
     try:
-        wait_until(lambda: gone.stats("t", "c")["depth"] < COUNT * 0.4, 120, "it reads")
+        wait_until(lambda: gone.stats("t", "c")["depth"] < COUNT * 0.4, WAIT, "it reads")
         gone.stop()
-        wait_until(lambda: stays.stats("t", "c")["depth"] == 0, 300, "the other is read")
-        wait_until(lambda: stays.stats("t", "c")["in_flight_count"] == 0, 60, "and finished")
+        wait_until(lambda: stays.stats("t", "c")["depth"] == 0, WAIT, "the other is read")
+        wait_until(lambda: stays.stats("t", "c")["in_flight_count"] == 0, WAIT, "and finished")
     finally:
         job.kill()
     done = Job(**settings([stays], tmp_path)).finish()
@@ -177,7 +184,7 @@ def test_two_queries_on_one_spool(nsqd, tmp_path):
         error = Job(**second).failure()
         print(error[:1500])
         assert "is used by process" in error and "spoolDir of its own" in error
-        wait_until(lambda: nsqd.stats("t", "c")["depth"] == 0, 120, "the first reads on")
+        wait_until(lambda: nsqd.stats("t", "c")["depth"] == 0, WAIT, "the first reads on")
     finally:
         first.kill()
     check(Job(**settings([nsqd], tmp_path)).finish())
