@@ -111,7 +111,8 @@ def test_a_peek_is_a_snapshot_and_a_drain_too(spark, nsqd, tmp_path):
     peek = source.options(**options(nsqd, tmp_path, channel="p", maxMessages="50")).load()
     assert peek.count() == 50
     assert peek.union(peek).select("message_id").distinct().count() == 50
-    drained = source.options(**options(nsqd, tmp_path, mode="drain", maxMessages="0")).load()
+    more = {"channel": "p", "mode": "drain", "maxMessages": "0"}
+    drained = source.options(**options(nsqd, tmp_path, **more)).load()
     assert drained.count() == 500 and drained.select("body").distinct().count() == 500
 
 
