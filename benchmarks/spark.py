@@ -1,0 +1,274 @@
+"""The speed of the Spark data source, and of its parts, in one run.
+
+    python benchmarks/spark.py [--count 200000] [--size 200] [--rounds 2] [--only noop,write]
+
+Needs the extra ``spark``, Java, and a real nsqd (tools/build_nsq.py). Every work runs in one warm
+session: the first query of a JVM, which loads classes, is not counted. A rate is rows divided by
+the time from the start of the first batch that has any to the end of the last one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from nsqclient import Producer  # noqa: E402 - after the path it is on
+from nsqclient.http import NsqdHTTP  # noqa: E402 - the same
+from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - the same
+from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
+from nsqclient.spark.pipelines.sessions import open_session  # noqa: E402 - the same
+
+from contestants import measure, prepare  # noqa: E402 - beside this file
+from nsqd import Nsqd  # noqa: E402 - the same
+
+#: Least rate (or longest time) that is good enough, and the goal.
+GOALS = {"parquet": (60_000, 80_000), "noop": (70_000, 100_000), "write": (150_000, 150_000),
+         "latency": (0.6, 0.5)}
+LIMIT = 180.0
+
+
+class Bench:
+    """One nsqd, one session, one folder."""
+
+    def __init__(self, spark: Any, nsqd: Nsqd, folder: Path, count: int, size: int) -> None:
+        self.spark = spark
+        self.nsqd = nsqd
+        self.folder = folder
+        self.count = count
+        self.body = b"x" * size
+        self._runs = 0
+
+    def fresh(self) -> tuple[str, Path]:
+        """A topic and a folder that nobody has used."""
+        self._runs += 1
+        folder = self.folder / f"run-{self._runs}"
+        folder.mkdir()
+        return f"bench-{os.getpid()}-{self._runs}", folder
+
+    def options(self, topic: str, folder: Path, **more: str) -> dict[str, str]:
+        """The source's options."""
+        return {"topic": topic, "channel": "bench", "nsqd": self.nsqd.tcp_address,
+                "nsqdHttp": self.nsqd.http_address, "spoolDir": str(folder / "spool"), **more}
+
+    def fill(self, topic: str) -> None:
+        """Put all messages into the channel."""
+        self.nsqd.fill(topic, "bench", self.count, [self.body] * 1000)
+
+    def stream(self, sink: str, topic: str, folder: Path) -> Any:
+        """Start a query at trigger 0."""
+        frame = self.spark.readStream.format("nsq").options(
+            **self.options(topic, folder)).load()
+        writer = frame.writeStream.format(sink).option(
+            "checkpointLocation", str(folder / "checkpoint"))
+        if sink == "parquet":
+            writer = writer.option("path", str(folder / "out"))
+        return writer.start()
+
+    def rate_of_stream(self, sink: str) -> float:
+        """Read a full channel into a sink."""
+        topic, folder = self.fresh()
+        self.fill(topic)
+        query = self.stream(sink, topic, folder)
+        try:
+            batches = wait_for_rows(query, self.count)
+        finally:
+            query.stop()
+        begun = began(batches[0])
+        ended = began(batches[-1]) + batches[-1]["durationMs"]["triggerExecution"] / 1000
+        return float(self.count / (ended - begun))
+
+    def parquet(self) -> float:
+        """nsqd to Parquet."""
+        return self.rate_of_stream("parquet")
+
+    def noop(self) -> float:
+        """nsqd to nowhere."""
+        return self.rate_of_stream("noop")
+
+    def write(self) -> float:
+        """A DataFrame to nsqd, two tasks."""
+        topic, _ = self.fresh()
+        rows = self.spark.range(self.count, numPartitions=2).selectExpr(
+            f"cast(lpad(cast(id AS string), {len(self.body)}, 'x') AS binary) AS body").persist()
+        rows.count()
+        started = time.perf_counter()
+        rows.write.format("nsq").mode("append").options(
+            nsqd=self.nsqd.tcp_address, topic=topic).save()
+        took = time.perf_counter() - started
+        rows.unpersist()
+        stored = NsqdHTTP(self.nsqd.http_address).stats(topic=topic).topic(topic)
+        if stored is None or stored.message_count != self.count:
+            raise SystemExit(f"nsqd has not {self.count} messages of {topic}: {stored}")
+        return self.count / took
+
+    def ingest(self) -> float:
+        """nsqd to the spool, without Spark."""
+        topic, folder = self.fresh()
+        self.fill(topic)
+        receiver = Receiver(read_options(self.options(topic, folder), STREAM))
+        started = time.perf_counter()
+        try:
+            receiver.prepare_drain()
+            receiver.open(0)
+            end = started + LIMIT
+            while not receiver.drain_is_over():
+                if time.perf_counter() > end:
+                    raise SystemExit("the ingest did not come to its end")
+                receiver.spool.wait_for_more(receiver.spool.last, 0.05)
+            done = sum(entry.rows for entry in receiver.spool.batch(0, receiver.spool.last, True))
+            took = time.perf_counter() - started
+        finally:
+            receiver.stop()
+        if done != self.count:
+            raise SystemExit(f"the spool has {done} rows of {self.count}")
+        return self.count / took
+
+    def files(self) -> float:
+        """Spark's own file source to Parquet, the same rows: what Spark does without NSQ."""
+        _, folder = self.fresh()
+        rows = self.spark.range(self.count, numPartitions=2).selectExpr(
+            "'t' AS topic", "'c' AS channel", "'127.0.0.1:4150' AS nsqd",
+            "lpad(hex(id), 16, '0') AS message_id", "1 AS attempts",
+            "current_timestamp() AS timestamp", "id AS timestamp_ns",
+            f"cast(lpad(cast(id AS string), {len(self.body)}, 'x') AS binary) AS body")
+        rows.write.parquet(str(folder / "in"))
+        frame = self.spark.readStream.schema(rows.schema).parquet(str(folder / "in"))
+        query = frame.writeStream.format("parquet").option("path", str(folder / "out")).option(
+            "checkpointLocation", str(folder / "checkpoint")).start()
+        try:
+            batches = wait_for_rows(query, self.count)
+        finally:
+            query.stop()
+        return float(self.count / (sum(
+            batch["durationMs"]["triggerExecution"] for batch in batches) / 1000))
+
+    def latency(self) -> float:
+        """Median from nsqd's timestamp to the sink's commit, at 50 messages a second for 20 s."""
+        topic, folder = self.fresh()
+        query = self.stream("parquet", topic, folder)
+        try:
+            with Producer([self.nsqd.tcp_address]) as producer:
+                pause, begun = threading.Event(), time.perf_counter()
+                for number in range(1000):
+                    producer.publish(topic, self.body)
+                    pause.wait(max(0.0, begun + number / 50 - time.perf_counter()))
+            wait_for_rows(query, 1000)
+        finally:
+            query.stop()
+        return statistics.median(self._latencies(folder))
+
+    def _latencies(self, folder: Path) -> list[float]:
+        log = folder / "out" / "_spark_metadata"
+        found = []
+        for entry in log.iterdir():
+            if not entry.name.split(".")[0].isdigit():
+                continue
+            committed = entry.stat().st_mtime
+            paths = [json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]]
+            if entry.name.isdigit() and paths:
+                stamps = self.spark.read.parquet(*paths).select("timestamp_ns").collect()
+                found += [committed - row[0] / 1e9 for row in stamps]
+        return found
+
+
+def wait_for_rows(query: Any, count: int) -> list[dict[str, Any]]:
+    """Wait until a query has taken so many rows; return its batches that had any."""
+    pause, end = threading.Event(), time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if query.exception() is not None:
+            raise SystemExit(f"the query failed: {query.exception()}")
+        batches = [json.loads(progress.json) for progress in query.recentProgress
+                   if progress.numInputRows]
+        if sum(batch["numInputRows"] for batch in batches) >= count:
+            return batches
+        pause.wait(0.1)
+    raise SystemExit(f"a query did not take {count} rows in {LIMIT:g} s")
+
+
+def began(progress: dict[str, Any]) -> float:
+    """When a batch was triggered."""
+    return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+
+
+def limit(bench: Bench) -> float:
+    """nsqd's own limit: a bare loop on a socket that does nothing but FIN."""
+    topic, _ = bench.fresh()
+    bench.fill(topic)
+    # The last messages wait in nsqd's output buffer, see the page on consuming.
+    most = bench.count - 10_000
+    result = measure(
+        prepare(["limit"], "consume")["limit"],
+        [bench.nsqd.tcp_address, topic, "bench", most, 2500, 1])
+    if result is None:
+        raise SystemExit("the bare loop did not run")
+    return result.rate
+
+
+def main() -> int:
+    """Measure, and hold against the goals; the status says whether they are reached."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200_000)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", default="parquet,noop,write,latency,ingest,files,limit")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nsqd = stack.enter_context(Nsqd())
+        spark = open_session("nsqclient benchmark", "local[2]", {
+            "spark.ui.enabled": "false", "spark.driver.memory": "1g",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.streaming.numRecentProgressUpdates": "10000"})
+        stack.callback(spark.stop)
+        bench = Bench(spark, nsqd, folder, arguments.count, arguments.size)
+        works: dict[str, Callable[[], float]] = {
+            "parquet": bench.parquet, "noop": bench.noop, "write": bench.write,
+            "latency": bench.latency, "ingest": bench.ingest, "files": bench.files,
+            "limit": lambda: limit(bench),
+        }
+        print("warming up: the first query is not counted", file=sys.stderr)
+        bench.parquet()
+        bench.write()
+        names = [name for name in works if name in arguments.only.split(",")]
+        found: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(arguments.rounds):
+            for name in names:
+                found[name].append(works[name]())
+    return report(found)
+
+
+def report(found: dict[str, list[float]]) -> int:
+    """Print the table; return the status."""
+    print(f"{'work':<10} {'median':>12} {'lowest':>12} {'highest':>12}   least        goal")
+    status = 0
+    for name, figures in found.items():
+        median = statistics.median(figures)
+        shown = [f"{value:>10.3f} s" if name == "latency" else f"{value:>10,.0f}/s"
+                 for value in (median, min(figures), max(figures))]
+        line = f"{name:<10} {' '.join(shown)}"
+        if name in GOALS:
+            least, goal = GOALS[name]
+            good = median <= least if name == "latency" else median >= least
+            reached = median <= goal if name == "latency" else median >= goal
+            verdict = "goal" if reached else "ok" if good else "MISSED"
+            line += f"   {least:<10g} {goal:<10g} {verdict}"
+            status |= not good
+        print(line)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
