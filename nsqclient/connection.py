@@ -204,8 +204,7 @@ class Connection:
             ConnectionLostError, WriteTimeoutError: it ended while writing.
             LocalProtocolError: the command is not possible now; nothing was queued.
         """
-        with self._lock:
-            queue(self._core)
+        self._queue(queue)
         if not self._flush(wait=True, deadline=deadline):
             self._rest_writer.wake()
         self._receiver.call_reader()
@@ -224,8 +223,7 @@ class Connection:
 
         Blocks: until the deadline. Raises: like ``send``.
         """
-        with self._lock:
-            queue(self._core)
+        self._queue(queue)
         if not self._flush(wait=True, deadline=deadline):
             self._rest_writer.wake()
         self._receiver.help(token, is_settled, deadline)
@@ -235,8 +233,7 @@ class Connection:
 
         For the timer thread.
         """
-        with self._lock:
-            queue(self._core)
+        self._queue(queue)
         return self._flush(wait=False)
 
     def flush(self) -> None:
@@ -254,11 +251,26 @@ class Connection:
             logger.debug("%s: not all was written: %s", self.address, exc)
             return False
 
+    def _queue(self, queue: Callable[[ClientProtocol], None]) -> None:
+        try:
+            with self._lock:
+                queue(self._core)
+        except NSQError:
+            raise
+        except BaseException:
+            # Ctrl-C between a command and the note that its answer is due: from now on each
+            # answer would be taken for that of another publish.
+            self._fail(ConnectionLostError(self.address, "interrupted while sending"))
+            raise
+
     def _flush(self, wait: bool, deadline: Deadline | None = None) -> bool:
         try:
             return self._outbox.flush(wait, deadline)
         except NSQError as exc:
             self._fail(exc)
+            raise
+        except BaseException:  # Ctrl-C: nobody knows what of it was sent
+            self._fail(ConnectionLostError(self.address, "interrupted while sending"))
             raise
 
     def _flush_as_reader(self) -> bool:

@@ -16,6 +16,7 @@ from nsqclient.errors import NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
+from nsqclient.runtime.trying import try_lock
 
 
 class Outbox:
@@ -51,19 +52,23 @@ class Outbox:
         Blocks: only with ``wait``, and at most ``write_timeout`` without progress.
 
         Raises:
-            ConnectionLostError, WriteTimeoutError: the connection is of no use any more.
+            ConnectionLostError, WriteTimeoutError: the connection is of no use any more. Nor is
+            it after any other exception, Ctrl-C: what was sent is not known.
         """
-        while self._write_lock.acquire(blocking=False):
+        while True:
+            held: list[bool] = []
             try:
+                if not try_lock(self._write_lock, held):
+                    return True
                 done = self._send_queued(wait, deadline)
             finally:
-                self._write_lock.release()
+                if held == [True]:
+                    self._write_lock.release()
             if not done:
                 return False
             with self._core_lock:
                 if not self._core.has_data_to_send():
-                    break
-        return True
+                    return True
 
     def has_rest(self) -> bool:
         """Tell whether something waits to be written."""

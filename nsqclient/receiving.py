@@ -20,6 +20,7 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import Event, Heartbeat, Published
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import RECV_SIZE, Transport
+from nsqclient.runtime.trying import try_lock
 
 logger = logging.getLogger("nsqclient.connection")
 
@@ -59,13 +60,14 @@ class Receiver:
         self._dispatch = dispatch
         self._patience = patience
         self._turn = threading.Lock()  # who holds it receives; guards all below
+        self._turn.acquire()  # the reader's, from before it runs until after its end
         self._transport: Transport | None = None
         self._heard = 0.0  # when something came last, on time.monotonic()
         self._bytes_left = False  # to be written when the socket takes them
         self._may_have_more = True  # there may be more to receive at once
         self._rounds = 0  # grows with every read
-        self._handed: list[Event] = []  # what a helper received that is not for it
-        self._failure: NSQError | None = None  # what a helper met
+        self._handed: list[Event] = []  # received, and not dispatched yet
+        self._failure: NSQError | None = None  # what ends the connection, once those are
         self._is_offered = False  # somebody would rather receive itself; no lock
         self._is_resting = False  # written by the reader; read without a lock
         self._bell = threading.Lock()  # released: the reader is called
@@ -80,22 +82,17 @@ class Receiver:
         """
         self._transport = transport
         self._heard = time.monotonic()
-        with self._turn:
-            while True:
-                if self._is_offered:
-                    self._is_offered = False
-                    self._rest()
-                handed, self._handed = self._handed, []
-                self._dispatch(handed)
-                del handed
-                if self._failure is not None:
-                    raise self._failure
-                if self._wait(None):
-                    events, broken = self._receive(RECV_SIZE)
-                    self._dispatch(events)  # verdicts that came before the fault count
-                    if broken is not None:
-                        raise broken
-                    del events  # its tokens are not kept alive until the next answer
+        while True:
+            events, self._handed = self._handed, []
+            self._dispatch(events)  # verdicts that came before a fault count
+            del events  # its tokens are not kept alive until the next answer
+            if self._failure is not None:
+                raise self._failure
+            if self._is_offered:
+                self._is_offered = False
+                self._rest()
+            elif self._wait(None):
+                self._failure = self._receive(RECV_SIZE)
 
     def help(self, token: Any, is_settled: Callable[[], bool], deadline: Deadline) -> None:
         """Receive until the publish with this token is settled, unless another thread is at it.
@@ -106,10 +103,11 @@ class Receiver:
 
         Blocks: until the deadline.
         """
-        if not self._turn.acquire(blocking=False):
-            self._is_offered = True
-            return
+        held: list[bool] = []
         try:
+            if not try_lock(self._turn, held):
+                self._is_offered = True
+                return
             while not (is_settled() or self._handed or self._failure):
                 if self._wait(deadline.remaining()):
                     self._receive_for(token)
@@ -118,10 +116,11 @@ class Receiver:
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
         finally:
-            self._turn.release()
-            # After the release: a thread that did not get the turn has sent before it tried.
-            if self._handed or self._failure or self._bytes_left or self._core.awaits_answer():
-                self.call_reader()
+            if held == [True]:
+                self._turn.release()
+                # After the release: a thread that did not get the turn has sent before it tried.
+                if self._handed or self._failure or self._bytes_left or self._core.awaits_answer():
+                    self.call_reader()
 
     def call_reader(self) -> None:
         """Let the reader receive again: an answer is awaited that no helper waits for."""
@@ -147,13 +146,15 @@ class Receiver:
     def _receive_for(self, token: Any) -> None:
         """Receive on a thread of the user's, which an exception may interrupt anywhere."""
         try:
-            events, self._failure = self._receive(_ANSWERS)
-            for index, event in enumerate(events):
+            self._failure = self._receive(_ANSWERS)
+            handed = self._handed
+            while handed:
+                event = handed[0]
                 if isinstance(event, Published) and type(event.token) is type(token):
                     self._dispatch([event])
                 elif not isinstance(event, Heartbeat):
-                    self._handed = events[index:]
                     return
+                del handed[0]  # not before: an interrupted one is left to the reader
         except NSQError:
             raise
         except Exception as exc:
@@ -170,17 +171,21 @@ class Receiver:
             return True
         if self._bytes_left:
             self._bytes_left = self._flush()
-        left = self._heard + self._patience - time.monotonic()
-        if left <= 0:
-            raise ConnectionLostError(self._address, f"silent for {self._patience:g} s")
+        until = self._heard + self._patience
+        left = max(0.0, until - time.monotonic())
         timeout = None if left == float("inf") else left
         if longest is not None:
             timeout = min(left, longest)
         assert self._transport is not None
-        return self._transport.wait(timeout, for_write=self._bytes_left)
+        if self._transport.wait(timeout, for_write=self._bytes_left):
+            return True
+        # After a look: it is not nsqd that was silent when our process did not run for a while.
+        if time.monotonic() >= until:
+            raise ConnectionLostError(self._address, f"silent for {self._patience:g} s")
+        return False
 
-    def _receive(self, size: int) -> tuple[list[Event], RemoteProtocolError | None]:
-        """Take what is there; return what has happened, and what is wrong with the rest."""
+    def _receive(self, size: int) -> RemoteProtocolError | None:
+        """Take what is there; note what has happened, return what is wrong with the rest."""
         transport, core = self._transport, self._core
         assert transport is not None
         self._rounds += 1
@@ -189,7 +194,7 @@ class Receiver:
         data = b"" if is_behind else transport.recv(size)
         if data is None:
             self._may_have_more = False
-            return [], None
+            return None
         if not data and not is_behind:
             with self._core_lock:
                 core.receive_eof()
@@ -203,8 +208,8 @@ class Receiver:
                 core.receive_data(data)
             except RemoteProtocolError as exc:
                 broken = exc
-            events = core.take_events()
+            self._handed += core.take_events()  # no interrupt comes in between
             answer = core.has_data_to_send()
         if answer:  # the NOP to a heartbeat
             self._bytes_left = self._flush()
-        return events, broken
+        return broken

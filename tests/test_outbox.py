@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -12,6 +13,8 @@ from nsqclient.errors import WriteTimeoutError
 from nsqclient.outbox import Outbox, RestWriter
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
+from nsqclient.runtime.trying import try_lock
+from tests.support.interrupts import interrupt_everywhere
 
 
 class Core:
@@ -106,3 +109,23 @@ def test_without_a_thread_the_rest_waits_for_the_next_sender(rest_writer, monkey
     monkeypatch.setattr(threading.Thread, "start", refuse)
     writer.wake()
     assert writer.join(Deadline(0)) and not lost and outbox.has_rest()
+
+
+def test_ctrl_c_anywhere_in_flush_does_not_leave_the_write_lock_taken():
+    """Else nobody could write any more, and the end of the connection would wait for good."""
+    ours, theirs = socket.socketpair()
+
+    def flush():
+        outbox = Outbox(Core(10), threading.Lock(), write_timeout=5)
+        outbox.attach(Transport(ours, "peer"))
+        with contextlib.suppress(KeyboardInterrupt):
+            outbox.flush(wait=True)
+
+        def check():
+            assert not outbox._write_lock.locked()
+
+        return check
+
+    with ours, theirs:
+        assert interrupt_everywhere(Outbox.flush, flush) > 5
+        assert interrupt_everywhere(try_lock, flush) > 1

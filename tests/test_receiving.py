@@ -8,6 +8,10 @@ import threading
 import pytest
 
 from nsqclient import Config, Producer, PublishUnknown
+from nsqclient.errors import ConnectionLostError
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.receiving import Receiver
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
 from tests.support.scripted import BEAT, OK, ScriptedServer, error
 from tests.support.waiting import wait_until
@@ -157,3 +161,122 @@ def test_silence_that_a_helper_meets_ends_the_connection():
             producer.publish("t", b"x")
             with pytest.raises(PublishUnknown, match="silent for 2 s"):
                 producer.publish("t", b"x", timeout=60)
+
+
+class Wire:
+    """A transport on which a test says what comes; it fails a test that did not expect to read."""
+
+    def __init__(self, *received):
+        self.received = list(received)
+
+    def wait(self, timeout, *, for_write=False):
+        assert timeout is None or timeout >= 0
+        return bool(self.received)
+
+    def recv(self, size):
+        return self.received.pop(0) if self.received else None
+
+
+@pytest.fixture
+def core():
+    """A producer's dialogue that waits for the answers to three publishes."""
+    core = ClientProtocol()
+    core.send_identify({})
+    core.receive_data(OK)
+    core.take_events()
+    for name in ("a", "b", "c"):
+        core.send_publish(b"", name)
+    core.data_to_send()
+    return core
+
+
+def make_receiver(core, dispatch, patience=60.0):
+    """A Receiver without threads."""
+    return Receiver("nsqd:4150", core, threading.Lock(), lambda: False, dispatch, patience)
+
+
+def test_nobody_helps_before_the_reader_runs(core):
+    """A publish just after the connection was opened leaves its answer to the reader."""
+    told = []
+    receiver = make_receiver(core, told.extend)
+    receiver.help("a", lambda: False, Deadline(WAIT))
+    with pytest.raises(ConnectionLostError, match="closed by the peer"):
+        receiver.run(Wire(OK, b""))
+    assert [event.token for event in told] == ["a"]
+
+
+def test_nobody_helps_after_the_reader_has_ended(core):
+    """The socket may be given back, and its number be another one's."""
+    receiver = make_receiver(core, lambda events: None)
+    wire = Wire(b"")
+    with pytest.raises(ConnectionLostError, match="closed by the peer"):
+        receiver.run(wire)
+    wire.received.append(OK)
+    receiver.help("a", lambda: False, Deadline(WAIT))
+    assert wire.received == [OK]
+
+
+def test_who_did_not_run_for_long_looks_before_it_calls_nsqd_silent(core, monkeypatch):
+    """A process that was stopped for longer than nsqd may be silent reads what has come."""
+    told = []
+    clock = [1000.0]
+    monkeypatch.setattr("nsqclient.receiving.time.monotonic", lambda: clock[0])
+
+    def dispatch(events):
+        clock[0] += 100.0 * (len(told) == 0)  # stopped, once, between two reads
+        told.extend(events)
+
+    receiver = make_receiver(core, dispatch)
+    with pytest.raises(ConnectionLostError, match="closed by the peer"):
+        receiver.run(Wire(OK, OK, b""))
+    assert [event.token for event in told] == ["a", "b"]
+
+
+def test_an_interrupted_helper_leaves_all_verdicts_to_the_reader(core):
+    """Ctrl-C between two answers that came together: no publish of another thread waits on."""
+    told = []
+
+    def dispatch(events):
+        if interrupts:
+            raise interrupts.pop()
+        told.extend(event.token for event in events)
+
+    receiver = make_receiver(core, dispatch)
+    interrupts = [KeyboardInterrupt()]
+    receiver._transport = Wire(OK + OK)
+    receiver._turn.release()  # as a reader does that rests
+    with pytest.raises(KeyboardInterrupt):
+        receiver.help("a", lambda: False, Deadline(WAIT))
+    assert receiver._turn.acquire(timeout=WAIT)
+    with pytest.raises(ConnectionLostError, match="interrupted"):
+        receiver.run(Wire())
+    assert told == ["a", "b"]
+
+
+@pytest.mark.parametrize("method", ["send_publish", "data_to_send"])
+def test_ctrl_c_between_a_command_and_its_answer(monkeypatch, method):
+    """It ends the connection: no later answer is taken for that of another publish."""
+    def script(peer):
+        peer.identify()
+        with contextlib.suppress(EOFError, OSError):
+            answer(peer, 10**9)
+
+    original = getattr(ClientProtocol, method)
+
+    def interrupt(core, *args):
+        result = original(core, *args)
+        if threading.current_thread() is threading.main_thread() and interrupts:
+            core._out.clear()  # what was to be sent is lost, and an answer is awaited
+            interrupts.pop()
+            raise KeyboardInterrupt
+        return result
+
+    interrupts = []
+    with ScriptedServer(script, script) as server:
+        with Producer([server.address]) as producer:
+            producer.publish("t", b"x", timeout=WAIT)
+            monkeypatch.setattr(ClientProtocol, method, interrupt)
+            interrupts.append(1)
+            with pytest.raises(KeyboardInterrupt):
+                producer.publish("t", b"x")
+            producer.publish("t", b"x", timeout=WAIT)

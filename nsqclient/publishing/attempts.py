@@ -12,7 +12,7 @@ from nsqclient.publishing.verdicts import Verdict
 class Attempt:
     """One try of one publish on one connection; the token that the core hands back.
 
-    One thread waits, one settles it, once: a plain lock is the cheapest one-shot signal.
+    One thread waits, another settles it: a plain lock is the cheapest one-shot signal.
     """
 
     __slots__ = ("verdict", "error", "link", "is_done", "_settled")
@@ -30,7 +30,10 @@ class Attempt:
         self.verdict = verdict
         self.error = error
         self.is_done = True
-        self._settled.release()
+        try:
+            self._settled.release()
+        except RuntimeError:
+            pass  # it was settled before, by somebody whom Ctrl-C interrupted
 
     def is_settled(self) -> bool:
         """Tell whether the outcome is there."""

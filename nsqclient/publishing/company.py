@@ -17,6 +17,7 @@ from nsqclient.publishing.link import JustEnded, Link
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Verdict, is_about_one_message
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.trying import try_lock
 
 #: Most messages of one trip.
 _MOST = 2000
@@ -61,6 +62,7 @@ class Trip:
         self._parts = [Part(together, self) for together in by_topic.values()]
         self._unsettled = len(self._parts)
         self._size = len(companions)
+        self._lane_is_ours = [True]  # popped by who gives it back
 
     def begin(self) -> None:
         """Send it. Does not wait for the socket.
@@ -74,8 +76,7 @@ class Trip:
 
     def abort(self, verdict: Verdict, error: NSQError) -> None:
         """It was not begun, or nobody knows how far."""
-        if self._unsettled > 0:
-            self._unsettled = -1  # what is answered nevertheless changes nothing
+        if self._end():
             self._link.lane.release()
         for part in self._parts:
             for one in part.companions:
@@ -85,8 +86,15 @@ class Trip:
     def on_part_settled(self) -> None:
         """Go on with the next when all is settled. On the reader thread of the connection."""
         self._unsettled -= 1
-        if not self._unsettled:
+        if not self._unsettled and self._end():
             self._company.on_arrived(self._link, self._size)
+
+    def _end(self) -> bool:
+        """True once. It may be aborted while a reader hears of it."""
+        try:
+            return self._lane_is_ours.pop()
+        except IndexError:
+            return False
 
 
 class Company:
@@ -107,8 +115,7 @@ class Company:
         ``link`` is the nsqd whose turn it is.
         """
         self._queue.append(companion)
-        if link.lane.acquire(blocking=False):
-            self._begin_trip(link)
+        if self._try_trip(link):
             self.send_waiting()
         elif len(self._links.ready) != 1:
             self.send_waiting()
@@ -121,8 +128,7 @@ class Company:
                 self._send_home()
                 return
             for link in links:
-                if link.lane.acquire(blocking=False):
-                    self._begin_trip(link)
+                if self._try_trip(link):
                     break
             else:
                 return  # whoever ends a trip looks again
@@ -136,32 +142,50 @@ class Company:
         if self._queue:
             # The nsqds are used in turn, also when it is always the same one that is free.
             for other in self._links.in_turn():
-                if other is not link and other.lane.acquire(blocking=False):
-                    self._begin_trip(other)
+                if other is not link:
+                    self._try_trip(other)
         if self._queue and link in self._links.ready:
-            self._begin_trip(link)
+            self._try_trip(link, is_ours=True)
         else:
             link.lane.release()
         self.send_waiting()
 
-    def _begin_trip(self, link: Link) -> None:
-        """Take what waits and send it. Needs the link's lane, and sees that it is released."""
-        companions = self._take(link)
-        if not companions:
-            link.lane.release()
-            return
-        trip = Trip(link, companions, self)
+    def _try_trip(self, link: Link, is_ours: bool = False) -> bool:
+        """Take what waits and send it, unless the nsqd is busy: then False.
+
+        Args:
+            is_ours: the caller holds the lane; whatever comes, it is released in the end.
+        """
+        held = [True] if is_ours else []
+        taken: list[Companion] = []
+        trip: Trip | None = None
         try:
-            trip.begin()
+            if not is_ours and not try_lock(link.lane, held):
+                return False
+            self._take(link, taken)
+            if taken:
+                trip = Trip(link, taken, self)
+                trip.begin()
+                return True
         except JustEnded as exc:
-            trip.abort(Verdict.NOT_READ, exc)
+            if trip is not None:
+                trip.abort(Verdict.NOT_READ, exc)
+            return True
         except BaseException:
             # Ctrl-C in the thread of one that sends for all: they must not wait for it.
-            trip.abort(Verdict.UNKNOWN, ConnectError(link.address, "interrupted while sending"))
+            error = ConnectError(link.address, "interrupted while sending")
+            if trip is not None:
+                trip.abort(Verdict.UNKNOWN, error)
+            elif held == [True]:
+                link.lane.release()
+                for one in taken:
+                    one.settle(Verdict.UNKNOWN, error)
             raise
+        link.lane.release()
+        return True
 
-    def _take(self, link: Link) -> list[Companion]:
-        taken: list[Companion] = []
+    def _take(self, link: Link, taken: list[Companion]) -> None:
+        """Move those that may travel together from the queue to ``taken``."""
         size = 4
         try:
             while len(taken) < _MOST:
@@ -175,7 +199,6 @@ class Company:
                     taken.append(one)
         except IndexError:
             pass
-        return taken
 
     def _send_home(self) -> None:
         """No nsqd is there: each waits for one by itself."""

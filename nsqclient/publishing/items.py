@@ -123,7 +123,8 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
             return False
         if note is not None:
             self._unseen = Unseen(error, note)
-            self._unseen.is_seen = self._is_looked_at
+            if self._is_looked_at:  # never back to False: somebody may look just now
+                self._unseen.is_seen = True
         self.set_exception(error)
         return True
 

@@ -6,11 +6,12 @@ only while few are unanswered, so that under load the queue fills and the batche
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nsqclient.errors import (
     ClosedError,
@@ -124,9 +125,8 @@ class Pipeline:
                         f"{self.pending} publishes have no verdict yet: raise max_pending or"
                         " publish more slowly"
                     )
-                self._putters += 1
-                self._changed.wait(left)
-                self._putters -= 1
+                with self._waiting():
+                    self._changed.wait(left)
             if self._thread is None:
                 self._start()
             self.pending += 1
@@ -148,11 +148,17 @@ class Pipeline:
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""
-        with self._lock:
-            self._putters += 1
-            done = self._changed.wait_for(lambda: self.pending == 0, deadline.remaining())
+        with self._lock, self._waiting():
+            return self._changed.wait_for(lambda: self.pending == 0, deadline.remaining())
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count the caller as one who waits, until it ends, also by Ctrl-C. Needs _lock."""
+        self._putters += 1
+        try:
+            yield
+        finally:
             self._putters -= 1
-            return done
 
     def close(self, deadline: Deadline) -> bool:
         """Refuse new messages, fail those that still have no verdict, and end the thread."""

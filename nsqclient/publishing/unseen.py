@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -49,9 +50,12 @@ class UnseenFailures:
         if not number or (now < self._next_warning and not at_once):
             return
         self._next_warning = now + _PAUSE
-        for _ in range(number):
-            last = self._errors.popleft()
-        logger.warning(
-            "%d asynchronous publishes failed, and nobody looked at their Futures; the last: %r",
-            number, last,
-        )
+        errors: list[BaseException] = []
+        with contextlib.suppress(IndexError):  # another thread tells of the others
+            while len(errors) < number:
+                errors.append(self._errors.popleft())
+        if errors:
+            logger.warning(
+                "%d asynchronous publishes failed, and nobody looked at their Futures; the last:"
+                " %r", len(errors), errors[-1],
+            )

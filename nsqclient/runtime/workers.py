@@ -94,8 +94,8 @@ class WorkerPool(Generic[T]):
         ``baton`` is the caller's own lock, and held by it before and after. After an exception
         it may not be used again.
         """
-        self._sleepers.append(baton)
         try:
+            self._sleepers.append(baton)
             if not self._items and not self._stopping:
                 if baton.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
                     return

@@ -260,3 +260,23 @@ def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
     world.timer.advance(1000)
     assert len(world.dialed) == before
     assert world.membership.subscriptions() == []
+
+
+def test_the_last_word_on_expected_connections_is_true(monkeypatch):
+    """Two dials that end at once: whoever tells last tells how it is."""
+    world = World(monkeypatch, ["a:1", "b:1"])
+    membership = world.membership
+    told = world.expected.append
+
+    def tell(count):
+        if not told_late:
+            told_late.append(True)
+            for known in membership._known.values():
+                known.is_expected = False
+            membership._count_expected()  # another thread, which is quicker
+        told(count)
+
+    told_late = []
+    membership._on_expected = tell
+    membership._count_expected()
+    assert world.expected[-1] == 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from nsqclient.errors import ConnectionLostError, server_error
 from nsqclient.publishing.attempts import Companion
-from nsqclient.publishing.company import Company
+from nsqclient.publishing.company import Company, Trip
 from nsqclient.publishing.verdicts import Verdict
 from tests.support.fake_links import FakeLinks
+from tests.support.interrupts import interrupt_everywhere
 
 LOST = ConnectionLostError("nsqd:4150", "reset")
 
@@ -103,3 +106,24 @@ def test_ctrl_c_in_one_does_not_hold_up_the_others(links):
     assert one.verdict is Verdict.UNKNOWN
     join(company, "b")
     assert lines(links) == [b"PUB b"]
+
+
+@pytest.mark.parametrize("function", [Company._try_trip, Company._take, Trip.__init__, Trip.begin])
+def test_ctrl_c_anywhere_gives_the_nsqd_free(function):
+    """Whatever was interrupted, the next message is sent."""
+    def work():
+        links = FakeLinks()
+        company = Company(links, 5_000)
+        one = Companion("a", b"x")
+        with contextlib.suppress(KeyboardInterrupt):
+            company.join(one, links)
+
+        def check():
+            for _, part in list(links.sent):
+                part.settle(Verdict.STORED, None)
+            join(company, "b")
+            assert lines(links)[-1] == b"PUB b"
+
+        return check
+
+    assert interrupt_everywhere(function, work) > 1

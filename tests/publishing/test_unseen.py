@@ -68,3 +68,37 @@ def test_a_look_before_the_outcome_counts(failures, caplog):
     del item
     failures.report(at_once=True)
     assert not caplog.records
+
+
+def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
+    """Who begins to wait just when the Future fails needs no warning either."""
+    class Late(Item):
+        """Somebody looks between the check for a look and its use."""
+
+        @property
+        def _is_looked_at(self):
+            Item._look(self)
+            return False
+
+        @_is_looked_at.setter
+        def _is_looked_at(self, value):
+            pass
+
+    item = Late("t", b"x", None, 0.0, 1.0)
+    item.fail(PublishUnknown("lost"), failures.note)
+    del item
+    failures.report(at_once=True)
+    assert not caplog.records
+
+
+def test_two_threads_that_tell_at_once(failures, caplog):
+    """What another thread has told meanwhile is neither told twice nor an error."""
+    class Shrinking(type(failures._errors)):
+        """Another thread takes the last one after it was counted."""
+
+        def __len__(self):
+            return super().__len__() + 1
+
+    failures._errors = Shrinking([PublishUnknown("lost")])
+    failures.report()
+    assert caplog.messages[0].startswith("1 ")

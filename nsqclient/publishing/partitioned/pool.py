@@ -177,9 +177,11 @@ class Pool:
         with self._lock:
             self._is_closed = True
             conns = [*self._all]
+            live = {pooled.conn for pooled in self._open.values()}
             ended = [*self._ended]
         for conn in conns:
-            conn.drain(deadline.at_most(0.5))
+            if conn in live:  # the others are being dialed, and not to be written to
+                conn.drain(deadline.at_most(0.5))
             conn.close("the producer was closed")
         return [f"nsq-reader-{conn.address}" for conn in {*conns, *ended}
                 if not conn.join(deadline)]
