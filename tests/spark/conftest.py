@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.leaks import find_leaks, take_snapshot
+from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.
@@ -19,11 +20,10 @@ LIMIT = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the session, and keep it in one process of xdist."""
+    """Mark what uses the session: it runs in a process of its own, which the JVM talks to."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(LIMIT))
 
 
@@ -38,31 +38,57 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
 
 
+@pytest.fixture(autouse=True)
+def sigterm() -> Iterator[None]:
+    """A reader in Spark's own process takes SIGTERM for itself; in ours it gives it back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on this machine with two processors, on loopback, without pages."""
-    if shutil.which("java") is None and not os.environ.get("CI"):
-        pytest.skip("there is no Java")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    """A session on two processors, a failed task four times, on loopback, without pages.
+
+    Nothing is registered in it: Spark finds ``nsq`` by itself.
+    """
+    reason = None
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        reason = "no Java: Spark needs Java 17 (apt-get install openjdk-17-jre-headless)"
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        reason = "no pyspark: pip install 'nsqclient[spark]'"
+    if reason is not None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    saved = dict(os.environ)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Tasks unpickle functions of the tests by name.
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    from pyspark.sql import SparkSession
-
-    import nsqclient.spark
-
-    builder = SparkSession.builder.master("local[2]")
+    # Where Spark's Python processes look for pyspark_nsq, and for functions of the tests.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        path for path in (str(CHECKOUT), saved.get("PYTHONPATH", "")) if path)
+    builder = SparkSession.builder.master("local[2,4]").appName("nsqclient tests")
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
+        "spark.log.level": "OFF",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    nsqclient.spark.register(session)
     yield session
     session.stop()
+    gateway = session.sparkContext._gateway
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(30)
+    type(session.sparkContext)._gateway = None
+    os.environ.clear()
+    os.environ.update(saved)

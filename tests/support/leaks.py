@@ -104,5 +104,6 @@ def _sockets() -> list[str]:
 
 def _known_sockets() -> str:
     """Describe the open socket objects. Walks all objects: only for a failure's message."""
-    alive = [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
+    # Not isinstance(): it asks a lazy object, such as Django's, what it is, and wakes it up.
+    alive = [thing for thing in gc.get_objects() if issubclass(type(thing), socket.socket)]
     return ", ".join(repr(thing) for thing in alive if thing.fileno() != -1) or "none known"

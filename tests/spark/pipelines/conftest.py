@@ -1,0 +1,16 @@
+"""The session of these tests knows ``nsq`` as a program of the user's would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nsqclient.spark
+
+
+@pytest.fixture(scope="session")
+def spark(spark: Any) -> Any:
+    """The one session, with the source registered."""
+    nsqclient.spark.register(spark)
+    return spark
