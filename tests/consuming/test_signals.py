@@ -20,7 +20,15 @@ def test_the_first_signal_sets_the_flag(signum):
         assert came.wait(0)
 
 
-def test_the_second_signal_interrupts():
+@pytest.fixture
+def interrupting():
+    """SIGINT raises KeyboardInterrupt, also in a process that was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_interrupts(interrupting):
     """A second Ctrl-C finds the handler that was there before."""
     with pytest.raises(KeyboardInterrupt), first_signal() as came:
         signal.raise_signal(signal.SIGINT)

@@ -143,8 +143,8 @@ def test_500s_back_off_recover_and_lose_nothing(nsqd):
         server.status = 500
         with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}", *retry)):
             wait_until(lambda: len(server.requests) >= 5, 20)
+            wait_until(lambda: nsqd.stats("t", "c")["requeue_count"] > 0, 20)
             refused = len(server.requests)
-            assert nsqd.stats("t", "c")["requeue_count"] > 0
             server.status = 200
             wait_until(lambda: is_done(nsqd), 60)
         assert set(bodies) <= set(server.bodies()) and refused < 150

@@ -39,11 +39,12 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def sigterm() -> Iterator[None]:
-    """A reader in Spark's own process takes SIGTERM for itself; in ours it gives it back."""
-    before = signal.getsignal(signal.SIGTERM)
+def signals() -> Iterator[None]:
+    """Readers and ingest processes take signals for themselves; run in ours, they give them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
