@@ -40,7 +40,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Readers and ingest processes take signals for themselves; run in ours, they give them back."""
+    """Readers and ingest processes take signals; run in our process, they give them back."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
