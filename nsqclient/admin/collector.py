@@ -77,6 +77,12 @@ class Collector:
                 raise UpstreamError("server in time", ())
             return self._latest
 
+    def prefetch(self) -> None:
+        """Begin one round now: the first page that is opened need not wait for it."""
+        with self._changed:
+            self._fresh_after = time.monotonic()
+            self._wake()
+
     def ask_soon(self) -> None:
         """Begin a round as soon as possible: something was changed."""
         with self._changed:

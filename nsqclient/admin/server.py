@@ -127,6 +127,7 @@ class AdminServer:
             name="nsq-admin-http", daemon=True,
         )
         self._thread.start()
+        self._context.collector.prefetch()
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
             logger.warning("everybody who reaches %s sees this page: put a proxy with a login in"
