@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 from nsqclient.addresses import check_addresses
@@ -266,12 +265,7 @@ class Consumer(Wiring):
     def __enter__(self) -> Consumer:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     # -- questions and controls

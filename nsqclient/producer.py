@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any
 
 from nsqclient.addresses import check_addresses
@@ -345,12 +344,7 @@ class Producer(Account):
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def after_fork_in_child(self) -> None:

@@ -6,10 +6,11 @@ import importlib
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from nsqclient.cli import goflags
 from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.errors import NSQError
@@ -126,6 +127,33 @@ class Server(Protocol):
 
     def stop(self) -> None:
         """End everything."""
+
+
+def run(
+    flags: FlagSet,
+    argv: Sequence[str] | None,
+    version: str,
+    config_names: Mapping[str, str],
+    build: Callable[[Parsed], Server],
+) -> int:
+    """Run the server that ``build`` makes of the command line until a signal; return the status.
+
+    Args:
+        version: what ``--version`` prints.
+        config_names: as ``names`` of :func:`read_config`.
+        build: may raise CommandLineError or ConfigError.
+    """
+
+    def body(parsed: Parsed) -> int:
+        if parsed.values["version"]:
+            print(version)
+            return 0
+        if parsed.rest:
+            raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
+        parsed = read_config(parsed, flags, config_names)
+        return serve(build(parsed), parsed, flags.program)
+
+    return goflags.run(flags, argv, body)
 
 
 def serve(server: Server, parsed: Parsed, program: str) -> int:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from nsqclient import Config, ConfigError, TLSError
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.rewriting import parse_rule
-from nsqclient.cli import goflags
-from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
+from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
 from nsqclient.cli.goflags import (
     BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagSet, Kind, Parsed,
 )
@@ -74,17 +73,11 @@ def build_flags() -> FlagSet:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal; return the exit status."""
-    flags = build_flags()
-    return goflags.run(flags, argv, lambda parsed: _run(flags, parsed))
+    version = f"{PROGRAM} v{__version__} (nsqclient)"
+    return run(build_flags(), argv, version, _CONFIG_NAMES, _build)
 
 
-def _run(flags: FlagSet, parsed: Parsed) -> int:
-    if parsed.values["version"]:
-        print(f"{PROGRAM} v{__version__} (nsqclient)")
-        return 0
-    if parsed.rest:
-        raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
-    parsed = read_config(parsed, flags, _CONFIG_NAMES)
+def _build(parsed: Parsed) -> Server:
     host, port = parse_listen_address(parsed.values["http-address"], "http-address")
     settings = build_settings(parsed)
     try:
@@ -94,7 +87,8 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
             raise
         raise CommandLineError(
             "the admin page needs Flask: pip install 'nsqclient[admin]'") from None
-    return serve(server_module.AdminServer(settings, host, port), parsed, PROGRAM)
+    server: Server = server_module.AdminServer(settings, host, port)
+    return server
 
 
 _CONFIG_NAMES = {

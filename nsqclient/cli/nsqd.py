@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from nsqclient.cli import goflags, partitioned
-from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
+from nsqclient.cli import partitioned
+from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
 from nsqclient.cli.goflags import (
     BOOL,
     DURATION,
@@ -120,17 +120,11 @@ def build_flags() -> FlagSet:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until a signal; return the exit status."""
-    flags = build_flags()
-    return goflags.run(flags, argv, lambda parsed: _run(flags, parsed))
+    version = f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})"
+    return run(build_flags(), argv, version, _CONFIG_NAMES, _build)
 
 
-def _run(flags: FlagSet, parsed: Parsed) -> int:
-    if parsed.values["version"]:
-        print(f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})")
-        return 0
-    if parsed.rest:
-        raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
-    parsed = read_config(parsed, flags, _CONFIG_NAMES)
+def _build(parsed: Parsed) -> Server:
     values = parsed.values
     if not 0 <= values["node-id"] < 1024:
         raise CommandLineError("--node-id must be [0,1024)")
@@ -145,8 +139,8 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
     if ignored:
         logger.warning("no effect in the embedded nsqd: --%s", ", --".join(ignored))
     if values["partitioned"]:
-        return serve(partitioned.build_cluster(parsed), parsed, PROGRAM)
-    server = Nsqd(
+        return partitioned.build_cluster(parsed)
+    return Nsqd(
         host,
         tcp_port,
         http_port,
@@ -159,4 +153,3 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
         auth_http_addresses=values["auth-http-address"],
         **{name.replace("-", "_"): values[name] for name, _, _ in _OPTIONS},
     )
-    return serve(server, parsed, PROGRAM)

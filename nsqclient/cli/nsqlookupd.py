@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsqclient.cli import goflags
-from nsqclient.cli.daemon import add_common_flags, parse_listen_address, read_config, serve
-from nsqclient.cli.goflags import DURATION, STRING, CommandLineError, FlagSet, Parsed
+from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
+from nsqclient.cli.goflags import DURATION, STRING, FlagSet, Parsed
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
 from nsqclient.devserver.release import NSQ_VERSION
 from nsqclient.version import __version__
@@ -37,21 +36,15 @@ def build_flags() -> FlagSet:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until a signal; return the exit status."""
-    flags = build_flags()
-    return goflags.run(flags, argv, lambda parsed: _run(flags, parsed))
+    version = f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})"
+    return run(build_flags(), argv, version, {}, _build)
 
 
-def _run(flags: FlagSet, parsed: Parsed) -> int:
-    if parsed.values["version"]:
-        print(f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})")
-        return 0
-    if parsed.rest:
-        raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
-    parsed = read_config(parsed, flags, {})
+def _build(parsed: Parsed) -> Server:
     values = parsed.values
     host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
     http_host, http_port = parse_listen_address(values["http-address"], "http-address")
-    server = Nsqlookupd(
+    return Nsqlookupd(
         host,
         tcp_port,
         http_port,
@@ -60,4 +53,3 @@ def _run(flags: FlagSet, parsed: Parsed) -> int:
         tombstone_lifetime=values["tombstone-lifetime"],
         http_host=http_host,
     )
-    return serve(server, parsed, PROGRAM)

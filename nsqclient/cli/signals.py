@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 _STOP, _HANGUP = b"s", b"h"
@@ -95,12 +95,7 @@ class Signals:
                 self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for signum, former in self._former.items():
             signal.signal(signum, former)
         if self._former:

@@ -11,7 +11,6 @@ import logging
 import re
 import socket
 import threading
-from types import TracebackType
 
 from nsqclient.contrib.samples import Family, Watch
 from nsqclient.errors import ConfigError
@@ -94,12 +93,7 @@ class StatsdSink(Watch):
     def __enter__(self) -> StatsdSink:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def send(self) -> int:

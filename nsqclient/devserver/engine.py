@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from nsqclient.devserver.broker import Notice
@@ -120,12 +119,7 @@ class Engine(Generic[B]):
         self._now = time.monotonic()
         return self._broker
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         agenda = self._broker.agenda
         rings = self._rings(agenda.take_woken())
         notices = self._broker.take_notices()

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
@@ -264,12 +263,7 @@ class Nsqd(QueueFront):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     def _end(self, timeout: float | None, keep: bool) -> None:

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.nsqlookupd_http import NsqlookupdHTTPServer
@@ -109,12 +108,7 @@ class Nsqlookupd:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     def drop_producers(self) -> None:

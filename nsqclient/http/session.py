@@ -11,7 +11,6 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 from http.cookiejar import DefaultCookiePolicy
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 import requests
@@ -125,12 +124,7 @@ class HTTPClient:
     def __enter__(self: T) -> T:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tracemalloc
 import zlib
 
@@ -10,19 +9,7 @@ import pytest
 
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.protocol.deflate import PIECE_SIZE, DeflateLayer
-
-TEXT = b"a frame, and another frame, and a frame again. " * 40
-NOISE = random.Random(5).randbytes(3000)
-
-
-def decoded(layer, *chunks):
-    """What a layer makes of chunks, together."""
-    return b"".join(piece for chunk in chunks for piece in layer.decode(chunk))
-
-
-def bytes_of(data):
-    """The bytes one by one."""
-    return [data[n:n + 1] for n in range(len(data))]
+from tests.protocol.streams import NOISE, TEXT, bytes_of, decoded
 
 
 @pytest.mark.parametrize("level", range(1, 10))
@@ -33,25 +20,6 @@ def test_any_level_whole_and_byte_by_byte(level, data):
     wire = DeflateLayer(level).encode(data)
     assert decoded(DeflateLayer(), wire) == data
     assert decoded(DeflateLayer(), *bytes_of(wire)) == data
-
-
-def test_every_cut():
-    """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
-    layer = DeflateLayer()
-    first, second = layer.encode(TEXT), layer.encode(NOISE[:50])
-    wire = first + second
-    for cut in range(len(wire) + 1):
-        peer = DeflateLayer()
-        early = decoded(peer, wire[:cut])
-        assert early + decoded(peer, wire[cut:]) == TEXT + NOISE[:50]
-        assert early.startswith(TEXT) or cut < len(first)
-
-
-def test_what_is_encoded_can_be_read_at_once():
-    """Each piece is flushed: no byte waits for the next one."""
-    ours, theirs = DeflateLayer(), DeflateLayer()
-    for data in bytes_of(TEXT[:100]):
-        assert decoded(theirs, ours.encode(data)) == data
 
 
 def test_the_stream_is_a_plain_one():

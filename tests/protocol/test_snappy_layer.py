@@ -11,23 +11,12 @@ import snappy
 
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.protocol.snappy_layer import MAX_CHUNK_SIZE, SnappyLayer
+from tests.protocol.streams import NOISE, TEXT, bytes_of, decoded
 
 STREAM = b"\xff\x06\x00\x00sNaPpY"
 OK = b"\0\0\0\6\0\0\0\0OK"
 #: An OK as Go's snappy sends it: not compressed, with its masked CRC-32C.
 GO_OK = bytes.fromhex("010e000026982bcf") + OK
-TEXT = b"a frame, and another frame, and a frame again. " * 40
-NOISE = random.Random(5).randbytes(3000)
-
-
-def decoded(layer, *chunks):
-    """What a layer makes of chunks, together."""
-    return b"".join(piece for chunk in chunks for piece in layer.decode(chunk))
-
-
-def bytes_of(data):
-    """The bytes one by one."""
-    return [data[n:n + 1] for n in range(len(data))]
 
 
 def chunk(kind, data):
@@ -45,24 +34,11 @@ def test_whole_and_byte_by_byte(data):
     assert decoded(SnappyLayer(), *bytes_of(wire)) == data
 
 
-def test_every_cut():
-    """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
+def test_the_identifier_is_sent_once():
+    """At the start of the stream."""
     layer = SnappyLayer()
-    first, second = layer.encode(TEXT), layer.encode(NOISE[:50])
-    assert not second.startswith(STREAM)  # said once
-    wire = first + second
-    for cut in range(len(wire) + 1):
-        peer = SnappyLayer()
-        early = decoded(peer, wire[:cut])
-        assert early + decoded(peer, wire[cut:]) == TEXT + NOISE[:50]
-        assert early.startswith(TEXT) or cut < len(first)
-
-
-def test_what_is_encoded_can_be_read_at_once():
-    """No byte waits for the next one."""
-    ours, theirs = SnappyLayer(), SnappyLayer()
-    for data in bytes_of(TEXT[:100]):
-        assert decoded(theirs, ours.encode(data)) == data
+    assert layer.encode(TEXT).startswith(STREAM)
+    assert not layer.encode(NOISE[:50]).startswith(STREAM)
 
 
 def test_uncompressed_chunks():

@@ -6,7 +6,6 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.lookupd import PartitionedLookupd
@@ -114,12 +113,7 @@ class PartitionedCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     # -- topics and messages

@@ -13,6 +13,7 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.http_message import BodyError, Request, Response
 from nsqclient.devserver.http_router import (
+    Params,
     HTTPError,
     empty_answer,
     json_answer,
@@ -23,6 +24,7 @@ from nsqclient.devserver.http_router import (
 )
 from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.partitioned.dialogue import PartitionDialogue
+from nsqclient.devserver.partitioned.queue import PartitionChannel
 from nsqclient.devserver.partitioned.state import ClusterState, Refusal
 from nsqclient.devserver.session import Session, SessionRules
 from nsqclient.protocol.names import is_valid_name
@@ -207,27 +209,25 @@ class _NsqdHTTP(HTTPServer):
 
     def _create_channel(self, request: Request, _part: str) -> Response:
         params = read_params(request)
-        channel = params.require("channel")
-        if not is_valid_name(channel):
+        if not is_valid_name(params.require("channel")):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         with self._engine as state:
-            try:
-                topic, partition = state.find(
-                    self._nsqd, params.require("topic"), _partition(params.get("partition")))
-                state.open_channel(topic, partition, channel)
-            except Refusal as refusal:
-                raise _http_error(refusal) from None
+            self._open_channel(state, params)
         return empty_answer()
+
+    def _open_channel(self, state: ClusterState, params: Params) -> PartitionChannel:
+        """The channel that a request names, made where it is not there yet."""
+        try:
+            topic, partition = state.find(
+                self._nsqd, params.require("topic"), _partition(params.get("partition")))
+            return state.open_channel(topic, partition, params.require("channel"))
+        except Refusal as refusal:
+            raise _http_error(refusal) from None
 
     def _set_order(self, request: Request, _part: str) -> Response:
         params = read_params(request)
         with self._engine as state:
-            try:
-                topic, partition = state.find(
-                    self._nsqd, params.require("topic"), _partition(params.get("partition")))
-                channel = state.open_channel(topic, partition, params.require("channel"))
-            except Refusal as refusal:
-                raise _http_error(refusal) from None
+            channel = self._open_channel(state, params)
             channel.is_ordered = params.require("order") == "true"
             channel.flow(self._engine.now)
         return empty_answer()
@@ -241,12 +241,7 @@ class _NsqdHTTP(HTTPServer):
         except (BodyError, ValueError):
             raise HTTPError(400, "INVALID_OFFSET") from None
         with self._engine as state:
-            try:
-                topic, partition = state.find(
-                    self._nsqd, params.require("topic"), _partition(params.get("partition")))
-                channel = state.open_channel(topic, partition, params.require("channel"))
-            except Refusal as refusal:
-                raise _http_error(refusal) from None
+            channel = self._open_channel(state, params)
             if kind == "virtual_queue":
                 channel.set_position(lambda message: message.offset < value, self._engine.now)
             elif kind == "timestamp":
