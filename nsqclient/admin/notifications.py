@@ -10,6 +10,7 @@ from typing import Any
 import requests
 from werkzeug.wrappers import Request
 
+from nsqclient.http.limits import LimitedAdapter
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
@@ -71,11 +72,15 @@ class Notifier:
 
     def _post(self, content: dict[str, Any]) -> None:
         try:
-            answer = requests.post(
-                self._endpoint, json=content, timeout=(self._timeout, self._timeout),
-                allow_redirects=False,
-            )
-            answer.raise_for_status()
+            # Its status is enough: what else it says is not read, however long it may be.
+            with requests.Session() as session:
+                for scheme in ("http://", "https://"):
+                    session.mount(scheme, LimitedAdapter())
+                with session.post(
+                    self._endpoint, json=content, timeout=(self._timeout, self._timeout),
+                    allow_redirects=False, stream=True,
+                ) as answer:
+                    answer.raise_for_status()
         except requests.RequestException as exc:
             logger.warning("notification of %s %s failed: %s", content["action"],
                            content["topic"], exc)

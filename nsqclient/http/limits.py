@@ -1,7 +1,7 @@
 """Limits of an answer: its size, and the time until the whole of it is there.
 
 ``requests`` has a timeout for each read alone: a server that sends a byte now and then would keep
-the caller for good.
+the caller for good. And it reads the bodies of redirects, however long they are, for nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 _CHUNK = 64 * 1024
 
@@ -28,6 +28,8 @@ class TooLarge(Exception):
 
 class LimitedAdapter(HTTPAdapter):
     """Connects for a ``requests`` session; its read timeout is for the whole answer.
+
+    A redirect has no body, whatever the server sends, and its connection is closed.
 
     Args:
         context: for ``https``: its authorities are the only ones that count. None: those that
@@ -45,6 +47,13 @@ class LimitedAdapter(HTTPAdapter):
             options["ssl_context"] = self._context
         super().init_poolmanager(*args, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> Any:
+        """Called by ``requests``."""
+        response = super().send(request, *args, **options)
+        if response.is_redirect:
+            response.raw.close()
+        return response
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         """Called by ``requests``."""
@@ -117,6 +126,13 @@ class _Connection(HTTPConnection):
 
 class _TLSConnection(HTTPSConnection):
     response_class = _Response
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except TimeoutError as exc:
+            # Of the handshake, which urllib3 takes for a part of the answer.
+            raise ConnectTimeoutError(self, "the TLS handshake timed out") from exc
 
 
 class _Pool(HTTPConnectionPool):

@@ -23,7 +23,7 @@ from nsqclient.errors import (
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
 from nsqclient.http.tls import context_of
-from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 
 logger = logging.getLogger("nsqclient.http")
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 #: The largest answer that is taken, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
+_MAX_REDIRECTS = 30
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
@@ -58,7 +59,8 @@ class HTTPClient:
             address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
             ``tls_v1`` the server is verified against the authorities that ``requests`` brings.
         connect_timeout: for the TCP connection.
-        timeout: for the whole answer, from the request's last byte to the answer's.
+        timeout: for the whole answer, from the request's last byte to the answer's. Redirects
+            have both timeouts together, once.
         max_answer_size: of an answer, in bytes.
         headers: sent with each request.
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
@@ -173,11 +175,14 @@ class HTTPClient:
     ) -> bytes:
         """Send one request; return the body of the answer of one that succeeded."""
         url = self._url(self.address, endpoint)
+        deadline = Deadline(sum(self._timeouts))
         try:
             response = self._session.request(
                 method, url, params=params, data=body, headers=self._headers,
-                timeout=self._timeouts, allow_redirects=method == "GET", stream=True,
+                timeout=self._timeouts, allow_redirects=False, stream=True,
             )
+            if method == "GET":
+                response = self._follow(response, deadline)
             answer = read_body(response, self._max_answer_size)
         except TooLarge as exc:
             raise HTTPAnswerError(url, str(exc)) from None
@@ -192,6 +197,21 @@ class HTTPClient:
         if response.status_code != 200:
             raise HTTPStatusError(url, response.status_code, _message(answer))
         return answer
+
+    def _follow(self, response: requests.Response, deadline: Deadline) -> requests.Response:
+        """Go where redirects lead; all of them together have the time of one answer."""
+        for _ in range(_MAX_REDIRECTS):
+            if response.next is None:
+                return response
+            if deadline.expired():
+                raise requests.exceptions.ReadTimeout("redirects have taken all the time")
+            # Never 0, which would mean "do not wait" to a socket.
+            connect, whole = (max(0.001, deadline.at_most(each)) for each in self._timeouts)
+            response = self._session.send(
+                response.next, timeout=(connect, whole), allow_redirects=False, stream=True,
+            )
+        response.close()
+        raise requests.exceptions.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
 
     def _error(
         self, url: str, exc: requests.exceptions.RequestException, sent: int

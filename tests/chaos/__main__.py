@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from tests.chaos.run import run
+from tests.support.ending import end_once
 
 _FIGURES = (
     "events", "stored", "rejected", "unknown", "unsettled", "handled", "duplicates", "drain",
@@ -35,8 +35,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run and report."""
     arguments = _arguments()
-    # As Ctrl-C: what was started ends in the `finally` of the run.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_once()
     first = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
     failed = []
     for seed in range(first, first + arguments.runs):

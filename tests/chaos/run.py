@@ -46,14 +46,18 @@ def _perform(cluster: Cluster, events: list[schedule.Event], seconds: float) -> 
     start = time.monotonic()
     clock = threading.Event()  # never set
     threads = []
-    for event in events:
-        clock.wait(max(0.0, start + event.at - time.monotonic()))
-        threads.append(threading.Thread(target=cluster.perform, args=(event,)))
-        threads[-1].start()
-    clock.wait(max(0.0, start + seconds - time.monotonic()))
-    cluster.is_over.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for event in events:
+            clock.wait(max(0.0, start + event.at - time.monotonic()))
+            threads.append(threading.Thread(target=cluster.perform, args=(event,)))
+            threads[-1].start()
+        clock.wait(max(0.0, start + seconds - time.monotonic()))
+    finally:
+        # Also when the run is broken off: one that starts its nsqd again must not do so after
+        # all were ended.
+        cluster.is_over.set()
+        for thread in threads:
+            thread.join()
     cluster.heal()
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from nsqclient import Config, Consumer, Message, Producer
 from nsqclient.runtime.timer import TimerTask
+from tests.support.ending import end_once
 from tests.support.memory import MIB, resident
 from tests.support.proxy import FaultProxy
 from tests.support.real_servers import RealNsqd
@@ -156,6 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0, help="default: half an hour")
     seconds = parser.parse_args().seconds
+    end_once()
     with tempfile.TemporaryDirectory() as folder:
         nsqd = RealNsqd(Path(folder))
         try:

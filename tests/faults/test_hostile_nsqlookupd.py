@@ -73,6 +73,10 @@ HARMFUL = {
     "chunks without end": (
         head("Transfer-Encoding: chunked"), endlessly(b"4000\r\n" + b"y" * 0x4000 + b"\r\n")
     ),
+    "a redirect of megabytes": (
+        head("Location: /elsewhere", "Content-Length: 314572800", status="302 Found"),
+        endlessly(b"y" * 65536),
+    ),
     "headers without end": (b"HTTP/1.1 200 OK\r\n", endlessly(b"X-Y: " + b"z" * 1000 + b"\r\n")),
     "a size of four gigabytes": (head("Content-Length: 4294967296") + BODY, lambda peer: None),
     "deep nesting": (answer(b'{"producers":' + b"[" * 100_000), lambda peer: None),

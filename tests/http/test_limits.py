@@ -54,11 +54,42 @@ def test_an_answer_that_drips_ends_in_time(leak_guard, client, first):
             http.ping()
 
 
+def test_a_handshake_that_drips_ends_in_time(leak_guard):
+    """TLS does not take longer either: it belongs to the connection."""
+    with dripping(b"\x16\x03\x03\x40\x00") as address:
+        with NsqdHTTP(f"https://{address}", connect_timeout=0.3) as http:
+            with pytest.raises(HTTPNoAnswerError, match="no connection within 0.3 s"):
+                http.ping()
+
+
 def test_a_lookup_that_drips_ends_in_time(leak_guard):
     """lookupd_poll_timeout is the total time of a lookup."""
     with dripping(HEAD) as address:
         with pytest.raises(DiscoveryError, match="no whole answer within 0.3 s"):
             lookup(address, "t", Config(lookupd_poll_timeout=0.3))
+
+
+def test_redirects_have_the_time_of_one_answer(leak_guard):
+    """A chain of slow ones does not begin anew with each."""
+    pause = threading.Event()
+
+    def decide(request):
+        pause.wait(0.2)
+        return 302
+
+    with recording() as server, NsqdHTTP(server.address, connect_timeout=0.1, timeout=1) as http:
+        server.headers, server.decide = {"Location": "/again"}, decide
+        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 1 s"):
+            http.info()
+        assert 1 < len(server.requests) < 8
+
+
+def test_a_redirect_is_followed_without_its_body(leak_guard):
+    """Where it leads is asked, and what it says itself is not read."""
+    with recording() as server, NsqdHTTP(server.address) as http:
+        server.headers, server.body = {"Location": "/info"}, b'{"version": "9"}'
+        server.decide = lambda request: 200 if request.path == "/info" else 302
+        assert http.stats().version == "9"
 
 
 def test_an_answer_that_is_too_large(leak_guard):
