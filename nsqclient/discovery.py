@@ -60,7 +60,7 @@ def _routes(
         found = client.lookup(topic, access)
     except HTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", address, topic)
+            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic)
             return TopicRoutes(), ""
         if exc.message.startswith(_NOT_FOR_WRITERS):
             return TopicRoutes(is_partitioned=True), exc.message
@@ -82,7 +82,7 @@ def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], .
         listed = client.list_lookupds()
     except HTTPError as exc:
         # Those that were given are enough to go on with.
-        logger.debug("nsqlookupd %s lists no others: %s", address, exc.reason)
+        logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
         return ()
     scheme = "https://" if address.startswith("https:") else ""
     return tuple((scheme + node.address, node.is_leader) for node in listed)

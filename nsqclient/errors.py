@@ -137,8 +137,8 @@ class TLSError(NegotiationError):
 
 
 def without_password(url: str) -> str:
-    """Return an address as errors and logs may show it; one that is no URL stays as it is."""
-    return re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+    """Return an address, or a text with a URL, as errors and logs may show it."""
+    return re.sub(r"(^|://)([^/?#@:\s]*):[^/?#]*@", r"\1\2:***@", url)
 
 
 class DiscoveryError(NSQError):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nsqclient.errors import HTTPError, HTTPStatusError, NSQError
+from nsqclient.errors import HTTPError, HTTPStatusError, NSQError, without_password
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
@@ -37,7 +37,7 @@ class Failure(NamedTuple):
     def text(self) -> str:
         """One line for people."""
         where = f" (asked at {self.asked})" if self.asked and self.asked != self.address else ""
-        return f"{self.kind} {self.address}{where}: {self.reason}"
+        return without_password(f"{self.kind} {self.address}{where}: {self.reason}")
 
 
 class Question(NamedTuple, Generic[T]):

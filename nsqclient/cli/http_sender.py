@@ -13,6 +13,7 @@ from nsqclient.cli.http_requests import Failed, Requester
 from nsqclient.cli.status_policy import Outcome, Rule, outcome_of
 from nsqclient.cli.timings import Timings
 from nsqclient.cli.url_choice import STRATEGIES, Strategy
+from nsqclient.errors import without_password
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -82,7 +83,7 @@ class Sender:
             self._requester.send(url, message.body)
         except Failed as exc:
             outcome = outcome_of(exc.status, self._rules)
-            logger.error("%s: %s did not arrive: %s (%s)", url, _shown(message),
+            logger.error("%s: %s did not arrive: %s (%s)", without_password(url), _shown(message),
                          exc, outcome.value)
         now = time.monotonic()
         self._timings.add(url, now - began)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nsqclient import NSQError
-from nsqclient.errors import HTTPStatusError
+from nsqclient.errors import HTTPStatusError, without_password
 from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
 
 logger = logging.getLogger("nsqclient.cli")
@@ -189,7 +189,8 @@ class Sampler:
             return
         for address, problem in problems.items():
             if former.get(address) != problem:
-                logger.warning("%s", f"{address}: {problem}" if address else problem)
+                where = f"{without_password(address)}: " if address else ""
+                logger.warning("%s%s", where, problem)
         for address in former:
             if address and address not in problems:
-                logger.info("%s answers again", address)
+                logger.info("%s answers again", without_password(address))

@@ -11,6 +11,7 @@ import json
 import logging
 import posixpath
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 from nsqclient.devserver.http_message import BodyError, Request, Response, parse_query
 from nsqclient.protocol.names import is_valid_name
@@ -216,7 +217,10 @@ class Router:
 
 
 def _redirect(request: Request, path: str) -> Response:
-    location = f"{path}?{request.query}" if request.query else path
+    # As Go quotes a path. Without it a line break in the path would begin another header.
+    location = quote(path, safe="/$&+,:;=@", errors="surrogateescape")
+    if request.query:
+        location = f"{location}?{request.query}"
     headers = (("Location", location),)
     if request.method != "GET":
         return Response(307, headers=headers)

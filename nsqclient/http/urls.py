@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from nsqclient.errors import ConfigError
+from nsqclient.errors import ConfigError, without_password
 from nsqclient.runtime.transport import parse_address
 
 
@@ -25,7 +25,8 @@ def split_address(address: object, what: str) -> SplitResult:
     except ValueError:  # of brackets, or of a port that is none
         usable = False
     if not usable:
-        raise ConfigError(f"{what} {address!r}: give host:port or http://host:port")
+        shown = without_password(address)
+        raise ConfigError(f"{what} {shown!r}: give host:port or http://host:port")
     return parts
 
 

@@ -10,7 +10,9 @@ import math
 import select
 import socket
 
-from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.errors import (
+    ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError, without_password,
+)
 from nsqclient.runtime.deadline import Deadline
 
 #: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
@@ -23,24 +25,25 @@ def parse_address(address: object, what: str = "address") -> tuple[str, int]:
     """Split ``"host:port"`` or ``"[ipv6]:port"``.
 
     Raises:
-        ConfigError: it is not of that form; the message shows what was given.
+        ConfigError: it is not of that form; the message shows what was given, without a password.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
+    shown = without_password(address)
     if "://" in address:
-        raise ConfigError(f"{what} {address!r} is a URL: give host:port, as in '127.0.0.1:4150'")
+        raise ConfigError(f"{what} {shown!r} is a URL: give host:port, as in '127.0.0.1:4150'")
     host, colon, port = address.rpartition(":")
     if not colon or not host:
-        raise ConfigError(f"{what} {address!r} has no port: give host:port, as in 'nsqd:4150'")
+        raise ConfigError(f"{what} {shown!r} has no port: give host:port, as in 'nsqd:4150'")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not host:
-            raise ConfigError(f"{what} {address!r} has no host")
+            raise ConfigError(f"{what} {shown!r} has no host")
     elif ":" in host:
-        raise ConfigError(f"{what} {address!r}: write an IPv6 address as [host]:port")
+        raise ConfigError(f"{what} {shown!r}: write an IPv6 address as [host]:port")
     # The length first: int() refuses thousands of digits.
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise ConfigError(f"{what} {address!r}: the port must be a number from 1 to 65535")
+        raise ConfigError(f"{what} {shown!r}: the port must be a number from 1 to 65535")
     return host, int(port)
 
 

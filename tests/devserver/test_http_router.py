@@ -55,6 +55,9 @@ def test_routes(router):
         ("GET", "/x/../ping", 301, "/ping"),
         ("GET", "/config/x/", 301, "/config/x"),
         ("POST", "/Topic/create", 307, "/topic/create"),
+        # Real: Location: /config/a%0D%0AX-Evil:%201, and nothing else is unquoted either
+        ("GET", "/CONFIG/a%0d%0aX-Evil:%201?b=%0d", 301, "/config/a%0D%0AX-Evil:%201?b=%0d"),
+        ("GET", "/CONFIG/%ff%C3%a9%00%22|^~$&+,;=@", 301, "/config/%FF%C3%A9%00%22%7C%5E~$&+,;=@"),
     ],
 )
 def test_redirects(router, method, target, status, location):

@@ -11,6 +11,7 @@ import pytest
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.protocol import commands
+from tests.support.bombs import snappy_claim, snappy_stream
 from tests.support.memory import MIB, run_bounded
 from tests.support.raw import connect, read_all
 
@@ -52,6 +53,11 @@ TCP = {
     "no magic": (b"\0", b"\0" * 1000, 10 * MIB),
     "NOPs without end": (b"  V2", b"NOP\n", MIB),
     "a bomb": (identify(deflate=True), bomb(), 1),
+    "a bomb of snappy": (identify(snappy=True), snappy_stream(bytes(MIB), 300), 1),
+    "a bomb of small commands": (identify(snappy=True), snappy_stream(b"NOP\n" * 50_000, 100), 1),
+    "gigabytes of snappy": (
+        identify(snappy=True), snappy_stream(b"NOP\n", 1) + snappy_claim(0xFFFFFFFF), 1
+    ),
 }
 HTTP = {
     "headers without end": (b"GET / HTTP/1.1\r\n", b"X-Y: " + b"z" * 1000 + b"\r\n", 50 * MIB),

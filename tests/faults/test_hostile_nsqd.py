@@ -9,6 +9,7 @@ import time
 import zlib
 
 import pytest
+import snappy
 
 from nsqclient import (
     Config,
@@ -22,6 +23,7 @@ from nsqclient import (
 from nsqclient.connection import Connection
 from nsqclient.runtime.deadline import Deadline
 from tests.faults.dialogues import QUICK
+from tests.support.bombs import snappy_claim
 from tests.support.memory import MIB, run_bounded
 from tests.support.scripted import BEAT, OK, Peer, ScriptedServer, error, message, response
 from tests.support.waiting import wait_until
@@ -143,7 +145,9 @@ def test_endless_heartbeats_do_not_hold_up_the_opening():
     assert time.monotonic() - began < 2
 
 
-def subscribed(attack, config: Config = QUICK, prologue=lambda peer: peer.subscribe()):
+def subscribed(
+    attack, config: Config = QUICK, prologue=lambda peer: peer.subscribe(), reason: str = ""
+):
     """A consumer of a server that attacks after SUB: it is there, ends in time, and says why."""
     errors = []
     over = threading.Event()
@@ -162,6 +166,7 @@ def subscribed(attack, config: Config = QUICK, prologue=lambda peer: peer.subscr
                 nsqd_tcp_addresses=[server.address], on_error=errors.append,
             ).start()
             over.wait(25)
+            wait_until(lambda: not reason or reason in str(errors))
             began = time.monotonic()
             release.set()
             consumer.stop(1)
@@ -244,6 +249,47 @@ def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
 
     run_bounded(
         subscribed(attack, QUICK.replace(deflate=True, heartbeat_interval=1), prologue), 6 * LIMIT
+    )
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 21, 1 << 30, (1 << 32) - 1])
+def test_a_chunk_of_snappy_that_claims_gigabytes(size):
+    """It ends the connection, and no memory is taken for what it claims."""
+    stream = snappy.StreamCompressor()
+
+    def prologue(peer: Peer) -> None:
+        peer.identify(response(b'{"snappy":true}'))
+        for _ in range(2):  # the layer's OK, and that of SUB
+            peer.send(stream.compress(OK))
+            peer.exactly(1)
+
+    def attack(peer: Peer) -> None:
+        peer.send(snappy_claim(size))
+        peer.until_closed()
+
+    work = subscribed(attack, QUICK.replace(snappy=True), prologue, "the snappy stream is broken")
+    run_bounded(work, LIMIT)
+
+
+@pytest.mark.parametrize("frame", [BEAT, message(b""), error("E_FIN_FAILED x"), b"\0" * 64])
+def test_a_bomb_of_snappy_expands_a_little_at_a_time(frame):
+    """As with deflate, though snappy expands less."""
+    block = frame * 10_000
+    stream = snappy.StreamCompressor()
+
+    def prologue(peer: Peer) -> None:
+        peer.identify(response(b'{"snappy":true}'))
+        for _ in range(2):
+            peer.send(stream.compress(OK))
+            peer.exactly(1)
+
+    def attack(peer: Peer) -> None:
+        for _ in range(6 * MIB // len(block)):
+            peer.send(stream.compress(block))
+        peer.until_closed()
+
+    run_bounded(
+        subscribed(attack, QUICK.replace(snappy=True, heartbeat_interval=1), prologue), 3 * LIMIT
     )
 
 

@@ -9,8 +9,11 @@ import time
 
 import pytest
 
-from nsqclient import Config, Consumer, DiscoveryError, InvalidTopicError
-from nsqclient.discovery import lookup, nodes
+from nsqclient import Config, ConfigError, Consumer, DiscoveryError, InvalidTopicError
+from nsqclient.cli import nsq_stat
+from nsqclient.cli.doctor import doctor
+from nsqclient.discovery import lookup, lookup_url, nodes
+from nsqclient.runtime.transport import parse_address
 from tests.faults.dialogues import Seen, make_channel
 from tests.support.memory import MIB, run_bounded
 from tests.support.scripted import Peer, ScriptedServer
@@ -174,6 +177,30 @@ def test_a_name_cannot_carry_a_header(topic):
     """Such a topic is refused before anything is sent."""
     with pytest.raises(InvalidTopicError):
         Consumer(topic, "c", lambda message: None, lookupd_http_addresses=["127.0.0.1:1"])
+
+
+@pytest.mark.parametrize("parse", [parse_address, lookup_url])
+@pytest.mark.parametrize("address", [
+    "user:pa55word@h", "user:pa55word@h:4161", "http://user:pa55word@", "ftp://user:pa55word@h:1",
+    "http://user:pa55word@h:99999", "user:pa55word@[::1]:x",
+])
+def test_an_address_that_is_refused_shows_no_password(parse, address):
+    """The error names the address, and not what is secret in it."""
+    with pytest.raises(ConfigError, match=r"user:\*\*\*@") as raised:
+        parse(address)
+    assert "pa55" not in str(raised.value)
+
+
+def test_tools_show_no_password(capfd):
+    """Their tables and logs are copied into tickets."""
+    address = "http://user:pa55word@127.0.0.1:1"
+    assert doctor.main(["--topic=t", f"--lookupd-http-address={address}"]) == 1
+    nsq_stat.main([
+        "--topic=t", "--channel=c", f"--lookupd-http-address={address}", "--count=1",
+        "--interval=10ms",
+    ])
+    shown = "".join(capfd.readouterr())
+    assert shown.count("http://user:***@127.0.0.1:1") >= 2 and "pa55" not in shown
 
 
 def test_credentials_in_an_address_are_not_logged(caplog):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from nsqclient.errors import without_password
+
 
 class Verdict(Enum):
     """How it is."""
@@ -26,14 +28,19 @@ class Finding(NamedTuple):
 
 def ok(check: str, where: str, text: str) -> Finding:
     """It is as it should be."""
-    return Finding(Verdict.OK, check, where, text)
+    return _finding(Verdict.OK, check, where, text)
 
 
 def warning(check: str, where: str, text: str, advice: str) -> Finding:
     """It may be meant so."""
-    return Finding(Verdict.WARNING, check, where, text, advice)
+    return _finding(Verdict.WARNING, check, where, text, advice)
 
 
 def wrong(check: str, where: str, text: str, advice: str) -> Finding:
     """It has to be mended."""
-    return Finding(Verdict.WRONG, check, where, text, advice)
+    return _finding(Verdict.WRONG, check, where, text, advice)
+
+
+def _finding(verdict: Verdict, check: str, where: str, text: str, advice: str = "") -> Finding:
+    # The table is copied into tickets: an address shows no password.
+    return Finding(verdict, check, without_password(where), without_password(text), advice)

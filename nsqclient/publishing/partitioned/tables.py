@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from nsqclient.config import Config
 from nsqclient.discovery import find_routes
-from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.errors import DiscoveryError, NSQError, without_password
 from nsqclient.partitions.lookup_table import LookupTable
 from nsqclient.partitions.routes import TopicRoutes
 from nsqclient.runtime.deadline import Deadline
@@ -132,7 +132,9 @@ class Tables:
             logger.warning("%s", exc)
             error = exc
         except Exception as exc:  # else publishers would wait for it for ever
-            logger.exception("asking %s failed in an unforeseen way", lookupd)
+            logger.exception(
+                "asking %s failed in an unforeseen way", without_password(lookupd)
+            )
             error = DiscoveryError(lookupd, repr(exc))
         more: list[str] = []
         with self._changed:
