@@ -27,9 +27,17 @@ class Attempt:
 
     def settle(self, verdict: Verdict, error: NSQError | None = None) -> None:
         """Set the outcome and wake the waiter."""
+        self.set(verdict, error)
+        self.wake()
+
+    def set(self, verdict: Verdict, error: NSQError | None) -> None:
+        """Set the outcome; ``wake()`` comes next."""
         self.verdict = verdict
         self.error = error
         self.is_done = True
+
+    def wake(self) -> None:
+        """Wake the waiter."""
         try:
             self._settled.release()
         except RuntimeError:
@@ -47,7 +55,7 @@ class Attempt:
 class Companion(Attempt):
     """The try of a message that may travel together with others to the same topic."""
 
-    __slots__ = ("topic", "body", "is_withdrawn")
+    __slots__ = ("topic", "body", "is_withdrawn", "is_waiting")
 
     def __init__(self, topic: str, body: bytes) -> None:
         # As Attempt's; a call of it would cost as much as the fields.
@@ -60,6 +68,7 @@ class Companion(Attempt):
         self.topic = topic
         self.body = body
         self.is_withdrawn = False
+        self.is_waiting = False  # by WakingLine
 
     def withdraw(self) -> bool:
         """Its time is over; False when it was taken to be sent.

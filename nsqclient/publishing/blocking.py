@@ -56,23 +56,26 @@ class BlockingPublish:
 
     def publish_in_company(self, topic: str, body: bytes, deadline: Deadline) -> None:
         """As ``publish``, for a message that may travel with those of other threads."""
-        companion = Companion(topic, body)
-        self._publish(b"", deadline, False, companion)
+        attempt: Companion | None = None
+        if self._links.ready:
+            attempt = Companion(topic, body)
+            self._company.join(attempt)
+            is_settled = self._company.wait(attempt, patience(deadline.timeout))
+            if is_settled and attempt.verdict is Verdict.STORED:
+                return
+        self._publish(commands.pub_unchecked(topic, body), deadline, False, attempt)
 
     def _publish(
-        self, command: bytes, deadline: Deadline, alone: bool, companion: Companion | None
+        self, command: bytes, deadline: Deadline, alone: bool, attempt: Attempt | None
     ) -> None:
+        """Go on until there is a verdict that counts; with ``attempt`` where one is under way."""
         patient = patience(deadline.timeout)
         maybe_stored = False
         reason: NSQError | None = None
         while True:
-            attempt: Attempt
             try:
-                link = self._links.take(deadline)
-                if companion is not None:
-                    attempt = companion
-                    self._company.join(companion, link)
-                else:
+                if attempt is None:
+                    link = self._links.take(deadline)
                     attempt = Attempt()
                     attempt.link = link
                     step = Deadline(deadline.at_most(patient))
@@ -81,6 +84,7 @@ class BlockingPublish:
                     else:
                         link.send(command, attempt, step)
             except JustEnded:
+                attempt = None
                 continue
             except ClosedError:
                 if maybe_stored:
@@ -98,12 +102,10 @@ class BlockingPublish:
             verdict, reason = self._await(attempt, deadline, patient, maybe_stored)
             if verdict is Verdict.STORED:
                 return
-            if companion is not None:  # what failed in company is tried again alone
-                command = commands.pub_unchecked(companion.topic, companion.body)
-                companion = None
+            address = "nsqd" if attempt.link is None else attempt.link.address
+            attempt = None  # what failed in company is tried again alone
             if isinstance(reason, JustEnded):
                 continue
-            address = "nsqd" if attempt.link is None else attempt.link.address
             if verdict is Verdict.NOT_READ:  # nsqd's error is about somebody else's message
                 reason = ConnectionLostError(address, f"ended by another publish: {reason}")
             if verdict is Verdict.UNKNOWN:
@@ -114,12 +116,17 @@ class BlockingPublish:
                 raise _out_of_time(deadline, reason, maybe_stored, _hint(command))
             self._on_retry()
 
+    def _wait(self, attempt: Attempt, timeout: float) -> bool:
+        if isinstance(attempt, Companion):
+            return self._company.wait(attempt, timeout)
+        return attempt.wait(timeout)
+
     def _await(
         self, attempt: Attempt, deadline: Deadline, patient: float, maybe_stored: bool
     ) -> tuple[Verdict, NSQError | None]:
         """Wait for the verdict of one try; raise where no retry can help."""
         seen = None
-        while not attempt.wait(deadline.at_most(patient)):
+        while not self._wait(attempt, deadline.at_most(patient)):
             link = attempt.link
             if deadline.expired():
                 if isinstance(attempt, Companion) and attempt.withdraw():

@@ -1,13 +1,12 @@
 """``Company``: blocking publishes of many threads that travel together.
 
 Waking a thread costs more than anything else here, so no thread stands between the callers and
-the socket. A caller that finds an nsqd free sends what waits; while that is unanswered, others
-add to the queue, and the reader that gets the answer sends what has come together.
+the socket, and those that have travelled are woken one after the other (``waking``). What they
+publish next comes together meanwhile, and the last of them sends it.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 
 from nsqclient.errors import ConnectError, NSQError, ServerError
@@ -16,6 +15,7 @@ from nsqclient.publishing.attempts import Companion
 from nsqclient.publishing.link import JustEnded, Link
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Verdict, is_about_one_message
+from nsqclient.publishing.waking import WakingLine
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.trying import try_lock
 
@@ -26,11 +26,12 @@ _MOST = 2000
 class Part:
     """Companions to one topic, in one command; its token."""
 
-    __slots__ = ("companions", "_trip")
+    __slots__ = ("companions", "_trip", "_company")
 
-    def __init__(self, companions: list[Companion], trip: Trip) -> None:
+    def __init__(self, companions: list[Companion], trip: Trip, company: Company) -> None:
         self.companions = companions
         self._trip = trip
+        self._company = company
 
     def command(self) -> bytes:
         """Build the command."""
@@ -46,8 +47,9 @@ class Part:
                 verdict = Verdict.NOT_READ  # one of them is guilty: each tries again alone
         for one in self.companions:
             if not one.is_done:  # else the trip was aborted
-                one.settle(verdict, error)
+                one.set(verdict, error)
         self._trip.on_part_settled()
+        self._company.wake(self.companions)
 
 
 class Trip:
@@ -55,13 +57,11 @@ class Trip:
 
     def __init__(self, link: Link, companions: list[Companion], company: Company) -> None:
         self._link = link
-        self._company = company
         by_topic: dict[str, list[Companion]] = {}
         for one in companions:
             by_topic.setdefault(one.topic, []).append(one)
-        self._parts = [Part(together, self) for together in by_topic.values()]
+        self._parts = [Part(together, self, company) for together in by_topic.values()]
         self._unsettled = len(self._parts)
-        self._size = len(companions)
         self._lane_is_ours = [True]  # popped by who gives it back
 
     def begin(self) -> None:
@@ -84,10 +84,10 @@ class Trip:
                     one.settle(verdict, error)
 
     def on_part_settled(self) -> None:
-        """Go on with the next when all is settled. On the reader thread of the connection."""
+        """Give the nsqd free when all is settled. On the reader thread of the connection."""
         self._unsettled -= 1
         if not self._unsettled and self._end():
-            self._company.on_arrived(self._link, self._size)
+            self._link.lane.release()
 
     def _end(self) -> bool:
         """True once. It may be aborted while a reader hears of it."""
@@ -108,17 +108,21 @@ class Company:
         self._links = links
         self._max_bytes = max_body_size
         self._queue: deque[Companion] = deque()  # appended and popped without a lock
+        self._line = WakingLine(self.send_waiting)
 
-    def join(self, companion: Companion, link: Link) -> None:
-        """Queue a message and see that it is sent; ``settle`` of it is called. Does not block.
-
-        ``link`` is the nsqd whose turn it is.
-        """
+    def join(self, companion: Companion) -> None:
+        """Queue a message and see that it is sent; ``settle`` of it is called. Does not block."""
         self._queue.append(companion)
-        if self._try_trip(link):
+        if not self._line.is_moving():  # else those that are being woken come first
             self.send_waiting()
-        elif len(self._links.ready) != 1:
-            self.send_waiting()
+
+    def wait(self, companion: Companion, timeout: float) -> bool:
+        """Wait until one that joined is settled; False when it was not in time."""
+        return self._line.wait(companion, timeout)
+
+    def wake(self, companions: list[Companion]) -> None:
+        """Their outcome is set. On a reader thread, which does not wait."""
+        self._line.wake(companions)
 
     def send_waiting(self) -> None:
         """Send what waits, where an nsqd is free."""
@@ -133,34 +137,13 @@ class Company:
             else:
                 return  # whoever ends a trip looks again
 
-    def on_arrived(self, link: Link, size: int) -> None:
-        """A trip has ended; begin the next. On a reader thread, which does not wait."""
-        if size > 1:
-            # Let those that were just woken run: they are about to publish again, and what they
-            # bring should travel together, not the first of them alone. It only gives way.
-            time.sleep(0)
-        if self._queue:
-            # The nsqds are used in turn, also when it is always the same one that is free.
-            for other in self._links.in_turn():
-                if other is not link:
-                    self._try_trip(other)
-        if self._queue and link in self._links.ready:
-            self._try_trip(link, is_ours=True)
-        else:
-            link.lane.release()
-        self.send_waiting()
-
-    def _try_trip(self, link: Link, is_ours: bool = False) -> bool:
-        """Take what waits and send it, unless the nsqd is busy: then False.
-
-        Args:
-            is_ours: the caller holds the lane; whatever comes, it is released in the end.
-        """
-        held = [True] if is_ours else []
+    def _try_trip(self, link: Link) -> bool:
+        """Take what waits and send it, unless the nsqd is busy: then False."""
+        held: list[bool] = []
         taken: list[Companion] = []
         trip: Trip | None = None
         try:
-            if not is_ours and not try_lock(link.lane, held):
+            if not try_lock(link.lane, held):
                 return False
             self._take(link, taken)
             if taken:

@@ -94,9 +94,7 @@ class Links:
         """
         ready = self.ready
         if ready:
-            if len(ready) < len(self._links) and time.monotonic() >= self._next_look:
-                with self._changed:
-                    self._dial_the_rest(time.monotonic())
+            self._look_after_the_rest()
             return ready[0] if self._sticky else ready[next(self._turn) % len(ready)]
         with self._changed:
             while not self.ready:
@@ -111,6 +109,12 @@ class Links:
                     raise reason or ConnectError("nsqd", "no nsqd was connected in time")
                 self._changed.wait(deadline.at_most(_MAX_PAUSE if pause is None else pause))
             return self.ready[0]
+
+    def _look_after_the_rest(self) -> None:
+        """Dial those that are not connected, now and then. Cheap where all are."""
+        if len(self.ready) < len(self._links) and time.monotonic() >= self._next_look:
+            with self._changed:
+                self._dial_the_rest(time.monotonic())
 
     def _dial_the_rest(self, now: float, hurry: bool = False) -> float | None:
         """Begin to dial what is not connected and does not rest. Needs _changed.
@@ -258,6 +262,8 @@ class Links:
     def in_turn(self) -> tuple[Link, ...]:
         """Return the nsqds to use, in the order in which to try them; none where none is there."""
         ready = self.ready
+        if ready:
+            self._look_after_the_rest()
         if self._sticky or len(ready) < 2:
             return ready[:1]
         first = next(self._turn) % len(ready)

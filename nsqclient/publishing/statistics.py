@@ -34,7 +34,9 @@ class Statistics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()  # guarded by _lock
+        self._counts: Counter[str] = Counter()  # guarded by _lock, as the next two
+        self._published = 0  # synchronous ones
+        self._bytes = 0
         self._histogram = Histogram()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # appended without a lock
 
@@ -46,8 +48,8 @@ class Statistics:
     def on_published(self, messages: int, size: int, latency: float) -> None:
         """A synchronous publish was stored."""
         with self._lock:
-            self._counts["published"] += messages
-            self._counts["bytes"] += size
+            self._published += messages
+            self._bytes += size
         self._latencies.append(latency)
         self._histogram.observe(latency)
 
@@ -55,13 +57,15 @@ class Statistics:
         """Put the numbers together."""
         with self._lock:
             counts = Counter(self._counts)
+            counts["published"] += self._published
+            size = self._bytes
         latencies = sorted(self._latencies.copy())
         return ProducerStats(
             published=counts["published"],
             rejected=counts["rejected"],
             unknown=counts["unknown"],
             retried=counts["retried"],
-            bytes=counts["bytes"],
+            bytes=size,
             pending=pending,
             latency_p50=latencies[len(latencies) // 2] if latencies else 0.0,
             latency_p99=latencies[len(latencies) * 99 // 100] if latencies else 0.0,

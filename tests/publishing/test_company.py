@@ -31,7 +31,7 @@ def join(company, *topics):
     """Add a message to each of the topics."""
     companions = [Companion(topic, b"x") for topic in topics]
     for companion in companions:
-        company.join(companion, company._links)
+        company.join(companion)
     return companions
 
 
@@ -53,7 +53,7 @@ def test_an_mpub_stays_under_the_body_limit(links):
     """What does not fit travels next."""
     company = Company(links, 100)
     for _ in range(4):
-        company.join(Companion("a", b"x" * 40), links)
+        company.join(Companion("a", b"x" * 40))
     for number in range(3):
         links.token(number).settle(Verdict.STORED, None)
     assert lines(links) == [b"PUB a", b"MPUB a", b"PUB a"]
@@ -102,7 +102,7 @@ def test_ctrl_c_in_one_does_not_hold_up_the_others(links):
     links.broken = KeyboardInterrupt()
     one = Companion("a", b"x")
     with pytest.raises(KeyboardInterrupt):
-        company.join(one, links)
+        company.join(one)
     assert one.verdict is Verdict.UNKNOWN
     join(company, "b")
     assert lines(links) == [b"PUB b"]
@@ -116,7 +116,7 @@ def test_ctrl_c_anywhere_gives_the_nsqd_free(function):
         company = Company(links, 5_000)
         one = Companion("a", b"x")
         with contextlib.suppress(KeyboardInterrupt):
-            company.join(one, links)
+            company.join(one)
 
         def check():
             for _, part in list(links.sent):
