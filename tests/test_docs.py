@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,19 +18,10 @@ import requests
 
 from nsqclient.cli import COMMANDS
 from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.support.pages import ROOT, blocks, named, read, text_of
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.rst", "docs/quickstart.rst")
-}
-
-
-def code_blocks(page: str, language: str) -> list[str]:
-    """Return the blocks of one language, in order."""
-    pattern = rf"^\.\. code-block:: {language}\n\n((?:    .*\n|\n)+)"
-    return [textwrap.dedent(block) for block in re.findall(pattern, PAGES[page], re.MULTILINE)]
+PAGES = ("README.rst", "docs/quickstart.rst")
 
 
 def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
@@ -64,7 +55,7 @@ def run_consumer(code: str, lines: int) -> list[str]:
 
 def producer_of_readme(nsqd: Nsqd) -> str:
     """Return the first program of README for a running nsqd."""
-    return with_addresses(code_blocks("README.rst", "python")[0], nsqd.tcp_address)
+    return with_addresses(text_of(named("README producer")), nsqd.tcp_address)
 
 
 def test_the_producer_of_the_readme_stores_its_messages() -> None:
@@ -88,11 +79,11 @@ def test_the_producer_of_the_readme_names_both_bad_outcomes() -> None:
 @pytest.mark.parametrize("discovers", [False, True])
 def test_the_consumer_of_the_readme_prints_and_ends_by_signal(discovers: bool) -> None:
     """README's consumer handles what was published, given an nsqd or an nsqlookupd."""
-    code = code_blocks("README.rst", "python")[1]
+    code = text_of(named("README consumer"))
     if discovers:
         given = 'nsqd_tcp_addresses=["127.0.0.1:4150"]'
         option = 'lookupd_http_addresses=["127.0.0.1:4161"]'
-        assert given in code and option in PAGES["README.rst"]
+        assert given in code and option in read("README.rst")
         code = code.replace(given, option)
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         run(producer_of_readme(nsqd))
@@ -118,7 +109,7 @@ QUICKSTART = [
 @pytest.mark.parametrize("number", range(len(QUICKSTART)))
 def test_a_program_of_the_quickstart_prints_what_it_should(number: int) -> None:
     """Each program runs as it stands, ends by itself, and leaves nothing behind."""
-    lines = run(code_blocks("docs/quickstart.rst", "python")[number]).splitlines()
+    lines = run(blocks("docs/quickstart.rst", "python")[number].text).splitlines()
     assert len(lines) == len(QUICKSTART[number])
     for line, pattern in zip(lines, QUICKSTART[number]):
         assert re.fullmatch(pattern, line)
@@ -126,7 +117,7 @@ def test_a_program_of_the_quickstart_prints_what_it_should(number: int) -> None:
 
 def tour_of_quickstart() -> list[list[str]]:
     """Return the words of each command that the quickstart shows."""
-    lines = code_blocks("docs/quickstart.rst", "console")[0].splitlines()
+    lines = text_of(named("quickstart tour")).splitlines()
     return [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
 
 
@@ -158,21 +149,38 @@ def test_the_requests_of_the_tour_are_answered() -> None:
     assert "[events         ] depth: 1     be-depth: 0     msgs: 1 " in answers[2]
 
 
-def test_no_program_is_left_out() -> None:
-    """Every Python block of the two pages belongs to one of these tests."""
-    assert len(code_blocks("README.rst", "python")) == 2
-    assert len(code_blocks("docs/quickstart.rst", "python")) == len(QUICKSTART)
-    for page, text in PAGES.items():
-        assert text.count("code-block::") == len(code_blocks(page, "python")) + len(
-            code_blocks(page, "console")
-        )
+def test_every_program_of_the_quickstart_has_its_lines() -> None:
+    """Each Python block has an entry above."""
+    assert len(blocks("docs/quickstart.rst", "python")) == len(QUICKSTART)
+
+
+def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
+    """Without flags it listens where they connect to."""
+    words = shlex.split(text_of(named("README nsqd")).removeprefix("$ "))
+    values = importlib.import_module(COMMANDS[words[1]][0]).build_flags().parse(words[2:]).values
+    assert values["tcp-address"] in read("README.rst")
+
+
+def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """The target's own command, without the making of an environment; numbers may differ."""
+    demo, tests = named("make demo")[0].commands
+    assert tests == "make test"  # which is running now
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    output = subprocess.run(
+        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venv/installed",
+         f"RUN={shlex.quote(sys.executable)}"], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100).stdout
+    shown = text_of(named("output of make demo")).splitlines()
+    printed = output.splitlines()[-len(shown):]
+    assert [re.sub(r"[ \d,-]+", "", line) for line in printed] == [
+        re.sub(r"[ \d,-]+", "", line) for line in shown]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_on_a_page_exist(page: str) -> None:
     """A make target or a sub-command that a page shows is there."""
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    text = PAGES[page]
+    text = read(page)
     assert set(re.findall(r"\bmake (\w+)``", text)) <= set(targets)
     assert set(re.findall(r"^    \$ make (\w+)", text, re.MULTILINE)) <= set(targets)
     for name in re.findall(r"(?:\$ |``)(?:python3? -m )?nsqclient (\w+)", text):
@@ -182,7 +190,7 @@ def test_the_commands_on_a_page_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_links_to_exist(page: str) -> None:
     """Relative links lead somewhere."""
-    links = [link for link in re.findall(r"<([^<> ]+)>`__", PAGES[page]) if "://" not in link]
-    documents = [f"{name}.rst" for name in re.findall(r":doc:`([^`<]+)`", PAGES[page])]
+    links = [link for link in re.findall(r"<([^<> ]+)>`__", read(page)) if "://" not in link]
+    documents = [f"{name}.rst" for name in re.findall(r":doc:`([^`<]+)`", read(page))]
     folder = (ROOT / page).parent
     assert [name for name in links + documents if not (folder / name).is_file()] == []

@@ -15,14 +15,17 @@ and ``flask nsq consume`` runs the handlers. The page ``docs/topics/flask.rst`` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import click
 from flask import Flask, current_app
 from flask.cli import AppGroup
+from flask.helpers import get_debug_flag
 
 from nsqclient.consuming.handling import Handler
 from nsqclient.contrib.process_producer import ProcessProducer
+from nsqclient.contrib.reloading import Reloader, is_child
 from nsqclient.contrib.running import ConsumerGroup, check_handler, find_complaint, within
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
@@ -170,13 +173,20 @@ class NSQ:
                       help="Only the handlers of this topic; may be repeated.")
         @click.option("--stop-timeout", type=float, default=30.0, show_default=True,
                       help="Seconds that running handlers have at the end.")
+        @click.option("--reload/--no-reload", "reloads", default=None,
+                      help="Restart when code changes; the default with --debug.")
         @click.pass_context
-        def consume(context: click.Context, topics: tuple[str, ...], stop_timeout: float) -> None:
+        def consume(
+            context: click.Context, topics: tuple[str, ...], stop_timeout: float,
+            reloads: bool | None,
+        ) -> None:
             """Run the registered handlers until Ctrl-C or SIGTERM.
 
             Exit status: 0 after a stop in order, 1 when a message had to be abandoned.
             """
             app = context.obj.load_app()
+            if not is_child() and (get_debug_flag() if reloads is None else reloads):
+                context.exit(Reloader(Path(app.root_path), click.echo).run())
             try:
                 consumers = self.make_group(app, topics)
             except ConfigError as exc:

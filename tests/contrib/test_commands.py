@@ -152,3 +152,45 @@ def test_with_debug_a_mistake_in_the_code_is_waited_out(project, tmp_path, nsqd)
         process.send_signal(signal.SIGTERM)
         process.wait(LIMIT)
     wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
+
+
+FLASK_APP = """
+from flask import Flask
+from nsqclient.contrib.flask import NSQ
+from slow import handle
+import os
+nsq = NSQ()
+app = Flask(__name__)
+app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [os.environ["NSQD_TCP_ADDRESS"]]}
+nsq.init_app(app)
+nsq.handler("jobs", channel="c")(handle)
+"""
+
+
+@pytest.fixture
+def flask_worker(tmp_path, nsqd):
+    """``flask --debug nsq consume`` with the slow handler; yields its folder and the process."""
+    folder = tmp_path / "flask project"
+    folder.mkdir()
+    (folder / "slow.py").write_text(SLOW_HANDLER)
+    (folder / "app.py").write_text(FLASK_APP)
+    words = ("-m", "flask", "--app", "app", "--debug", "nsq", "consume")
+    env = environment(tmp_path, nsqd.tcp_address)
+    with program(folder, env, tmp_path / "log", *words) as process:
+        yield folder, process
+    wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsqd, signum):
+    """A mistake is waited out, the new handler is used, and a signal ends both processes."""
+    folder, process = flask_worker
+    nsqd.publish("jobs", b"0")
+    wait_for(tmp_path, "ended b'0'")
+    (folder / "slow.py").write_text("def handle(message:\n")
+    wait_for(tmp_path, "waiting for a change")
+    (folder / "slow.py").write_text(SLOW_HANDLER.replace('"ended"', '"finished"'))
+    nsqd.publish("jobs", b"0.01")
+    wait_for(tmp_path, "finished b'0.01'")
+    assert "SyntaxError" in (tmp_path / "log").read_text()
+    assert end(process, signum) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 from pathlib import Path
@@ -15,24 +16,22 @@ PAGES = sorted(
     if "_build" not in path.parts
 )
 
-_DIRECTIVE = re.compile(
-    r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n"
-    r"(?P<options>(?:(?P=indent)   :.*\n)*)\n"
-    r"(?P<text>(?:(?P=indent)   .*\n|[ ]*\n)+)",
-    re.MULTILINE,
-)
-_LITERAL = re.compile(
-    r"^(?P<indent> *)(?!\.\. )[^\s].*::\n\n(?P<text>(?:(?P=indent) +.*\n|[ ]*\n)+)", re.MULTILINE
-)
+_CODE_BLOCK = re.compile(r"\.\. code-block:: (\w+)$")
+_MARK = re.compile(r"\.\. (runs|not run): (.+)$")
 
 
 class Block(NamedTuple):
-    """A block of code: where it stands, its language ("" for a plain one), its mark, its text."""
+    """A block of code: where it stands, its language ("" for a plain one), its mark, its text.
+
+    The mark is a comment before the block, or before the paragraph that ends with ``::``.
+    ``.. runs: NAME``: a test takes it by this name. ``.. not run: REASON``: no test can run it.
+    """
 
     page: str
     line: int
     language: str
-    mark: str
+    name: str
+    reason: str
     text: str
 
     @property
@@ -40,31 +39,80 @@ class Block(NamedTuple):
         """Return page and line, for messages and ids of tests."""
         return f"{self.page}:{self.line}"
 
+    @property
+    def commands(self) -> list[str]:
+        """The commands behind prompts, continued lines joined."""
+        text = re.sub(r"\\\n\s*", "", self.text)
+        return [line[2:].strip() for line in text.splitlines() if line.startswith("$ ")]
+
 
 def read(page: str) -> str:
     """Return the source of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def blocks(page: str, language: str | None = None) -> list[Block]:
+@functools.cache
+def blocks(page: str, language: str | None = None) -> tuple[Block, ...]:
     """Return the blocks of a page in order, plain ones too; or those of one language."""
-    source = read(page)
-    found = []
-    for match in [*_DIRECTIVE.finditer(source), *_LITERAL.finditer(source)]:
-        values = match.groupdict()
-        mark = re.search(r":class: (.+)", values.get("options") or "")
+    lines = read(page).splitlines()
+    found, number = [], 0
+    while number < len(lines):
+        line = lines[number].rstrip()
+        code = _CODE_BLOCK.match(line.lstrip())
+        if not code and (not line.endswith("::") or line.lstrip().startswith(".. ")):
+            number += 1
+            continue
+        end = number + 1
+        while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > _indent(line)):
+            end += 1
+        body = lines[number + 1:end]
+        while code and body and body[0].strip().startswith(":"):  # options of the directive
+            body = body[1:]
+        kind, value = _mark_before(lines, number)
         found.append(Block(
-            page, source.count("\n", 0, match.start()) + 1, values.get("language") or "",
-            mark[1] if mark else "", textwrap.dedent(values["text"]),
+            page, number + 1, code[1] if code else "", value if kind == "runs" else "",
+            value if kind == "not run" else "",
+            textwrap.dedent("\n".join(body)).strip("\n") + "\n",
         ))
-    found.sort(key=lambda block: block.line)
-    return [block for block in found if language is None or block.language == language]
+        number = end
+    return tuple(block for block in found if language is None or block.language == language)
 
 
-def commands(block: Block) -> list[str]:
-    """Return the commands of a console block, continued lines joined, without the prompt."""
-    text = block.text.replace("\\\n", " ")
-    return [" ".join(line[2:].split()) for line in text.splitlines() if line.startswith("$ ")]
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _mark_before(lines: list[str], number: int) -> tuple[str, str]:
+    """Return the kind and the value of the mark above the paragraph in which a block begins."""
+    while number >= 0 and lines[number].strip():
+        number -= 1
+    while number >= 0 and not lines[number].strip():
+        number -= 1
+    mark = _MARK.match(lines[number].strip()) if number >= 0 else None
+    return (mark[1], mark[2]) if mark else ("", "")
+
+
+def named(name: str) -> list[Block]:
+    """Return the blocks that are marked ``.. runs: NAME``, in the order of the pages.
+
+    ``tests/manual/test_blocks.py`` looks for calls of this to see that a test takes each block.
+    """
+    found = [block for page in PAGES for block in blocks(page) if block.name == name]
+    if not found:
+        raise LookupError(f"no block is marked '.. runs: {name}'")
+    return found
+
+
+def text_of(blocks: list[Block]) -> str:
+    """Return the text of the only block of a name."""
+    [block] = blocks
+    return block.text
+
+
+def commands_of(blocks: list[Block]) -> list[str]:
+    """Return the commands of the only block of a name."""
+    [block] = blocks
+    return block.commands
 
 
 def list_tables(page: str) -> list[list[list[str]]]:

@@ -1,0 +1,103 @@
+"""Pieces of programs on the pages run in what their reader has around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqclient import Consumer, Producer
+from nsqclient.devserver import Nsqd
+from tests.manual.conftest import Cluster
+from tests.support.pages import Block, named, text_of
+from tests.support.terminal import Terminal
+
+
+def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
+    """Run a block with the nsqd at the usual address; return its names."""
+    scope = {"Consumer": Consumer, "Producer": Producer, "nsqd": nsqd, **names}
+    exec(compile(text.replace("127.0.0.1:4150", nsqd.tcp_address), "the page", "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize("block", named("a consumer with run()"), ids=lambda block: block.page)
+def test_a_consumer_that_runs_until_a_signal(
+    terminal: Terminal, cluster: Cluster, block: Block
+) -> None:
+    """It prints what was published, and ends in order with Ctrl-C."""
+    (terminal.folder / "page.py").write_text(terminal.here(block.text))
+    cluster.nsqd.publish("events", b"hello")
+    running = terminal.start("python -u page.py")
+    running.wait_for("b'hello'")
+    cluster.nsqd.wait_until_empty("events", "printer")
+    assert running.interrupt() == 0
+
+
+def test_a_producer_at_module_level(nsqd: Nsqd) -> None:
+    """The view of the page publishes the request."""
+    scope = run(nsqd, text_of(named("module-level producer")))
+
+    class Request:
+        body = b"ada"
+
+    scope["view"](Request)
+    assert scope["producer"].close(5)
+    assert [m.body for m in nsqd.messages("signups")] == [b"ada"]
+
+
+def test_a_test_that_names_the_fixture(nsqd: Nsqd) -> None:
+    """The test on the page passes for a function that publishes an order."""
+    def place_order(nsqd_tcp_address: str) -> None:
+        with Producer([nsqd_tcp_address]) as producer:
+            producer.publish("orders", b"...")
+
+    scope = run(nsqd, text_of(named("pytest fixture")), place_order=place_order)
+    scope["test_orders_are_published"](nsqd)
+
+
+def test_a_test_of_a_publisher(nsqd: Nsqd) -> None:
+    """The test on the page passes for a function that publishes a name."""
+    def sign_up(producer: Producer, name: str) -> None:
+        producer.publish("signups", name.encode())
+
+    run(nsqd, text_of(named("test of a publisher")), sign_up=sign_up)[
+        "test_signup_is_announced"](nsqd)
+
+
+def test_a_test_of_a_handler(nsqd: Nsqd) -> None:
+    """The test on the page passes for a handler that fills an outbox."""
+    class Mailer:
+        def __init__(self, outbox: list[str]) -> None:
+            self.outbox = outbox
+
+        def handle(self, message: Any) -> None:
+            self.outbox.append(message.body.decode())
+
+    run(nsqd, text_of(named("test of a handler")), Mailer=Mailer)["test_signups_are_mailed"](nsqd)
+
+
+def test_the_commands_that_a_client_sent(nsqd: Nsqd) -> None:
+    """The assertion on the page is true after one publish."""
+    with Producer([nsqd.tcp_address]) as producer:
+        producer.publish("t", b"x")
+    run(nsqd, text_of(named("what the client sent")))
+
+
+@pytest.mark.parametrize("hangs, status", [(False, 0), (True, 1)])
+def test_the_exit_status_of_a_service(
+    terminal: Terminal, cluster: Cluster, hangs: bool, status: int
+) -> None:
+    """0 after a stop in order, 1 when a message had to be abandoned."""
+    wait = "threading.Event().wait()" if hangs else "pass"
+    (terminal.folder / "service.py").write_text(terminal.here(
+        "import sys, threading\nfrom nsqclient import Consumer\n"
+        f"def handle(message):\n    print('began', flush=True)\n    {wait}\n"
+        "consumer = Consumer('t', 'c', handle, nsqd_tcp_addresses=['127.0.0.1:4150'])\n"
+        + text_of(named("exit status of a service")).replace("stop_timeout=8", "stop_timeout=0.2")
+    ))
+    cluster.nsqd.publish("t", b"x")
+    service = terminal.start("python service.py")
+    service.wait_for("began")
+    if not hangs:
+        cluster.nsqd.wait_until_empty("t", "c")
+    assert service.interrupt() == status

@@ -1,0 +1,150 @@
+"""The pages on Django, Flask and metrics, followed step by step as a newcomer would."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import requests
+
+from nsqclient import Consumer, Message, Producer
+from nsqclient.devserver import Nsqd
+from tests.manual.conftest import Cluster
+from tests.support.pages import commands_of, named, text_of
+from tests.support.ports import free_port
+from tests.support.terminal import Terminal
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def django_project(empty_terminal: Terminal) -> Terminal:
+    """Make the project of the page with its own commands; return a terminal inside of it."""
+    pytest.importorskip("django", reason="Django comes with the test extra")
+    terminal = empty_terminal
+    terminal.run(" && ".join(commands_of(named("Django project"))))
+    terminal.folder = terminal.folder / "site1"
+    [nsqd] = commands_of(named("Django nsqd"))
+    terminal.serve(nsqd)
+    for name, text in {
+        "shop/models.py": text_of(named("Django models")),
+        "shop/handlers.py": text_of(named("Django handler")),
+        "shop/views.py": text_of(named("Django view")),
+    }.items():
+        (terminal.folder / name).write_text(text)
+    with (terminal.folder / "site1" / "settings.py").open("a") as settings:
+        settings.write(terminal.here(text_of(named("Django settings"))))
+    return terminal
+
+
+def test_the_ten_minutes_of_the_django_page(django_project: Terminal) -> None:
+    """Its commands and files, in their order, give a worker that writes a receipt."""
+    terminal = django_project
+    *migrations, consume = commands_of(named("Django worker"))
+    for command in migrations:
+        terminal.run(command)
+    worker = terminal.start(consume)
+    worker.wait_for(text_of(named("Django worker")).splitlines()[-1])
+    order, look = commands_of(named("Django order"))
+    terminal.run(order)
+    wait_until(lambda: terminal.run(look).strip() == "1", 40, "no receipt was written")
+    assert worker.interrupt() == 0
+    [both] = commands_of(named("Django worker flags"))
+    second = terminal.start(both)
+    second.wait_for("consuming orders, refunds on channel receipts")
+    assert second.interrupt() == 0
+
+
+#: What pytest-django's fixture ``settings`` and the view of the page stand for.
+DJANGO_TEST = """
+from django.conf import settings
+from django.core.management import call_command
+from django.test import Client
+from nsqclient.devserver import Nsqd
+import os, django
+os.environ["DJANGO_SETTINGS_MODULE"] = "site1.settings"
+django.setup()
+call_command("migrate", verbosity=0)
+from django.http import HttpResponse
+from django.urls import path
+from shop.views import place_order
+from site1 import urls
+def orders(request):
+    place_order(request.POST["reference"])
+    return HttpResponse("ok")
+urls.urlpatterns.append(path("orders", orders))
+settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "csrf" not in name]
+settings.ALLOWED_HOSTS = ["testserver"]
+{test}
+with Nsqd() as nsqd:
+    test_an_order_is_announced(nsqd, settings, Client())
+"""
+
+
+def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
+    """It publishes to the embedded nsqd through the setting that it overrides."""
+    terminal = django_project
+    terminal.run("python manage.py makemigrations shop")
+    program = terminal.folder / "page.py"
+    program.write_text(DJANGO_TEST.format(test=text_of(named("Django test"))))
+    terminal.run("python page.py")
+
+
+def test_the_app_of_the_flask_page(terminal: Terminal, cluster: Cluster) -> None:
+    """``nsq consume`` handles what the view announces, and both end with Ctrl-C."""
+    pytest.importorskip("flask", reason="Flask comes with the test extra")
+    (terminal.folder / "app.py").write_text(terminal.here(text_of(named("Flask app"))))
+    consume, run, post = commands_of(named("Flask commands"))
+    worker = terminal.start(consume)
+    worker.wait_for("consuming pictures on channel thumbnails")
+    port = free_port()
+    terminal.replace["127.0.0.1:5000"] = f"127.0.0.1:{port}"
+    web = terminal.start(f"{run} --port {port}")
+    web.wait_for("Running on")
+    assert terminal.run(post).strip() == ""
+    worker.wait_for("scaling cat.png")
+    cluster.nsqd.wait_until_empty("pictures", "thumbnails")
+    assert worker.interrupt() == 0
+    web.interrupt()
+
+
+def test_the_prometheus_program(nsqd: Nsqd) -> None:
+    """Its consumer and producer are seen at the port that it opens."""
+    prometheus = pytest.importorskip("prometheus_client", reason="comes with the test extra")
+    port = free_port()
+    program = text_of(named("Prometheus")).replace("9100", str(port)).replace(
+        "lookupd_http_addresses=[...]", f"nsqd_tcp_addresses=['{nsqd.tcp_address}']")
+    assert program.count("start_http_server(") == 1
+    program = program.replace("prometheus_client.start", "server, thread = prometheus_client.start")
+    with Producer([nsqd.tcp_address]) as producer:
+        names = {"Consumer": Consumer, "producer": producer, "send_mail": lambda message: None}
+        exec(compile(program, "the page", "exec"), names)
+        try:
+            with names["consumer"]:
+                producer.publish("orders", b"x")
+                nsqd.wait_until_empty("orders", "mail")
+                text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+        finally:
+            names["server"].shutdown()
+            names["server"].server_close()
+            names["thread"].join()
+            prometheus.REGISTRY.unregister(names["metrics"])
+    assert 'nsq_consumer_received_total{channel="mail",topic="orders"} 1.0' in text
+
+
+def test_the_statsd_program(nsqd: Nsqd) -> None:
+    """Its numbers arrive at the address that it names, under the prefix with the host's name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
+        statsd.bind(("127.0.0.1", 0))
+        statsd.settimeout(20)
+        address = f"127.0.0.1:{statsd.getsockname()[1]}"
+        program = text_of(named("statsd")).replace("127.0.0.1:8125", address)
+        nsqd.publish("orders", b"x")
+
+        def handle(message: Message) -> None:
+            consumer.stop(0)  # in a handler it only begins the stop, which ends run()
+
+        consumer = Consumer("orders", "mail", handle, nsqd_tcp_addresses=[nsqd.tcp_address])
+        exec(compile(program, "the page", "exec"), {"consumer": consumer})
+        shown = statsd.recv(65536).decode()
+    host = socket.gethostname().replace(".", "_")
+    assert shown.startswith(f"shop.{host}.nsq.consumer.")

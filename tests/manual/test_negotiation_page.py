@@ -1,0 +1,120 @@
+"""The set-ups to copy of the page on TLS, compression and authentication: servers and clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from nsqclient import Config, Consumer, Producer, PublishError
+from tests.support.auth_server import AuthServer
+from tests.support.certificates import Certificates
+from tests.support.pages import commands_of, named, text_of
+from tests.support.terminal import Terminal
+
+PASSWORD = "only for this test"
+NAMES = {"Config": Config, "Producer": Producer, "ssl": ssl, "os": os, "ask": lambda: PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make what the page has in /etc/nsq."""
+    folder = tmp_path_factory.mktemp("etc")
+    made = Certificates(folder)
+    for name, path in {
+        "nsqd.pem": made.server, "nsqd-key.pem": made.server_key, "worker.pem": made.client,
+        "worker-key.pem": made.client_key,
+    }.items():
+        shutil.copy(path, folder / name)
+    return folder
+
+
+@pytest.fixture
+def terminal(empty_terminal: Terminal, etc: Path) -> Terminal:
+    """A terminal that finds these files, and knows what the page leaves out."""
+    empty_terminal.replace.update({
+        "/etc/nsq": str(etc), "--tls-cert=...": f"--tls-cert={etc}/nsqd.pem",
+        "--tls-key=...": f"--tls-key={etc}/nsqd-key.pem",
+    })
+    return empty_terminal
+
+
+def run(terminal: Terminal, program: str, **names: Any) -> dict[str, Any]:
+    """Run a block with the replacements made; return its names."""
+    scope = {**NAMES, **names}
+    exec(compile(terminal.here(program), "the page", "exec"), scope)
+    return scope
+
+
+def publish(terminal: Terminal, config: Config, topic: str = "orders") -> None:
+    """Store one message with a config."""
+    with Producer([terminal.replace["127.0.0.1:4150"]], config=config) as producer:
+        producer.publish(topic, b"x", timeout=10)
+
+
+def test_tls_with_an_authority_of_ones_own(terminal: Terminal) -> None:
+    """The client of the page publishes, also with snappy and a secret; a plain one is refused."""
+    [server] = commands_of(named("TLS server"))
+    terminal.serve(server)
+    terminal.replace["nsqd.example.com:4150"] = terminal.replace["127.0.0.1:4150"]
+    run(terminal, text_of(named("TLS producer")))
+    config = f"config = {text_of(named('TLS first'))}"
+    publish(terminal, run(terminal, config, secret="a secret")["config"])
+    with pytest.raises(PublishError, match="TLS"):
+        publish(terminal, Config())
+
+
+def test_certificates_of_clients(terminal: Terminal, etc: Path) -> None:
+    """By options, and by a context whose key has a password; without one nsqd refuses."""
+    [server] = commands_of(named("mutual TLS server"))
+    terminal.serve(server)
+    publish(terminal, run(terminal, text_of(named("mutual TLS client")))["config"])
+    key = serialization.load_pem_private_key((etc / "worker-key.pem").read_bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(PASSWORD.encode()))
+    (etc / "locked-key.pem").write_bytes(locked)
+    terminal.replace["/etc/nsq/worker-key.pem"] = str(etc / "locked-key.pem")
+    publish(terminal, run(terminal, text_of(named("TLS context")))["config"])
+    with pytest.raises(PublishError):
+        publish(terminal, Config(tls_v1=True, tls_root_ca_file=str(etc / "ca.pem")))
+
+
+def test_authentication(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the answer of the page ``orders`` is open; what was negotiated reads as shown."""
+    answer = json.loads(text_of(named("answer of an auth server")))
+    monkeypatch.setenv("NSQ_SECRET", "a secret")
+    with AuthServer(lambda query: answer if query["secret"] == "a secret" else 403) as auth:
+        terminal.replace["auth.example.com:4181"] = auth.address
+        [server] = commands_of(named("auth server"))
+        terminal.serve(server)
+        config = run(terminal, text_of(named("auth client")))["config"]
+        publish(terminal, config)
+        with pytest.raises(PublishError, match="E_UNAUTHORIZED"):
+            publish(terminal, config, "other")
+        consumer = Consumer("orders", "c", nsqd_tcp_addresses=[terminal.replace["127.0.0.1:4150"]],
+                            config=config)
+        with consumer:
+            assert next(consumer.messages(timeout=20)).body == b"x"
+            question, shown = text_of(named("negotiated")).splitlines()
+            assert repr(eval(question.removeprefix(">>> "))) == shown
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
+def test_a_trial_with_openssl(empty_terminal: Terminal) -> None:
+    """openssl makes what nsqd takes and nsq_tail trusts."""
+    terminal = empty_terminal
+    make, server, tail = commands_of(named("TLS trial"))
+    terminal.run(make)
+    terminal.serve(server)
+    tailing = terminal.start(tail + " --channel=c")
+    config = Config(tls_v1=True, tls_root_ca_file=str(terminal.folder / "cert.pem"))
+    publish(terminal, config)
+    tailing.wait_for("x\n")
+    assert tailing.interrupt() == 0

@@ -1,0 +1,50 @@
+"""The page on partitioned NSQ: its consumer, its producer, and the lines of its trace."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from nsqclient import Blocked, Consumer, Message, Producer
+from nsqclient.devserver import PartitionedCluster
+from tests.support.pages import named, text_of
+
+LISTED = "10.0.0.1:4161"
+
+
+def test_the_cluster_of_the_page_starts() -> None:
+    """The program runs as it stands; its consumer is ready to be started."""
+    scope = {"Consumer": Consumer, "handle": lambda message: None}
+    exec(compile(text_of(named("partitioned cluster")), "the page", "exec"), scope)
+    assert scope["consumer"].topic == "orders"
+
+
+def test_the_consumer_the_producer_and_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """An order with a key, a trace id and headers is handled; both lines have the shown fields."""
+    handled: list[Message] = []
+    with PartitionedCluster() as cluster:
+        cluster.create_topic("orders", 2, ordered=True, extended=True, channels=["billing"])
+        lookupds = cluster.lookupd_http_addresses
+        call = text_of(named("partitions consumer")).replace(f'["{LISTED}"]', repr(lookupds))
+        assert LISTED not in call
+        consumer = eval(call, {
+            "Consumer": Consumer, "handle": handled.append, "decide": lambda m, e: Blocked.RETRY})
+        with Producer(lookupd_http_addresses=lookupds) as producer, consumer:
+            producer.set_tracing(True, "orders")
+            consumer.set_tracing(True)
+            with caplog.at_level(logging.INFO, "nsqclient.trace"):
+                exec(text_of(named("partitions producer")),
+                     {"producer": producer, "body": b"an order"})
+                cluster.wait_until_empty("orders", "billing")
+    [message] = handled
+    assert message.trace_id == 77 and message.headers["source"] == "shop"
+    lines = [record.getMessage() for record in caplog.records if record.name == "nsqclient.trace"]
+    shown = text_of(named("trace lines")).splitlines()
+    assert sorted(map(words_of, lines)) == sorted(map(words_of, shown))
+
+
+def words_of(line: str) -> list[str]:
+    """Return a line's verb and the names of its fields."""
+    return re.sub(r"=\S+", "", line).split()

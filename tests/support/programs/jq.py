@@ -1,0 +1,10 @@
+"""Does what the manual's calls of jq do: ``jq -r .FIELD``, one JSON object on each line."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+assert sys.argv[1] == "-r" and sys.argv[2].startswith(".")
+for line in sys.stdin:
+    print(json.loads(line)[sys.argv[2][1:]], flush=True)
