@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError, without_password
 from nsqclient.http.answers import Producer
-from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import lookup_url
 from nsqclient.partitions.routes import TopicRoutes
+
+if TYPE_CHECKING:
+    from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
 __all__ = ["Found", "find_routes", "lookup", "lookup_url", "nodes"]
 
@@ -122,6 +124,9 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
 
 
 def _client(address: str, config: Config) -> NsqlookupdHTTP:
+    # Here, since requests takes longer to import than the rest of the library.
+    from nsqclient.http.nsqlookupd import NsqlookupdHTTP
+
     timeout = config.lookupd_poll_timeout
     return NsqlookupdHTTP(
         address, config, connect_timeout=min(config.dial_timeout, timeout), timeout=timeout,

@@ -1,0 +1,37 @@
+"""What is loaded when: ``requests`` takes longer to import than the rest of the library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import nsqclient.http
+
+
+def modules_after(code):
+    """The modules that a new interpreter has loaded after this code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_library_alone_loads_no_requests():
+    """Who gives addresses of nsqds never needs it."""
+    made = "import nsqclient; nsqclient.Producer(['127.0.0.1:1']).close()"
+    assert "requests" not in modules_after(made)
+
+
+@pytest.mark.parametrize("name", nsqclient.http.__all__)
+def test_every_name_is_there(name):
+    """Also those that are loaded when they are asked for."""
+    assert getattr(nsqclient.http, name).__name__ == name
+
+
+def test_a_name_that_is_not_there():
+    """It is an AttributeError, as for every module."""
+    with pytest.raises(AttributeError, match="no attribute 'NsqHTTP'"):
+        nsqclient.http.NsqHTTP  # noqa: B018 - it is the lookup that raises
