@@ -91,7 +91,7 @@ class Handling:
 
     def flush_soon(self, sub: Subscription) -> None:
         """See to it that the FINs that wait leave, now or in a moment, whatever workers do."""
-        if len(sub.finished) >= sub.fin_batch or sub.is_lost:
+        if len(sub.finished) >= sub.fin_batch:
             sub.flush()
         elif not self._backstop_is_set:
             self._set_backstop()
@@ -104,7 +104,7 @@ class Handling:
             return None  # else it was handed back while it was queued
         sub = message._responder
         assert isinstance(sub, Subscription)
-        if sub.is_lost or time.monotonic() >= message.deadline:
+        if time.monotonic() >= message.deadline:
             sub.drop_expired(message)
             return None
         if 0 < self._max_attempts < message.attempts:

@@ -151,7 +151,8 @@ class InFlight:
     def extend(self, message: Message, deadline: float) -> None:
         """nsqd was asked for more time."""
         with self._lock:
-            message.deadline = deadline
+            if not self.is_lost:
+                message.deadline = deadline
             self.counts.touched += 1
 
     def expire(self, message_id: bytes) -> None:
@@ -163,7 +164,10 @@ class InFlight:
 
     def lose(self) -> None:
         """The connection ended: the messages are nsqd's again."""
+        now = time.monotonic()
         with self._lock:
             self.is_lost = True
+            for message in self._messages.values():
+                message.deadline = min(message.deadline, now)
             self.counts.orphaned += len(self._messages)
             self._messages.clear()

@@ -375,6 +375,7 @@ class Subscription:
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
         """The connection ended: its messages are nsqd's again."""
+        self.fin_batch = 0  # what is finished from now on is counted at once
         self.in_flight.lose()
         self._take_finished()  # FINs that waited for company are lost answers
         self._owner.on_lost(self, error)

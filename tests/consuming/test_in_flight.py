@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import pytest
@@ -68,6 +69,16 @@ def test_what_is_finished_when_the_connection_is_gone_is_lost(in_flight, message
     in_flight.lose()
     assert in_flight.take_finished(deque(messages[:1])) == ([], 1)
     assert (len(in_flight), in_flight.counts.orphaned, in_flight.is_lost) == (0, 3, True)
+
+
+def test_the_time_of_messages_ends_with_their_connection(in_flight, messages):
+    """nsqd gives them to somebody else at once, so those that are queued are not handled."""
+    expired = messages[0].deadline = 1.0
+    messages[1].deadline = messages[2].deadline = float("inf")
+    in_flight.lose()
+    in_flight.extend(messages[1], float("inf"))
+    assert messages[0].deadline == expired
+    assert all(message.deadline <= time.monotonic() for message in messages)
 
 
 def test_an_expired_message_gets_no_more_time(in_flight, messages):
