@@ -263,8 +263,8 @@ class Producer(Account):
             seconds = to_seconds(timeout, "timeout")
         if self._closed:  # also while close() waits for what is pending
             raise ClosedError("the producer is closed")
-        extras = Extras(key, trace_id, headers)
-        if not self._gate.is_stock or extras:
+        if not self._gate.is_stock or not (key is None and trace_id is None and headers is None):
+            extras = Extras(key, trace_id, headers)
             front = self._gate.front(Deadline(seconds), extras)
             if front is not None:
                 if defer is not None:

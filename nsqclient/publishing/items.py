@@ -36,28 +36,26 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
     outcome is there.
     """
 
-    # Of the class until they are needed: most messages need neither.
+    # Of the class until they change: each field of its own, and each list, costs every message.
+    _state: str = _PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    _made_condition: threading.Condition | None = None
     _is_looked_at = False
     _unseen: Unseen | None = None
+    maybe_stored = False
+    has_started = False
 
     def __init__(
         self, topic: str, body: bytes, delay_ms: int | None, until: float, seconds: float
     ) -> None:
-        # The fields of Future, without its condition; a test compares them.
-        self._state = _PENDING
-        self._result: Any = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
-        self._made_condition: threading.Condition | None = None
+        # The fields of Future are here, of the class or made with its condition; a test compares.
         self.topic = topic
         self.body = body
         self.delay_ms = delay_ms
         self.until = until  # its deadline, on time.monotonic()
         self.seconds = seconds  # how long it was given
-        self.maybe_stored = False
         self.alone = delay_ms is not None  # must travel as a command of its own
-        self.has_started = False
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override] # made when needed
@@ -66,6 +64,9 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
             with _quick:
                 condition = self._made_condition
                 if condition is None:
+                    # Future uses these two only while it holds the condition, or behind that.
+                    self._waiters: list[Any] = []
+                    self._done_callbacks: list[Any] = []
                     condition = self._made_condition = threading.Condition()
         return condition
 
@@ -131,7 +132,8 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
     def abandon(self) -> None:
         """In a forked child: only the parent knows the outcome."""
         # A thread that does not exist here may hold the condition.
-        self._made_condition = threading.Condition()
+        if self._made_condition is not None:
+            self._made_condition = threading.Condition()
         if not self.done():
             self.has_started = True
             self._state = _RUNNING
