@@ -1,0 +1,80 @@
+"""Which lines the package logs: every call of a logger, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.processes import CHECKOUT
+
+#: Method -> level.
+_LEVELS = {
+    "debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR",
+    "critical": "CRITICAL",
+}
+#: What modules below call the adapter that ``nsqclient.cli.archive.log`` makes of its logger.
+_ADAPTERS = {"self._log": "nsqclient.nsq_to_file", "log": "nsqclient.nsq_to_file"}
+
+
+class LogCall(NamedTuple):
+    """One call: where, to which logger, at which level, with which format."""
+
+    where: str
+    logger: str
+    level: str
+    text: str
+
+
+def log_calls() -> Iterator[LogCall]:
+    """Yield every call of a logger in the package; several where the level is chosen."""
+    for path in sorted((CHECKOUT / "nsqclient").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        loggers = {**_ADAPTERS, **_loggers(tree)}
+        for function in ast.walk(tree):
+            if isinstance(function, (ast.FunctionDef, ast.Lambda)):
+                yield from _calls(path, function, loggers)
+
+
+def _loggers(tree: ast.Module) -> dict[str, str]:
+    """Return the module's loggers: variable -> name."""
+    return {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value.args[0])
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) == "logging.getLogger"
+    }
+
+
+def _calls(path: Path, function: ast.AST, loggers: dict[str, str]) -> Iterator[LogCall]:
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        name, method = ast.unparse(node.func.value), node.func.attr
+        if name not in loggers or method not in {*_LEVELS, "log"}:
+            continue
+        levels, text = {_LEVELS.get(method, "")}, node.args[0]
+        if method == "log":
+            levels, text = _chosen(node.args[0], function), node.args[1]
+        for level in levels:
+            yield LogCall(f"{path.relative_to(CHECKOUT)}:{node.lineno}", loggers[name], level,
+                          ast.literal_eval(text) if _is_text(text) else "%s")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _chosen(level: ast.expr, function: ast.AST) -> set[str]:
+    """Return the levels between which an expression, or what is assigned to a name, chooses."""
+    found: list[ast.AST] = [level]
+    if isinstance(level, ast.Name):
+        found = [node.value for node in ast.walk(function)
+                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == level.id]
+    names = {
+        node.attr for value in found for node in ast.walk(value)
+        if isinstance(node, ast.Attribute) and node.attr in _LEVELS.values()
+    }
+    assert names, ast.unparse(level)
+    return names
