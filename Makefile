@@ -115,6 +115,7 @@ imports: $(VENV)/installed-lint
 	@$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' $(ARGS)
 
 docs: $(VENV)/installed-docs
+	@rm -rf docs/_build/html
 	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
 	@$(RUN) tools/check_links.py docs/_build/html
 	@echo "documentation is in docs/_build/html/index.html"

@@ -1,4 +1,6 @@
-"""What can go wrong between nsqd and Spark::
+"""What can go wrong between nsqd and Spark.
+
+::
 
     NSQError
     └── SpoolError             the spool folder cannot be used or written: .folder

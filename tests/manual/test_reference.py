@@ -1,0 +1,95 @@
+"""The reference has every public name: what it shows is found by its directives."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import types
+from collections.abc import Iterator
+
+import pytest
+
+import nsqclient
+from tests.support.pages import PAGES, read
+
+DIRECTIVE = re.compile(r"^\.\. (?:auto)?(class|function|exception|module):: ([\w.]+)", re.MULTILINE)
+#: Rooms that users reach into; of one with __all__, what stands there.
+ROOMS = [
+    "nsqclient", "nsqclient.errors", "nsqclient.batch", "nsqclient.deadletter", "nsqclient.http",
+    "nsqclient.devserver", "nsqclient.contrib.django", "nsqclient.contrib.flask",
+    "nsqclient.contrib.prometheus", "nsqclient.contrib.statsd", "nsqclient.spark",
+    "nsqclient.spark.errors", "nsqclient.spark.pipelines",
+]
+#: Public to other rooms of the package only.
+INTERNAL = {"server_error", "without_password", "BatchConsumer"}
+
+
+def find(path: str) -> object:
+    """Return what a dotted path names."""
+    names = path.split(".")
+    for length in range(len(names), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(names[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in names[length:]:
+            found = getattr(found, name)
+        return found
+    raise LookupError(path)
+
+
+def own(module: types.ModuleType) -> Iterator[object]:
+    """Yield the public classes and functions that users take from a module."""
+    listed = getattr(module, "__all__", None)
+    for name in listed or [name for name in vars(module) if not name.startswith("_")]:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            if listed or value.__module__ == module.__name__:
+                yield value
+
+
+def shown() -> list[object]:
+    """Return every object that the reference shows."""
+    found: list[object] = []
+    for page in PAGES:
+        if page.startswith("docs/reference/"):
+            for kind, path in DIRECTIVE.findall(read(page)):
+                value = find(path)
+                found += own(value) if isinstance(value, types.ModuleType) else [value]
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_stands_in_the_reference(room: str) -> None:
+    """Classes, functions and exceptions; each with a docstring to be shown."""
+    for framework in ("django", "flask", "prometheus"):
+        if framework in room:
+            pytest.importorskip({"prometheus": "prometheus_client"}.get(framework, framework))
+    everything = {id(value) for value in shown()}
+    values = [value for value in own(importlib.import_module(room))
+              if getattr(value, "__name__", "") not in INTERNAL]
+    assert values
+    assert [value for value in values if id(value) not in everything] == []
+    assert [value for value in values if not value.__doc__] == []
+
+
+def test_every_name_of_the_front_door_is_a_class_or_the_version() -> None:
+    """So nothing of ``nsqclient.__all__`` escapes the test above."""
+    names = set(nsqclient.__all__) - {"__version__"}
+    assert {value.__name__ for value in own(nsqclient) if inspect.isclass(value)} == names
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/reference/")])
+def test_a_class_is_shown_with_its_members(page: str) -> None:
+    """A class that stands there without its methods is forgotten, not meant."""
+    for found in re.finditer(r"^\.\. autoclass:: (\S+)\n((?:   .*\n)*)", read(page), re.MULTILINE):
+        assert ":members:" in found[2], found[1]
+
+
+def test_the_pages_of_the_reference_are_in_its_table_of_contents() -> None:
+    """Each, and the options."""
+    listed = set(re.findall(r"^   ([\w./]+)$", read("docs/reference/index.rst"), re.MULTILINE))
+    names = {page.removeprefix("docs/reference/").removesuffix(".rst") for page in PAGES
+             if page.startswith("docs/reference/")}
+    assert names - {"index"} <= listed and "../topics/options" in listed
