@@ -99,7 +99,9 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    # The length first: int() refuses thousands of digits.
+    is_number = len(port) <= 5 and port.isascii() and port.isdigit()
+    if not colon or not is_number or int(port) > 65535:
         raise CommandLineError(f"--{flag} {text!r} is not an address: give <addr>:<port>")
     # ":4150" was typed, and means what it means in Go.
     return host or "0.0.0.0", int(port)  # nosec B104 # asked for

@@ -47,7 +47,9 @@ def parse_topic(text: str) -> TopicSpec:
     """
     name, _, rest = text.partition(":")
     number, *kinds = rest.split(":")
-    good = number.isascii() and number.isdigit() and 1 <= int(number) <= _MOST_PARTITIONS
+    # The length first: int() refuses thousands of digits.
+    good = len(number) <= 9 and number.isascii() and number.isdigit()
+    good = good and 1 <= int(number) <= _MOST_PARTITIONS
     if not (is_valid_name(name) and good and set(kinds) <= set(_KINDS)):
         raise CommandLineError(
             f"--partitioned-topic {text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to"

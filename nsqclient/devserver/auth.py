@@ -75,7 +75,10 @@ def read_state(body: bytes) -> AuthState:
         ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
             not compile, a ttl that is not positive.
     """
-    answer = json.loads(body)
+    try:
+        answer = json.loads(body)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
     if not isinstance(answer, dict):
         raise ValueError("not a JSON object")
     ttl = _field(answer, "ttl", int, 0)
@@ -111,7 +114,7 @@ def _authorization(row: Any) -> Authorization:
 def _compile(what: str, pattern: Any) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except (re.error, TypeError) as exc:
+    except (re.error, TypeError, OverflowError, RecursionError) as exc:
         raise ValueError(f"unable to compile {what} {pattern!r} {exc}") from exc
 
 

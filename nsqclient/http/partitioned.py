@@ -7,6 +7,7 @@ incomplete, empty or null. Source: youzan/nsq 0.3.7-HA, ``nsqlookupd/http.go``.
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from nsqclient.http.answers import LookupdNode, Producer
@@ -14,6 +15,9 @@ from nsqclient.http.fields import Fields, Malformed
 from nsqclient.partitions.routes import TopicMeta
 from nsqclient.protocol.partition_commands import MAX_PARTITION
 from nsqclient.runtime.transport import format_address
+
+#: It becomes a part of a URL that is asked, so it must be nothing else than a host.
+_HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
 
 logger = logging.getLogger("nsqclient.http")
 
@@ -28,9 +32,10 @@ def read_partitions(fields: Fields) -> dict[int, Producer]:
     found = {}
     for key, value in fields.mapping("partitions").items():
         try:
-            if not (key.isascii() and key.isdigit() and int(key) <= MAX_PARTITION):
+            number = _whole_number(key)
+            if number is None or number > MAX_PARTITION:
                 raise Malformed(f"partition {key!r:.40}")
-            found[int(key)] = Producer.read(Fields(value, f"partition {key}"))
+            found[number] = Producer.read(Fields(value, f"partition {key}"))
         except Malformed as exc:
             logger.warning("a nsqlookupd lists an unusable partition: %s", exc)
     return found
@@ -59,10 +64,19 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
     leader = fields.object("lookupdleader").text("ID")
     found = []
     for node in fields.objects("lookupdnodes"):
-        host, port = node.text("NodeIP"), node.text("HttpPort")
-        if host and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
+        host, port = node.text("NodeIP"), _whole_number(node.text("HttpPort"))
+        if _HOST.fullmatch(host) and port is not None and 0 < port < 65536:
             is_leader = bool(leader) and node.text("ID") == leader
-            found.append(LookupdNode(format_address(host, int(port)), is_leader))
+            found.append(LookupdNode(format_address(host, port), is_leader))
         else:
-            logger.warning("a nsqlookupd lists an unusable nsqlookupd: %s:%s", host, port)
+            logger.warning(
+                "a nsqlookupd lists an unusable nsqlookupd: %.200r:%.20s", host,
+                node.text("HttpPort"),
+            )
     return tuple(found)
+
+
+def _whole_number(text: str) -> int | None:
+    # The length first: int() refuses thousands of digits.
+    is_one = len(text) <= 10 and text.isascii() and text.isdigit()
+    return int(text) if is_one else None

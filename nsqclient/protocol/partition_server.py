@@ -247,10 +247,11 @@ def check_header(header: bytes) -> int:
     # A decimal string; a number of JSON would lose digits.
     if not (isinstance(trace, str) and trace.isascii() and trace.isdigit()):
         raise Refused("INVALID_TRACE_ID", "fail to parse trace id in json header")
-    number = int(trace)
-    if number >= 2**64:
+    digits = trace.lstrip("0") or "0"
+    # The length first: int() refuses thousands of digits.
+    if len(digits) > 20 or int(digits) >= 2**64:
         raise Refused("INVALID_TRACE_ID", "fail to parse trace id in json header")
-    return number
+    return int(digits)
 
 
 def has_trace(header: bytes) -> bool:

@@ -12,6 +12,9 @@ _SHORT_ESCAPES = {
 }
 
 
+_DIGITS = 1000
+
+
 def parse_uint64(digits: bytes) -> int | None:
     """Read ASCII digits as nsqd does: None when there is anything else, modulo 2^64.
 
@@ -19,7 +22,13 @@ def parse_uint64(digits: bytes) -> int | None:
     """
     if not digits:
         return 0
-    return int(digits) % _UINT64 if digits.isdigit() else None
+    if not digits.isdigit():
+        return None
+    value = 0
+    for at in range(0, len(digits), _DIGITS):  # int() refuses thousands at once
+        piece = digits[at:at + _DIGITS]
+        value = (value * 10 ** len(piece) + int(piece)) % _UINT64
+    return value
 
 
 def as_int64(value: int) -> int:

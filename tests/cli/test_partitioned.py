@@ -20,7 +20,10 @@ def test_topics_are_read():
     assert parse_topic("o:1:extended:ordered") == TopicSpec("o", 1, True, True)
 
 
-@pytest.mark.parametrize("text", ["orders", "o:", "o:x", "o:0", "o:256", "o!:1", "o:1:odd", ":1"])
+@pytest.mark.parametrize("text", [
+    "orders", "o:", "o:x", "o:0", "o:256", "o!:1", "o:1:odd", ":1",
+    pytest.param("o:" + "9" * 5000, id="digits"),
+])
 def test_what_is_no_topic_is_refused(text):
     """The error says how to write one."""
     with pytest.raises(CommandLineError, match="NAME:PARTITIONS"):

@@ -20,11 +20,13 @@ from nsqclient.cli.goflags import FlagError, HelpRequested
 from nsqclient.cli.nsq_stat import build_flags as nsq_stat_flags
 from nsqclient.cli.nsq_tail import build_flags as nsq_tail_flags
 from nsqclient.cli.nsqd import build_flags as nsqd_flags
+from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_message import BadRequestError, BodyError, read_request
 from nsqclient.devserver.http_router import HTTPError
 from nsqclient.devserver.mpub_body import read_binary, read_lines
 from nsqclient.http.answers import LookupdInfo, Node, NsqdInfo, Producer, Stats
 from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.partitioned import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.protocol.events import read_settings
 from nsqclient.protocol.lookupd import Identity, LookupdServerCore
@@ -107,6 +109,19 @@ def _answers(data: bytes) -> None:
             pass
 
 
+def _partitioned_answers(data: bytes) -> None:
+    try:
+        value = json.loads(data)
+        fields = Fields(value, "it")
+    except (ValueError, RecursionError, Malformed):
+        return
+    for read in (read_partitions, read_meta, lambda _: read_lookupds(value)):
+        try:
+            read(fields)
+        except Malformed:
+            pass
+
+
 def _flags(data: bytes) -> None:
     for build in (nsqd_flags, nsq_tail_flags, nsq_stat_flags):
         try:
@@ -165,6 +180,15 @@ TARGETS = {
     )),
     "mpub": Target(_mpub, (), (b"a\nb\n\nc", b"\0\0\0\2\0\0\0\1a\0\0\0\2bc")),
     "answers": Target(_answers, (), (_STATS, _PRODUCER)),
+    "partitioned answers": Target(_partitioned_answers, (), (
+        b'{"partitions":{"0":' + _PRODUCER + b'},"meta":{"partition_num":2,"replica":1}}',
+        b'{"lookupdleader":{"ID":"x"},"lookupdnodes":[{"ID":"x","NodeIP":"127.0.0.1",'
+        b'"HttpPort":"4161"}]}',
+    )),
+    "authorizations": Target(read_state, (ValueError,), (
+        b'{"ttl":60,"identity":"i","identity_url":"","authorizations":[{"permissions":'
+        b'["subscribe","publish"],"topic":"^t.*$","channels":["^c$"]}]}',
+    )),
     "flags": Target(_flags, (), (
         b"-tcp-address=127.0.0.1:0 --msg-timeout 1m30s -max-msg-size=5 --snappy=false -verbose",
         b"--topic=t --channel c -n 5 --nsqd-tcp-address=127.0.0.1:1 -- x", b"-h --help - -- -=",

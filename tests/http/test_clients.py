@@ -182,6 +182,21 @@ def test_one_unusable_producer_does_not_hide_the_others(server, lookupd, caplog)
     assert caplog.text.count("unusable producer") == 2
 
 
+def test_unusable_parts_of_a_partitioned_cluster_are_left_out(server, lookupd, caplog):
+    """What is no partition, and what is no host or port, does not hide the others."""
+    good = {"broadcast_address": "h", "tcp_port": 1}
+    server.body = json.dumps({
+        "partitions": {"0": good, "9" * 5000: good, "1024": good, "x": good, "1": 7}, "meta": {},
+    }).encode()
+    assert [*lookupd.lookup("t").partitions] == [0]
+    hosts = ["h", "a\r\nb", "u:p@h", "h/x?", "x" * 300, "\ud800", ""]
+    nodes = [{"NodeIP": host, "HttpPort": "1"} for host in hosts]
+    nodes += [{"NodeIP": "h", "HttpPort": port} for port in ("0", "65536", "9" * 5000, "-1", "")]
+    server.body = json.dumps({"lookupdnodes": nodes}).encode()
+    assert [node.address for node in lookupd.list_lookupds()] == ["h:1"]
+    assert caplog.text.count("unusable") == 4 + 11 and "\r" not in caplog.text
+
+
 def test_a_redirected_publish_is_refused(server, nsqd):
     """It would become a GET, and the message would be lost."""
     server.status, server.headers = 301, {"Location": f"http://{server.address}/ping"}

@@ -352,7 +352,9 @@ def test_mpub_ext_leaves_its_body_unread_after_an_error():
 
 
 @pytest.mark.parametrize("header", [b"no json", b"[]", b'{"##trace_id":77}',
-                                    b'{"##trace_id":"abc"}'])
+                                    b'{"##trace_id":"abc"}',
+                                    b'{"##trace_id":"%s"}' % (b"9" * 5000)],
+                         ids=["text", "list", "number", "letters", "digits"])
 def test_bad_header_in_mpub_ext_desynchronises_too(header):
     """The error comes in the middle of the body, and what is behind it makes no command."""
     pair = Pair()

@@ -16,6 +16,8 @@ from nsqclient.protocol.server_values import as_int64, parse_milliseconds, parse
         (b"18446744073709551615", 2**64 - 1),
         (b"18446744073709551616", 0),
         (b"99999999999999999999999", 200376420520689663),
+        pytest.param(b"0" * 5000 + b"7", 7, id="zeros"),
+        pytest.param(b"9" * 5000, 2**64 - 1, id="nines"),  # -1 + 10^5000, and 2^64 divides that
         (b"-1", None),
         (b"+1", None),
         (b" 1", None),

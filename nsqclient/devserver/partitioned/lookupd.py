@@ -260,7 +260,8 @@ class PartitionedLookupd:
             text = params.get(arg)
             if text is None:
                 raise HTTPError(400, f"MISSING_ARG_TOPIC_{code}")
-            if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+            is_number = len(text) <= 19 and text.isascii() and text.isdigit()  # an int64 of Go
+            if not (is_number and 1 <= int(text) <= most):
                 raise HTTPError(400, f"INVALID_ARG_TOPIC_{code}")
             numbers.append(int(text))
         meta = TopicMeta(

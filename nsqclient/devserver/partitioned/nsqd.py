@@ -257,7 +257,7 @@ class _NsqdHTTP(HTTPServer):
 def _partition(text: str | None) -> int | None:
     if text is None or text == "-1":
         return None
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):  # an int64 of Go
         raise HTTPError(400, "INVALID_ARG_PARTITION")
     return int(text)
 

@@ -171,6 +171,8 @@ def test_create_and_delete_a_topic(cluster):
     assert post(0, "/topic/create", topic="new") == (400, "MISSING_ARG_TOPIC_PARTITION_NUM")
     assert post(0, "/topic/create", **args | {"replicator": "6"}) == (
         400, "INVALID_ARG_TOPIC_REPLICATOR")
+    assert post(0, "/topic/create", **args | {"partition_num": "9" * 5000}) == (
+        400, "INVALID_ARG_TOPIC_PARTITION_NUM")
     assert post(0, "/topic/create", **args | {"topic": "!"})[0] == 400
     assert post(0, "/topic/create", **args)[0] == 200
     assert ask(cluster, "/topics").json() == {"topics": ["new", "t"]}
