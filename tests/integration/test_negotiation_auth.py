@@ -72,7 +72,8 @@ def test_no_logger_shows_the_secret(guarded, caplog):
     (lambda query: granted(topic="a{99999999999}"), "E_AUTH_FAILED", "AUTH failed"),
     (lambda query: granted(topic="^other$"), "E_UNAUTHORIZED",
      'AUTH failed for PUB on "events" ""'),
-], ids=["nothing granted", "403", "500", "no ttl", "unknown permission", "bad pattern", "another topic"])
+], ids=["nothing granted", "403", "500", "no ttl", "unknown permission", "bad pattern",
+        "another topic"])
 def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
     """Whatever the reason, the error has nsqd's code and words."""
     auth.rule = rule
