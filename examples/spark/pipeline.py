@@ -49,7 +49,7 @@ def count_words(rows: Any) -> list[tuple[str, int]]:
     """Count the words of an archive, as anybody would query it."""
     from pyspark.sql import functions as F
 
-    line = F.substring_index(F.col("body").cast("string"), "\t", -1)
+    line = F.regexp_replace(F.col("body").cast("string"), r"^\d+\t", "")
     return [
         (row["word"], row["count"])
         for row in rows.select(F.explode(F.regexp_extract_all(

@@ -10,6 +10,7 @@ from nsqclient.cli import spark_run
 from nsqclient.cli.goflags import DURATION, INT, STRING, CommandLineError, Parsed
 from nsqclient.cli.tools import ToolFlags, run
 from nsqclient.spark.pipelines import archive, compact
+from nsqclient.spark.pipelines.archiving import check_target
 
 PROGRAM = "spark archive"
 
@@ -58,12 +59,13 @@ def _run(parsed: Parsed) -> int:
     if values["compact-to"] and values["format"] != "parquet":
         raise CommandLineError("--compact-to is for --format=parquet; Delta has OPTIMIZE")
     parts = [part.strip() for part in values["partition-by"].split(",") if part.strip()]
+    partition_by = [] if parts == ["none"] else parts
+    check_target(values["path"], values["format"], partition_by, values["files-per-batch"])
 
     def start(spark: Any) -> spark_run.Query:
         query: spark_run.Query = archive(
             spark, path=values["path"], format=values["format"], every=values["trigger"],
-            partition_by=[] if parts == ["none"] else parts,
-            files_per_batch=values["files-per-batch"], **source)
+            partition_by=partition_by, files_per_batch=values["files-per-batch"], **source)
         return query
 
     between = None
@@ -72,12 +74,12 @@ def _run(parsed: Parsed) -> int:
     return spark_run.run_query(values, f"nsqclient {PROGRAM} {source['topic']}", start, between)
 
 
-def _compactor(path: str, target: str, every: float) -> Callable[[Any], None]:
+def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], None]:
     last = time.monotonic()
 
-    def maybe_compact(spark: Any) -> None:
+    def maybe_compact(spark: Any, is_over: bool) -> None:
         nonlocal last
-        if time.monotonic() - last >= every:
+        if is_over or time.monotonic() - last >= every:
             compact(spark, path, target)
             last = time.monotonic()
 

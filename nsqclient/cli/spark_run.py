@@ -12,6 +12,7 @@ from nsqclient.cli.goflags import BOOL, DURATION, STRING, CommandLineError, Flag
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools import ToolFlags, check_name, check_sources
 from nsqclient.spark.pipelines.sessions import open_session
+from nsqclient.spark.pipelines.sources import source_options
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -70,7 +71,8 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
     """Read the arguments of a pipeline that the flags of :func:`add_source` say.
 
     Raises:
-        CommandLineError: something is missing or wrong.
+        CommandLineError, ConfigError: something is missing or wrong; Spark, which takes its time to
+            start, is not needed to tell.
     """
     topic = check_name(values["topic"], "topic")
     channel = check_name(values["channel"], "channel")
@@ -81,9 +83,10 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
     if values["spool-dir"]:
         options["spoolDir"] = values["spool-dir"]
     if values["nsqd-tcp-address"]:
-        options["nsqd"] = values["nsqd-tcp-address"]
+        options["nsqd"] = ",".join(values["nsqd-tcp-address"])
     else:
-        options["lookupd"] = values["lookupd-http-address"]
+        options["lookupd"] = ",".join(values["lookupd-http-address"])
+    source_options(topic, channel, values["checkpoint"], options)
     return {"topic": topic, "channel": channel, "checkpoint": values["checkpoint"],
             "available_now": values["available-now"], "query_name": values["name"] or None,
             **options}
@@ -129,14 +132,14 @@ def start_session(values: dict[str, Any], name: str) -> Any:
 
 def run_query(
     values: dict[str, Any], name: str, start: Callable[[Any], Query],
-    between: Callable[[Any], None] | None = None,
+    between: Callable[[Any, bool], None] | None = None,
 ) -> int:
     """Start Spark and a query, print a line for each batch, and wait for its end or a signal.
 
     Args:
         start: is given the session.
-        between: called now and then while the query runs, and once after a query that ended by
-            itself.
+        between: called now and then while the query runs (False), and once after a query that
+            ended by itself (True).
 
     Returns: the exit status: 0 when the query was stopped or has ended.
 
@@ -153,10 +156,10 @@ def run_query(
             query = start(spark)
             while query.isActive and not signals.wait(_LOOK):
                 if between is not None:
-                    between(spark)
+                    between(spark, False)
             finish(query, signals.is_stopping)
             if between is not None and not signals.is_stopping:
-                between(spark)
+                between(spark, True)
     finally:
         # A second signal ends the process at once, as it should: what is on disk is on disk.
         spark.stop()

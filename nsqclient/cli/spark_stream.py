@@ -11,6 +11,7 @@ from nsqclient.cli import spark_run
 from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, Parsed
 from nsqclient.cli.tools import ToolFlags, check_name, run
 from nsqclient.spark.pipelines import stream
+from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import load_function
 
 PROGRAM = "spark stream"
@@ -77,6 +78,9 @@ def _run(parsed: Parsed) -> int:
     sink = spark_run.read_options(values["producer-opt"], "producer-opt")
     if values["sink-nsqd-tcp-address"]:
         sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+    check_topics(source["topic"], values["sink-topic"], values["dead-letter-topic"])
+    if given[0] != "for-each-batch":
+        Sink(source, sink, values["sink-topic"], values["dead-letter-topic"])
 
     def start(spark: Any) -> spark_run.Query:
         query: spark_run.Query = stream(
@@ -93,6 +97,9 @@ def _work(way: str, text: str) -> dict[str, Any]:
     if way == "sql":
         return {"transform": text}
     if way == "sql-file":
-        return {"transform": Path(text).read_text(encoding="utf-8")}
+        try:
+            return {"transform": Path(text).read_text(encoding="utf-8")}
+        except (OSError, UnicodeDecodeError) as exc:
+            raise CommandLineError(f"--sql-file cannot be read: {exc}") from exc
     name = {"map": "map_body", "transform": "transform", "for-each-batch": "for_each_batch"}[way]
     return {name: load_function(text)}

@@ -32,6 +32,10 @@ class NsqBatchReader(DataSourceReader):
         self._transport = transport
         self._snapshot = options.snapshot or snapshot
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors only read segments: no secret of the options travels to them.
+        return {}
+
     def partitions(self) -> Sequence[InputPartition]:
         """Look, or drain; return the tasks.
 

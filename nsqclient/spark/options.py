@@ -181,6 +181,10 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
         raise ConfigError("heartbeat_interval: a source needs heartbeats, nsqd refuses SUB without")
     if found.config.max_in_flight < 1:
         raise ConfigError("max_in_flight must be at least 1: with 0 nothing would ever come")
+    if found.config.msg_timeout and found.roll_interval_ms > found.config.msg_timeout / 2:
+        raise ConfigError(
+            f"rollIntervalMs of {found.roll_interval_ms * 1000:g} is over half of msg_timeout"
+            f" ({found.config.msg_timeout:g} s): messages would time out before they are stored")
     if side == STREAM or found.mode == "drain":
         _need(found.spool_dir, "spoolDir", "a folder that outlives the driver, such as"
                                            " <checkpoint>/nsq-spool")

@@ -17,6 +17,11 @@ from nsqclient.spark.spool.retention import Entry, spread
 _INLINE_BYTES = 8 * 1024 * 1024
 
 
+#: A slow topic makes a segment of each few rows. Spark takes a batch for each, at a price, so small
+#: ones are joined until they have so many rows or bytes.
+_ENOUGH_ROWS, _ENOUGH_BYTES = 1000, 1024 * 1024
+
+
 class SegmentPartition(InputPartition):
     """Segments that one task reads: their paths, or themselves."""
 
@@ -54,11 +59,37 @@ def _load(path: str) -> bytes:
 
 
 def read_partition(partition: InputPartition) -> Iterator[Any]:
-    """Give the rows of a task.
+    """Give the rows of a task, as Arrow record batches.
 
     Raises:
         DataLossError: a segment is not where it should be.
     """
+    small: list[Any] = []
+    rows = size = 0
+    for batch in _read_segments(partition):
+        if batch.num_rows >= _ENOUGH_ROWS or batch.nbytes >= _ENOUGH_BYTES:
+            if small:
+                yield _joined(small)
+            yield batch
+            small, rows, size = [], 0, 0
+            continue
+        small.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES:
+            yield _joined(small)
+            small, rows, size = [], 0, 0
+    if small:
+        yield _joined(small)
+
+
+def _joined(batches: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _read_segments(partition: InputPartition) -> Iterator[Any]:
     # Here, because only executors need it.
     from nsqclient.spark.spool.segment import read_rows
 

@@ -51,6 +51,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._receiver: Receiver | None = None
         self._drains = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors only read segments: no secret of the options travels to them.
+        return {}
+
     # -- in the driver's process
 
     def initialOffset(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -48,22 +49,27 @@ def signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two processors, a failed task four times, on loopback, without pages.
-
-    Nothing is registered in it: Spark finds ``nsq`` by itself.
-    """
+def java() -> None:
+    """Skip what needs Spark where it cannot run; in CI it must."""
     reason = None
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         reason = "no Java: Spark needs Java 17 (apt-get install openjdk-17-jre-headless)"
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
+    if importlib.util.find_spec("pyspark") is None:
         reason = "no pyspark: pip install 'nsqclient[spark]'"
     if reason is not None:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two processors, a failed task four times, on loopback, without pages.
+
+    Nothing is registered in it: Spark finds ``nsq`` by itself.
+    """
+    from pyspark.sql import SparkSession
+
     saved = dict(os.environ)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

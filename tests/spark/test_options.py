@@ -86,6 +86,7 @@ def test_an_unknown_option_names_the_nearest_known_one(name, hint):
     ({"spooldir": "hdfs://x/y"}, "a file system that is mounted"),
     ({"connections": "0"}, "from 1"),
     ({"connections": "two"}, "not a whole number"),
+    ({"rollintervalms": "5001"}, "over half of msg_timeout"),
     ({"rollintervalms": "1s"}, "whole number of milliseconds"),
     ({"transport": "pigeon"}, "auto, inline, file"),
     ({"failondataloss": "yes"}, "not true or false"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import socket
 from pathlib import Path
@@ -24,6 +25,7 @@ from nsqclient.spark.drained import release, snapshots  # noqa: E402 - needs pys
 from nsqclient.spark.errors import DataLossError  # noqa: E402 - needs pyspark
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
 from nsqclient.spark.partitions import SegmentPartition, read_partition  # noqa: E402 - as above
+from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyspark
 from nsqclient.spark.stream_reader import NsqStreamReader  # noqa: E402 - needs pyspark
 from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
 
@@ -174,6 +176,20 @@ def test_a_lost_segment_ends_the_query(reader, server):
         reader().partitions(ZERO, end)
 
 
+def test_small_segments_are_joined_and_large_ones_are_not():
+    """Rows keep their order; nobody waits for what is large anyway."""
+    sizes = [1, 2, 1500, 1, 999, 1, 1, 2000]
+    numbers = iter(range(sum(sizes)))
+    segments = [
+        encode_segment("t", "c", [("n:1", [
+            (number, 1, b"%016x" % number, b"x") for number in itertools.islice(numbers, size)])]
+        ).to_pybytes() for size in sizes]
+    batches = list(read_partition(SegmentPartition(segments)))
+    assert [batch.num_rows for batch in batches] == [3, 1500, 1000, 2, 2000]
+    assert [stamp for batch in batches for stamp in batch.column("timestamp_ns").to_pylist()
+            ] == list(range(sum(sizes)))
+
+
 def test_an_executor_that_does_not_see_the_spool_says_so(tmp_path):
     """Instead of an empty batch."""
     elsewhere = SegmentPartition([str(tmp_path / "gone.arrow")], host="driver-host")
@@ -234,3 +250,10 @@ def test_a_snapshot_can_be_released_once(server, texts):
     assert snapshots(texts["spoolDir"]) == []
     with pytest.raises(ConfigError, match="no snapshot 'one'"):
         release(texts["spoolDir"], "one")
+
+
+def test_executors_are_given_no_secret(server, texts, reader):
+    """They read segments, and talk to no nsqd."""
+    assert b"s3cret" not in pickle.dumps(reader(auth_secret="s3cret"))
+    peek = {**texts, "auth_secret": "s3cret"}
+    assert b"s3cret" not in pickle.dumps(NsqBatchReader(read_options(peek, "batch"), "file", "x"))

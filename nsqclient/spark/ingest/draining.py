@@ -21,6 +21,7 @@ class Progress(NamedTuple):
     waiting: int | None  #: depth over all nsqds; None: nobody answers
     out: int | None  #: in flight over all nsqds, as above
     is_stale: bool  #: messages have come since these two were asked for
+    is_unknown: bool = False  #: every nsqlookupd says that no nsqd has the topic
 
 
 class Drain:
@@ -43,7 +44,9 @@ class Drain:
             return False
         if self._target is not None and now.stored >= self._target:
             return True
-        if not now.is_connected or now.is_stale:
+        if not now.is_connected:
+            return now.is_unknown
+        if now.is_stale:
             return False
         if now.waiting is None:
             return now.silence >= self._idle

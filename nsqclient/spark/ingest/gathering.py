@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.spark.ingest.subscription import BulkSubscription
 
 #: A lot: messages by connection, each in the order they came.
 Lot = list[tuple[BulkSubscription, list[RawMessage]]]
+#: Bytes of bodies from which on nsqd is asked for no more, until the writer has taken them:
+#: max_in_flight counts messages, and these may be large.
+MOST_BYTES = 64 * 1024 * 1024
 
 
 class Gatherer:
@@ -17,16 +21,20 @@ class Gatherer:
 
     Args:
         roll_interval: how long that is, in seconds.
+        on_crowded: called after ``is_crowded`` has changed, by readers and by the writer.
 
     Threads: ``add`` readers, ``take`` the writer, ``close`` any.
     """
 
-    def __init__(self, roll_interval: float) -> None:
+    def __init__(
+        self, roll_interval: float, on_crowded: Callable[[], None] = lambda: None
+    ) -> None:
         self._roll_interval = roll_interval
+        self._tell_crowded = on_crowded
         self._due = threading.Condition()
         # Guarded by _due, all below.
         self._batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._first = 0.0  # when the oldest came
         self._wanted = 1
         self._closed = False
@@ -39,6 +47,7 @@ class Gatherer:
 
     def add(self, sub: BulkSubscription, batch: list[RawMessage]) -> bool:
         """Put messages in; False when it is closed: then they are the caller's still."""
+        size = sum([len(message[3]) for message in batch])
         with self._due:
             if self._closed:
                 return False
@@ -48,8 +57,12 @@ class Gatherer:
             before = self._rows
             self._batches.append((sub, batch))
             self._rows += len(batch)
-            if before < self._wanted <= self._rows:
+            self._bytes += size
+            became_crowded = self._bytes - size <= MOST_BYTES < self._bytes
+            if before < self._wanted <= self._rows or became_crowded:
                 self._due.notify()
+        if became_crowded:
+            self._tell_crowded()
         return True
 
     def close(self) -> None:
@@ -68,22 +81,34 @@ class Gatherer:
                 due = until
                 if self._batches:
                     due = min(until, self._first + self._roll_interval)
-                if self._rows >= self._wanted or due <= now:
+                if self._is_many() or due <= now:
                     break
                 self._due.wait(due - now)
-            is_due = self._closed or self._rows >= self._wanted or (
+            is_due = self._closed or self._is_many() or (
                 bool(self._batches) and time.monotonic() >= self._first + self._roll_interval
             )
             batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
+            was_crowded = is_due and self._bytes > MOST_BYTES
             if is_due:
                 batches, self._batches = self._batches, batches
-                self._rows = 0
+                self._rows = self._bytes = 0
                 self._busy = bool(batches)
             is_last = self._closed
+        if was_crowded:
+            self._tell_crowded()
         lots: dict[BulkSubscription, list[RawMessage]] = {}
         for sub, batch in batches:
             lots.setdefault(sub, []).extend(batch)
         return list(lots.items()), is_last
+
+    def _is_many(self) -> bool:
+        return self._rows >= self._wanted or self._bytes > MOST_BYTES
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether so many bytes wait that no more should come."""
+        with self._due:
+            return self._bytes > MOST_BYTES
 
     @property
     def is_idle(self) -> bool:

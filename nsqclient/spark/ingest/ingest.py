@@ -15,7 +15,13 @@ from collections.abc import Callable
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.membership import Membership
 from nsqclient.consuming.subscription import Subscription
-from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
+from nsqclient.errors import (
+    NegotiationError,
+    NotNSQError,
+    NSQError,
+    PartitionError,
+    ServerError,
+)
 from nsqclient.flow.backoff import Outcome
 from nsqclient.message import Message
 from nsqclient.protocol.wire import RawMessage
@@ -31,8 +37,8 @@ logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds of a stop's time that are kept for closing connections.
 _GRACE = 1.0
-#: What no retry mends: nsqd refuses us, or it is no nsqd.
-_FATAL = (ServerError, NegotiationError, NotNSQError)
+#: What no retry mends: nsqd refuses us, it is no nsqd, or the topic has partitions.
+_FATAL = (ServerError, NegotiationError, NotNSQError, PartitionError)
 
 
 class Ingest:
@@ -80,7 +86,8 @@ class Ingest:
         self._flow = FlowControl(
             config, config.max_in_flight, self._timer, self._chores.put, lambda phase, wait: None
         )
-        self._gatherer = Gatherer(options.roll_interval_ms)
+        self._gatherer = Gatherer(options.roll_interval_ms, self._balance)
+        self._is_held = False  # by the owner, or for good after a failure; guarded by _lock
         self._writer = Writer(
             options.topic, options.channel, self._gatherer, sink, self._on_stored,
             self._on_failed, limit,
@@ -119,7 +126,7 @@ class Ingest:
             self._stopping = True
         deadline = Deadline(timeout)
         subs = [sub for lane in self._lanes for sub in lane.stop()]
-        self._flow.set_paused(True)
+        self.set_paused(True)
         self._flow.stop()
         self._gatherer.close()
         written = self._writer.finish(Deadline(max(0.5, deadline.at_most(timeout) - _GRACE)))
@@ -148,7 +155,7 @@ class Ingest:
 
     def _cls(self, sub: BulkSubscription) -> bool:
         try:
-            sub.conn.send(lambda core: core.send_cls())
+            sub.send_cls()
             return True
         except NSQError as exc:  # not open yet, or lost: nothing to drain
             logger.debug("%s: CLS not sent: %s", sub.address, exc)
@@ -156,7 +163,16 @@ class Ingest:
 
     def set_paused(self, paused: bool) -> None:
         """Take nothing more from nsqd (RDY 0), or go on. What has come is stored all the same."""
-        if paused != self._flow.is_paused:
+        with self._lock:
+            self._is_held = paused or self._stopping
+        self._balance()
+
+    def _balance(self) -> None:
+        """Let the flow be as is wanted now. Whoever comes last of several threads is right."""
+        while True:
+            paused = self._is_held or self._gatherer.is_crowded
+            if paused == self._flow.is_paused:
+                return
             self._flow.set_paused(paused)
 
     # -- questions
@@ -238,7 +254,7 @@ class Ingest:
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """A connection ended."""
         assert isinstance(sub, BulkSubscription)
-        self._writer.conn_closed(sub.key, sub.was_drained)
+        self._writer.conn_closed(sub.key, sub.is_proven)
         with self._lock:
             self._subs = [other for other in self._subs if other is not sub]
         self._flow.detach(sub)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from nsqclient.errors import NSQError
+from nsqclient.errors import HTTPStatusError, NSQError
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.spark.options import ReadOptions
@@ -47,6 +47,25 @@ def ask_backlogs(options: ReadOptions) -> dict[str, Backlog]:
         else:
             found[address] = Backlog(0 if topic is None else topic.depth, 0, 0)
     return found
+
+
+def is_topic_unknown(options: ReadOptions) -> bool:
+    """Tell whether nsqds are found through nsqlookupd alone, and every one says: no such topic.
+
+    Blocks: up to a few seconds for each that does not answer.
+    """
+    return not options.nsqd and all(_is_unknown_to(lookupd, options) for lookupd in options.lookupd)
+
+
+def _is_unknown_to(lookupd: str, options: ReadOptions) -> bool:
+    try:
+        with NsqlookupdHTTP(lookupd, options.config, connect_timeout=_TIMEOUT,
+                            timeout=_TIMEOUT) as client:
+            return not client.lookup(options.topic).producers
+    except HTTPStatusError as exc:
+        return exc.status == 404
+    except NSQError:
+        return False
 
 
 def _http_addresses(options: ReadOptions) -> list[str]:

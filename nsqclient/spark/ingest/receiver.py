@@ -14,7 +14,7 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.ingest.children import Children
 from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest
-from nsqclient.spark.ingest.lag import Backlog, ask_backlogs
+from nsqclient.spark.ingest.lag import Backlog, ask_backlogs, is_topic_unknown
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.spool.spool import Spool
 
@@ -54,6 +54,7 @@ class Receiver:
         self._error: NSQError | None = None  # by _lock
         #: When the nsqds were asked last, and what they said. Replaced, never changed.
         self._seen: tuple[float, dict[str, Backlog]] = (0.0, {})
+        self._is_unknown = False  # nobody has the topic; by nsq-lag alone
         self._drain: Drain | None = None
         self._started = 0.0
         self._resumed = 0.0  # when the flow went on after the spool was full
@@ -168,16 +169,30 @@ class Receiver:
             waiting=sum(b.depth for b in backlogs.values()) if backlogs else None,
             out=sum(b.in_flight for b in backlogs.values()) if backlogs else None,
             is_stale=bool(backlogs) and asked <= last,
+            is_unknown=self._is_unknown,
         )
         if drain.is_hopeless(progress, now - self._started):
             raise ingest.last_error or NSQError("no nsqd could be reached")
         is_full = self._limit is not None and ingest.stored >= self._limit
         if not is_full and not drain.is_over(progress):
             return False
+        self._tell_rest(progress, is_full)
         self._end.set()
         ingest.stop()
         self.check()
         return True
+
+    def _tell_rest(self, progress: Progress, is_full: bool) -> None:
+        """Say it where a drain ends although nobody has taken all."""
+        options = self.options
+        if progress.is_unknown and not progress.is_connected:
+            logger.warning("no nsqd has the topic %s, says nsqlookupd: nothing to read",
+                           options.topic)
+        elif progress.waiting and not is_full and not progress.is_stale:
+            logger.warning(
+                "%s/%s: nothing came for %.0f s, though %d messages wait: is the channel paused?"
+                " They are left for the next run", options.topic, options.channel,
+                progress.silence, progress.waiting)
 
     # -- for the progress
 
@@ -203,6 +218,8 @@ class Receiver:
             except Exception:
                 logger.exception("the depth could not be asked for; the query goes on")
                 backlogs = {}
+            if self._drain is not None and not backlogs:
+                self._is_unknown = is_topic_unknown(self.options)
             self._seen = (asked, backlogs)
             if self._end.wait(interval):
                 return

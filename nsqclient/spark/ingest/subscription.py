@@ -44,6 +44,8 @@ class BulkSubscription(Subscription):
         self.key = key
         self.window = 1
         self.was_drained = False  #: CLOSE_WAIT came
+        self._is_ending = False  # CLS was sent
+        self._is_late = False  # FINs were sent after it, so CLOSE_WAIT does not prove them
         self._bulk_owner = owner
         self._received = 0  # by the reader alone
         self._answered = 0  # by the writer alone
@@ -63,6 +65,19 @@ class BulkSubscription(Subscription):
     def forget_orphans(self, before: float) -> None:
         """There are none: every message is answered by the writer."""
 
+    @property
+    def is_proven(self) -> bool:
+        """Tell whether nsqd has surely read every FIN that was sent."""
+        return self.was_drained and not self._is_late
+
+    def send_cls(self) -> None:
+        """Ask for CLOSE_WAIT, which comes when every FIN before it was read.
+
+        Raises: as ``finish_ids``.
+        """
+        self._is_ending = True
+        self.conn.send(lambda core: core.send_cls())
+
     def finish_ids(self, ids: list[bytes]) -> None:
         """Send FIN for durable messages. Blocks at most ``write_timeout``.
 
@@ -70,6 +85,7 @@ class BulkSubscription(Subscription):
             ClosedError, NSQConnectionError: the connection is gone; copies will come.
         """
         self._answered += len(ids)
+        self._is_late = self._is_late or self._is_ending
         self.conn.send(lambda core: core.send_fin(ids))
 
     def hand_back_ids(self, ids: list[bytes]) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from nsqclient.errors import ClosedError, NSQConnectionError, NSQError
+from nsqclient.errors import NSQError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.ingest.gathering import Gatherer, Lot, cut
 from nsqclient.spark.spool.known_ids import Claim
@@ -147,7 +147,7 @@ class Writer:
         for sub, messages in lot:
             try:
                 sub.finish_ids([message[2] for message in messages])
-            except (ClosedError, NSQConnectionError) as exc:
+            except NSQError as exc:
                 logger.debug("%s: FIN not sent: %s", sub.address, exc)
                 self._sink.conn_closed(sub.key, clean=False)
         return sum(len(messages) for _, messages in lot)

@@ -61,14 +61,7 @@ def archive(
     Raises:
         ConfigError: an argument or option is wrong, or delta-spark is missing.
     """
-    check_format(format)
-    wrong = [name for name in partition_by if name not in PARTITIONS]
-    if wrong:
-        raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")
-    if not path:
-        raise ConfigError("give a path: the folder of the archive")
-    if files_per_batch < 0:
-        raise ConfigError(f"files_per_batch of {files_per_batch} must not be negative")
+    check_target(path, format, partition_by, files_per_batch)
     rows = read_topic(spark, source_options(topic, channel, checkpoint, options))
     frame = observed(with_date_and_hour(rows, partition_by))
     if files_per_batch:
@@ -85,18 +78,27 @@ def archive(
     return query
 
 
-def check_format(format: str) -> None:
-    """Check that files of a format can be written here.
+def check_target(
+    path: str, format: str, partition_by: Sequence[str], files_per_batch: int
+) -> None:
+    """Check what says where an archive goes, and that its files can be written here.
 
     Raises:
-        ConfigError: nobody knows it, or its package is missing.
+        ConfigError: something cannot be, or the package of the format is missing.
     """
+    wrong = [name for name in partition_by if name not in PARTITIONS]
+    if wrong:
+        raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")
+    if not path:
+        raise ConfigError("give a path: the folder of the archive")
+    if files_per_batch < 0:
+        raise ConfigError(f"files_per_batch of {files_per_batch} must not be negative")
     if format not in FORMATS:
         raise ConfigError(f"format {format!r}: use {', '.join(FORMATS)}")
     if format == "delta" and importlib.util.find_spec("delta") is None:
         raise ConfigError(
-            "format delta needs the package delta-spark, of a release for this pyspark:"
-            " pip install delta-spark")
+            "format delta needs the package delta-spark, of a release for this pyspark: pip install"
+            " delta-spark, and give Spark its jar and its two settings (the page on pipelines)")
 
 
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:

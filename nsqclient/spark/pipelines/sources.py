@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import nsqclient.spark
 from nsqclient.errors import ConfigError
@@ -48,14 +48,13 @@ def local_path(folder: str) -> str:
     Raises:
         ConfigError: it is elsewhere, where no spool can be.
     """
-    parts = urlsplit(folder)
-    if parts.scheme == "file":
-        return unquote(parts.path).rstrip("/") or "/"
-    if "://" in folder:
+    # As Hadoop reads it, which takes %20, # and ? for themselves.
+    local = re.sub(r"^file:(//[^/]*)?(?=/)", "", folder)
+    if "://" in local:
         raise ConfigError(
             f"the checkpoint {folder} is not on a mounted file system, so the spool cannot stand"
             " beside it: give spoolDir, a folder that outlives the driver")
-    return folder.rstrip("/") or "/"
+    return local.rstrip("/") or "/"
 
 
 def trigger(every: Duration, available_now: bool) -> dict[str, Any]:

@@ -25,6 +25,9 @@ logger = logging.getLogger("nsqclient.spark")
 _ROW = "_nsq_row"
 #: Where nsqd is.
 _ADDRESSES = ("nsqd", "lookupd")
+#: How long a task tries to publish, where nobody says: an nsqd that is started again must not end
+#: the query.
+_PATIENCE = "60s"
 
 
 def stream(
@@ -66,7 +69,8 @@ def stream(
         topic, channel: what to read.
         checkpoint: folder in which the query keeps its place; one for one query.
         sink_topic: where to publish; not needed where rows have a column ``topic``.
-        sink_options: options of the sink; its nsqd or lookupd are the source's by default.
+        sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
+            with them TLS, authentication and compression. ``publish_timeout`` is 60 s by default.
         max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
         every: seconds between two batches; 0: each as soon as the last has ended.
         available_now, query_name, options: as for ``archive``.
@@ -76,11 +80,7 @@ def stream(
     """
     if sum(way is not None for way in (transform, map_body, for_each_batch)) != 1:
         raise ConfigError("give one of transform, map_body and for_each_batch")
-    for name in (sink_topic, dead_letter_topic):
-        if name:
-            check_topic(name)
-    if topic in (sink_topic, dead_letter_topic):
-        raise ConfigError(f"the topic {topic} would be published into itself for ever")
+    check_topics(topic, sink_topic, dead_letter_topic)
     source = source_options(topic, channel, checkpoint, options)
     if for_each_batch is not None:
         if sink_topic or dead_letter_topic:
@@ -104,6 +104,20 @@ def stream(
         .start()
     )
     return query
+
+
+def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
+    """Check where a stream publishes against what it reads; an empty name is none.
+
+    Raises:
+        ConfigError: it would read what it publishes.
+        InvalidTopicError: a name cannot be.
+    """
+    for name in (sink_topic, dead_letter_topic):
+        if name:
+            check_topic(name)
+    if topic in (sink_topic, dead_letter_topic):
+        raise ConfigError(f"the topic {topic} would be published into itself for ever")
 
 
 class Sink:
@@ -131,6 +145,7 @@ class Sink:
                 _plain(key): value for key, value in source.items()
                 if _plain(key) in _ADDRESSES or _plain(key) in OPTIONS}
             self.options = shared | self.options
+        self.options.setdefault("publish_timeout", _PATIENCE)
         self.checked = write_options(self.options)
         if "topic" in self.options:
             raise ConfigError("the sink's topic is sink_topic, not an option")

@@ -84,7 +84,7 @@ class Folder:
             SpoolLockedError: somebody else has it.
         """
         with self._explained("cannot be used"):
-            os.makedirs(self.path, exist_ok=True)
+            make_durably(self.path)
             descriptor = os.open(self._name(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._wait_for_lock(descriptor, Deadline(patience))
@@ -171,19 +171,26 @@ class Folder:
             for name in os.listdir(self.path):
                 epoch = parse_epoch(name)
                 if epoch is not None:
-                    epochs[epoch] = int(Path(self._name(name)).read_text(encoding="ascii"))
+                    with self._undamaged(name):
+                        text = Path(self._name(name)).read_text(encoding="ascii")
+                        epochs[epoch] = int(text)
         return epochs
 
     def read_committed(self) -> int:
         """What Spark has committed, as far as the spool knows; 0 at first."""
         found = self._read_json(COMMITTED)
-        return 0 if found is None else int(found["seq"])
+        with self._undamaged(COMMITTED):
+            return 0 if found is None else int(found["seq"])
 
     def read_unfinned(self) -> Unfinned:
         """What ``write_unfinned`` wrote last."""
-        found = self._read_json(UNFINNED) or {"clean_to": 0, "ids": {}}
-        ids = {nsqd: [text.encode() for text in texts] for nsqd, texts in found["ids"].items()}
-        return Unfinned(int(found["clean_to"]), ids)
+        found = self._read_json(UNFINNED)
+        if found is None:
+            return Unfinned(0, {})
+        with self._undamaged(UNFINNED):
+            ids = {nsqd: [text.encode() for text in texts]
+                   for nsqd, texts in found["ids"].items()}
+            return Unfinned(int(found["clean_to"]), ids)
 
     def segment_path(self, segment: SegmentName) -> str:
         """The path of a segment."""
@@ -276,13 +283,33 @@ class Folder:
                 text = Path(self._name(name)).read_text(encoding="utf-8")
             except FileNotFoundError:
                 return None
-        try:
+        with self._undamaged(name):
             found = json.loads(text)
             if not isinstance(found, dict):
                 raise ValueError("not an object")
-        except ValueError as exc:
-            raise SpoolMismatchError(self.path, f"{name} is damaged: {exc}") from exc
         return found
+
+    @contextlib.contextmanager
+    def _undamaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise SpoolMismatchError(self.path, f"{name} is damaged: {exc!r}") from exc
+
+
+def make_durably(path: str) -> None:
+    """Make a folder, and bring its name and those of new folders above it to disk. Raises OSError.
+    """
+    fresh = []
+    folder = path
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        fresh.append(folder)
+        folder = os.path.dirname(folder)
+    os.makedirs(path, exist_ok=True)
+    for folder in fresh:
+        # Who may make a folder somewhere may perhaps not list what is there.
+        with contextlib.suppress(PermissionError):
+            sync_folder(os.path.dirname(folder))
 
 
 def write_durably(path: str, data: Any) -> None:

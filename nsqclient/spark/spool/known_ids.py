@@ -6,10 +6,14 @@ it may be forgotten:
 
 - *pending*: FIN was sent, or is about to be, on a connection that lives. nsqd lets no more than
   the connection's RDY be out, and takes commands in order; so of all messages that were received
-  on the connection, only the last ``window`` can be unfinished. Older ones are forgotten. So are
+  on the connection, only the last ``window`` can be unfinished. Older ones are *proven*, and so are
   those that are older than the time in which a dead connection is noticed.
 - *doubtful*: the connection ended before that, FIN was refused, or a crash left no trace of it.
   The copy may come at any time; remembered until it has, and over restarts.
+- *proven*: no copy is to be expected, and nothing is kept on disk for it. Yet there are two ways
+  for one to come: during a stall of several message timeouts nsqd sends one window after another,
+  and its refusal of the first FIN stands behind them; and an nsqd that was killed begins again
+  where its own disk queue was last noted. So the last of them are remembered all the same.
 
 An id is unique per nsqd and topic only, so everything is kept by nsqd address.
 """
@@ -22,6 +26,9 @@ from typing import NamedTuple
 
 #: Ids of one nsqd that are doubtful, at most; the oldest are forgotten first. 100 bytes each.
 MOST_DOUBTFUL = 1_000_000
+#: Ids that are proven and remembered. More than sockets can hold back of refusals, or nsqd reads
+#: again after it was killed (2500 of each queue, by default).
+MOST_PROVEN = 200_000
 #: How far behind the last message of a connection a FIN may be, in windows of RDY.
 _WINDOWS = 2
 #: The number of what is in no segment (any more): it is in the list of its own.
@@ -40,7 +47,7 @@ class Claim(NamedTuple):
 class _Batch:
     """Ids that became durable together; the value of each id."""
 
-    __slots__ = ("nsqd", "ids", "number", "since", "pending")
+    __slots__ = ("nsqd", "ids", "number", "since", "pending", "proven")
 
     def __init__(
         self, nsqd: str, ids: Sequence[bytes], number: int, since: float, pending: bool
@@ -50,6 +57,7 @@ class _Batch:
         self.number = number  # the segment, or _SAVED
         self.since = since
         self.pending = pending
+        self.proven = False
 
 
 class KnownIds:
@@ -59,12 +67,16 @@ class KnownIds:
         self._known: dict[str, dict[bytes, _Batch]] = {}
         self._by_conn: dict[str, deque[_Batch]] = {}  # pending, oldest first
         self._by_number: dict[int, list[_Batch]] = {}  # of segments that are still there
+        self._proven: deque[_Batch] = deque()  # oldest first
+        self._proven_ids = 0  # in all of them
         #: Whether the list of ids that are in no segment has grown since ``take_saved``.
         self.saved_grew = False
 
     def __len__(self) -> int:
-        """How many ids are known."""
-        return sum(map(len, self._known.values()))
+        """How many ids are known and not proven."""
+        return sum(
+            not batch.proven for known in self._known.values() for batch in known.values()
+        )
 
     def find_copies(self, claims: Iterable[Claim]) -> list[list[int]] | None:
         """Positions in each claim of messages that are known or come twice; None: none is."""
@@ -102,6 +114,8 @@ class KnownIds:
             for message_id in claim.ids:
                 first = known.get(message_id)
                 number = _SAVED if first is None else first.number
+                if number == _SAVED and (first is None or first.proven):
+                    self.saved_grew = True  # its segment is gone, and no list has it
                 by_number.setdefault(number, []).append(message_id)
             for number, ids in by_number.items():
                 self._add(claim, ids, number, now)
@@ -113,17 +127,26 @@ class KnownIds:
             self._by_number.setdefault(number, []).append(batch)
         pending = self._by_conn.setdefault(claim.conn, deque())
         pending.append(batch)
-        self._forget_proven(pending, claim.window * _WINDOWS)
+        self._prove_older(pending, claim.window * _WINDOWS)
 
-    def _forget_proven(self, pending: deque[_Batch], window: int) -> None:
+    def _prove_older(self, pending: deque[_Batch], window: int) -> None:
         total = sum(len(batch.ids) for batch in pending)
         while pending and total - len(pending[0].ids) >= window:
             batch = pending.popleft()
             total -= len(batch.ids)
-            self._forget(batch)
+            self._prove(batch)
+
+    def _prove(self, batch: _Batch) -> None:
+        batch.pending = False
+        batch.proven = True
+        self._proven.append(batch)
+        self._proven_ids += len(batch.ids)
+        while self._proven_ids > MOST_PROVEN:
+            oldest = self._proven.popleft()
+            self._proven_ids -= len(oldest.ids)
+            self._forget(oldest)
 
     def _forget(self, batch: _Batch) -> None:
-        batch.pending = False
         known = self._known[batch.nsqd]
         for message_id in batch.ids:
             if known.get(message_id) is batch:
@@ -133,7 +156,7 @@ class KnownIds:
         """FINs that were sent before that moment, on connections that still live, are proven."""
         for pending in self._by_conn.values():
             while pending and pending[0].since < before:
-                self._forget(pending.popleft())
+                self._prove(pending.popleft())
 
     def closed(self, conn: str, clean: bool) -> None:
         """A connection ended. ``clean``: after nsqd's CLOSE_WAIT, which proves every FIN before.
@@ -143,7 +166,7 @@ class KnownIds:
         for batch in self._by_conn.pop(conn, ()):
             batch.pending = False
             if clean:
-                self._forget(batch)
+                self._prove(batch)
             elif batch.number == _SAVED:
                 self.saved_grew = True
 
@@ -173,7 +196,9 @@ class KnownIds:
             for batch in self._by_number.pop(number, ()):
                 batch.number = _SAVED
                 known = self._known[batch.nsqd]
-                if any(known.get(message_id) is batch for message_id in batch.ids):
+                if not batch.proven and any(
+                    known.get(message_id) is batch for message_id in batch.ids
+                ):
                     self.saved_grew = True
 
     def take_saved(self) -> dict[str, list[bytes]]:
@@ -181,7 +206,8 @@ class KnownIds:
         self.saved_grew = False
         saved = {}
         for nsqd, known in self._known.items():
-            ids = [key for key, batch in known.items() if batch.number == _SAVED]
+            ids = [key for key, batch in known.items()
+                   if batch.number == _SAVED and not batch.proven]
             for message_id in ids[:-MOST_DOUBTFUL]:
                 del known[message_id]
             if ids:

@@ -60,6 +60,7 @@ class Spool:
         self._clock = clock
         self._appending = threading.Lock()  # held over a link; taken before _changed
         self._known = KnownIds()  # guarded by _appending
+        self._broken: SpoolError | None = None  # guarded by _appending
         self._changed = threading.Condition()
         # Guarded by _changed, all below; numbers rise.
         self._segments: dict[int, tuple[SegmentName, int]] = {}
@@ -175,6 +176,8 @@ class Spool:
             SpoolError: it is not durable; send no FIN.
         """
         with self._appending:
+            if self._broken is not None:
+                raise self._broken
             found = self._known.find_copies(claims)
             if found is not None:
                 return Verdict(0, found)
@@ -192,8 +195,14 @@ class Spool:
     def _link(self, tmp: str, rows: int) -> int:
         """Needs _appending."""
         name = SegmentName(self._last + 1, self._epoch, rows)
-        self.folder.publish(tmp, name)
-        size = self.folder.size(name)
+        try:
+            self.folder.publish(tmp, name)
+            size = self.folder.size(name)
+        except SpoolError as exc:
+            # It may be there all the same. Only the next start can tell, so the number must not
+            # be given again.
+            self._broken = exc
+            raise
         with self._changed:
             self._last = name.number
             self._segments[name.number] = (name, size)

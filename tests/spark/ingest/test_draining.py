@@ -24,6 +24,8 @@ QUIET = Progress(stored=0, silence=9.0, is_connected=True, dials_failed=0, is_id
     (None, {"silence": 1.9}, False),
     (None, {"silence": 2.0}, True),
     (None, {"is_connected": False, "silence": 99.0}, False),
+    (None, {"is_connected": False, "is_unknown": True}, True),
+    (None, {"is_connected": True, "is_unknown": True, "silence": 0.0}, False),
 ])
 def test_the_end_of_a_drain(target, change, over):
     """Others may take part, a crash may have left messages out, and nobody may be there to ask."""

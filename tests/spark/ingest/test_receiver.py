@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("pyarrow")
 from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
 from nsqclient.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import SpoolError, SpoolLockedError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest import gathering  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.segment import read_rows  # noqa: E402 - needs pyarrow
@@ -219,6 +221,47 @@ def test_a_drain_of_an_empty_channel_ends(server, receive):
     receiver = receive(server, drain=True)
     wait_until(receiver.drain_is_over, 20)
     assert stored(receiver) == []
+
+
+def test_a_drain_of_a_topic_that_nobody_has_ends(lookupd_factory, receive, caplog):
+    """nsqlookupd was asked, and knows no such topic: nothing is not an error."""
+    receiver = receive(drain=True, lookupd=lookupd_factory().http_address)
+    wait_until(receiver.drain_is_over, 20)
+    assert "no nsqd has the topic t" in caplog.text
+
+
+def test_a_drain_that_leaves_messages_says_so(server, receive, monkeypatch, caplog):
+    """A paused channel gives nothing, and the next run begins there."""
+    publish(server, 10)
+    server.post("/channel/create", topic="t", channel="c")
+    server.post("/channel/pause", topic="t", channel="c")
+    receiver = receive(server, drain=True, start=False)
+    monkeypatch.setattr(receiver._drain, "_return_time", 0.5)
+    receiver.open()
+    wait_until(receiver.drain_is_over, 20)
+    assert "10 messages wait: is the channel paused?" in caplog.text
+
+
+def test_large_messages_are_held_back_by_their_bytes(server, receive, monkeypatch):
+    """While the disk is slow, nsqd keeps them; then all come."""
+    monkeypatch.setattr(gathering, "MOST_BYTES", 20_000)
+    receiver = receive(server, connections="1")
+    append, reached, gate = receiver.spool.append, threading.Event(), threading.Event()
+
+    def slowly(*arguments):
+        reached.set()
+        return gate.wait(20) and append(*arguments)
+
+    monkeypatch.setattr(receiver.spool, "append", slowly)
+    publish(server, 1)
+    assert reached.wait(10)
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("t", [b"%d" % number + b" " * 1000 for number in range(1, 500)])
+    wait_until(lambda: receiver._ingest._flow.is_paused, 10, "the flow is stopped")
+    gate.set()
+    has_rows(receiver, 500)
+    wait_until(lambda: not receiver._ingest._flow.is_paused, 10, "it goes on")
+    assert stored(receiver) == list(range(500))
 
 
 def test_a_drain_without_any_nsqd_fails(receive, monkeypatch):

@@ -6,10 +6,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from nsqclient.config import Config  # noqa: E402 - needs pyarrow
 from nsqclient.errors import ClosedError  # noqa: E402 - needs pyarrow
 from nsqclient.runtime.deadline import Deadline  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import SpoolError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest import gathering  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.gathering import Gatherer, cut  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.writer import Writer, split  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.known_ids import KnownIds  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.spool import Verdict  # noqa: E402 - needs pyarrow
@@ -164,6 +167,33 @@ def test_a_lot_is_due_when_it_is_large_or_old():
     quick.set_lot_size(1000)
     quick.add(sub, [message(1)])
     assert quick.take(1.0)[0] == [(sub, [message(1)])]
+
+
+def test_many_bytes_are_a_lot_too_and_stop_the_flow(monkeypatch):
+    """max_in_flight counts messages; these may be large."""
+    monkeypatch.setattr(gathering, "MOST_BYTES", 10)
+    told = []
+    gatherer, sub = Gatherer(3600.0, lambda: told.append(gatherer.is_crowded)), FakeSub()
+    gatherer.set_lot_size(1000)
+    gatherer.add(sub, [message(1, size=10)])
+    assert told == [] and gatherer.take(0.0) == ([], False)
+    gatherer.add(sub, [message(2)])
+    gatherer.add(sub, [message(3)])
+    assert told == [True]
+    assert [len(messages) for _, messages in gatherer.take(0.0)[0]] == [3]
+    assert told == [True, False]
+
+
+def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
+    """The disk was slow, and the stop could not wait for it."""
+    sub = BulkSubscription("0", "127.0.0.1:1", "t", "c", Config(), None)
+    monkeypatch.setattr(sub.conn, "send", lambda queue: None)
+    sub.finish_ids([b"1"])
+    sub.send_cls()
+    sub.was_drained = True
+    assert sub.is_proven
+    sub.finish_ids([b"2"])
+    assert not sub.is_proven
 
 
 @pytest.mark.parametrize("most, sizes", [(1000, [5]), (3, [3, 2]), (2, [2, 2, 1]), (0, [1] * 5)])

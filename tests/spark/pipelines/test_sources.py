@@ -34,8 +34,9 @@ def test_what_is_missing_is_said_before_anything_starts(checkpoint, options, wor
 
 
 def test_a_folder_may_be_a_file_url():
-    """With what URLs escape."""
-    assert local_path("file:///a%20b/c/") == "/a b/c"
+    """Nothing in it is an escape: Spark's own paths are read like that."""
+    assert local_path("file:///a b/c#1%20/") == local_path("file:/a b/c#1%20") == "/a b/c#1%20"
+    assert local_path("file:///") == local_path("/") == "/"
     assert local_path("relative/x") == "relative/x"
 
 

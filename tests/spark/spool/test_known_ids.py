@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqclient.spark.spool import known_ids
 from nsqclient.spark.spool.known_ids import Claim, KnownIds
 
 
@@ -43,8 +44,38 @@ def test_fins_before_the_last_window_are_proven():
     for first in range(0, 100, 10):
         known.add([claim(first, 10)], 1 + first // 10, 0.0)
     assert len(known) == 20
-    assert known.find_copies([claim(70, 10, conn="b")]) is None
-    assert known.find_copies([claim(80, 10, conn="b")]) == [list(range(10))]
+    assert not known.is_held(8) and known.is_held(9) and known.is_held(10)
+
+
+def test_proven_messages_are_remembered_all_the_same():
+    """After a stall copies come before nsqd's refusal; nothing is kept on disk for it."""
+    known = KnownIds()
+    for number in range(5):
+        known.add([claim(10 * number, 10)], 1 + number, 0.0)
+    assert known.find_copies([claim(0, 10, conn="b")]) == [list(range(10))]
+    known.leave_segments([1, 2])
+    assert not known.saved_grew and known.take_saved() == {}
+    assert known.find_copies([claim(0, 10, conn="b")]) == [list(range(10))]
+
+
+def test_only_the_last_proven_messages_are_remembered(monkeypatch):
+    """Memory has a limit."""
+    monkeypatch.setattr(known_ids, "MOST_PROVEN", 30)
+    known = KnownIds()
+    for number in range(10):
+        known.add([claim(10 * number, 10)], 1 + number, 0.0)
+    assert known.find_copies([claim(40, 10, conn="b")]) is None
+    assert known.find_copies([claim(50, 10, conn="b")]) == [list(range(10))]
+
+
+def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone():
+    """So a crash before its FIN is proven makes no duplicate."""
+    known = KnownIds()
+    known.add([claim(0, 5)], 1, 0.0)
+    known.closed("a", clean=True)
+    known.leave_segments([1])
+    known.add_copies([claim(0, 5, conn="b")], 1.0)
+    assert known.saved_grew and known.take_saved() == {"n:1": ids(0, 5)}
 
 
 def test_fins_of_a_quiet_connection_are_proven_by_time():
@@ -53,8 +84,7 @@ def test_fins_of_a_quiet_connection_are_proven_by_time():
     known.add([claim(0, 5)], 1, 10.0)
     known.add([claim(5, 5)], 2, 20.0)
     known.settle(before=15.0)
-    assert known.find_copies([claim(0, 5, conn="b")]) is None
-    assert known.find_copies([claim(5, 5, conn="b")]) is not None
+    assert len(known) == 5
     assert not known.is_held(1) and known.is_held(2)
 
 
@@ -82,7 +112,9 @@ def test_a_refused_fin_is_remembered_though_the_connection_ends_well():
     known.add([claim(0, 5)], 1, 0.0)
     known.doubt("n:1", ids(2, 1))
     known.closed("a", clean=True)
-    assert known.find_copies([claim(0, 5, conn="b")]) == [[2]]
+    assert len(known) == 1
+    known.leave_segments([1])
+    assert known.take_saved() == {"n:1": ids(2, 1)}
 
 
 def test_a_refused_fin_of_a_forgotten_message_is_remembered():

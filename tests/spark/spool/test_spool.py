@@ -268,6 +268,48 @@ def test_a_full_disk_is_explained_and_leaves_no_file(opened, path, monkeypatch):
     assert append(spool, 0, 5).number == 1
 
 
+def test_a_number_that_may_be_taken_is_not_given_again(opened, monkeypatch):
+    """The folder could not be brought to disk: only the next start can tell what is there."""
+    spool = opened()
+
+    def broken(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "sync_folder", broken)
+        with pytest.raises(SpoolError, match="Input/output error"):
+            append(spool, 0, 5)
+    with pytest.raises(SpoolError, match="Input/output error"):
+        append(spool, 5, 5)
+    crash(spool)
+    again = opened()
+    assert bodies(again) == [b"%d" % number for number in range(5)]
+    assert append(again, 0, 5).copies == [[0, 1, 2, 3, 4]]
+
+
+def test_new_folders_are_brought_to_disk_with_their_names(tmp_path, monkeypatch):
+    """A folder that a power failure takes away would take what is in it along."""
+    synced = []
+    monkeypatch.setattr(folder_module, "sync_folder", synced.append)
+    folder_module.make_durably(str(tmp_path / "a" / "b"))
+    assert sorted(synced) == [str(tmp_path), str(tmp_path / "a")]
+    folder_module.make_durably(str(tmp_path / "a" / "b"))
+    assert len(synced) == 2
+
+
+@pytest.mark.parametrize("name, text", [
+    ("committed", "[]"), ("committed", "{}"), ("committed", '{"seq": "x"}'),
+    ("unfinned.json", "{}"), ("unfinned.json", '{"clean_to": 1, "ids": [1]}'),
+    ("unfinned.json", '{"clean_to": 1, "ids": {"n:1": ["0'), ("epoch-000001", "x"),
+])
+def test_a_note_that_says_nothing_is_an_error(opened, path, name, text):
+    """Half a line, another type, a missing word: the file is named."""
+    opened().close()
+    Path(path, name).write_text(text)
+    with pytest.raises(SpoolMismatchError, match=f"{name} is damaged"):
+        opened()
+
+
 def test_half_written_files_of_a_crash_are_cleaned_up(opened, path):
     """They have no number."""
     crash(opened())

@@ -1,0 +1,93 @@
+"""TLS, AUTH and compression from Spark: both sides, on a real nsqd that insists on all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import nsqclient.spark
+from tests.support.auth_server import NOTHING, AuthServer, granted
+from tests.support.certificates import Certificates
+
+pytestmark = pytest.mark.real
+
+SECRET = "s3cret of+the&test"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates made for this module."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def guarded(real_nsqd, certificates):
+    """A real nsqd that wants TLS, our certificate, and the secret."""
+    with AuthServer(
+        lambda query: granted(topic=".*") if query["secret"] == SECRET else NOTHING
+    ) as auth:
+        yield real_nsqd(
+            tls_required="tcp-https", tls_cert=certificates.server,
+            tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
+            tls_client_auth_policy="require-verify", auth_http_addresses=[auth.address])
+
+
+@pytest.fixture
+def where(guarded, certificates, tmp_path):
+    """The options of both sides."""
+    return {
+        "nsqd": guarded.tcp_address, "tls_v1": "true", "tls_root_ca_file": certificates.ca,
+        "tls_cert": certificates.client, "tls_key": certificates.client_key,
+        "auth_secret": SECRET,
+    }
+
+
+def rows(spark, count):
+    """A DataFrame to publish."""
+    return spark.range(count).selectExpr("cast(id AS string) AS body")
+
+
+def start(spark, where, tmp_path, **more):
+    """A query that reads all there is to Parquet."""
+    options = {**where, "topic": "t", "channel": "c", "spoolDir": str(tmp_path / "spool"), **more}
+    frame = spark.readStream.format("nsq").options(**options).load()
+    return frame, frame.writeStream.format("parquet").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")).option(
+        "path", str(tmp_path / "out")).trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("layer", ["snappy", "deflate"])
+def test_both_sides_pass_every_guard(spark, where, tmp_path, layer, capfd):
+    """And no plan, progress or log line shows the secret."""
+    nsqclient.spark.register(spark)
+    options = {**where, layer: "true"}
+    written = rows(spark, 300)
+    written.write.format("nsq").mode("append").options(**options, topic="t").save()
+    frame, query = start(spark, options, tmp_path, idleMs="500")
+    assert query.awaitTermination(120)
+    assert spark.read.parquet(str(tmp_path / "out")).select("body").distinct().count() == 300
+    frame.explain(True)
+    query.explain(True)
+    shown = "".join(map(str, query.recentProgress)) + str(query.lastProgress)
+    printed = capfd.readouterr()
+    assert "s3cret" not in shown + printed.out + printed.err
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem"),
+    ({"tls_cert": "/none/client.pem"}, "/none/client.pem"),
+    ({"tls_cert": "", "tls_key": ""}, "certificate"),
+    ({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED"),
+    ({"auth_secret": ""}, "auth_secret"),
+    ({"tls_v1": "false"}, "(?i)tls"),
+], ids=["authority", "certificate", "no certificate", "wrong secret", "no secret", "no TLS"])
+def test_what_is_wrong_is_said_and_the_secret_is_not(spark, where, tmp_path, change, words):
+    """By the source and by the sink, in Spark's own exception."""
+    nsqclient.spark.register(spark)
+    options = {**where, **change}
+    _, query = start(spark, options, tmp_path)
+    with pytest.raises(Exception, match=words) as reading:
+        query.awaitTermination(120)
+    with pytest.raises(Exception, match=words) as writing:
+        rows(spark, 1).write.format("nsq").mode("append").options(
+            **options, topic="t", publish_timeout="2s").save()
+    assert "s3cret" not in f"{reading.value}{writing.value}"
