@@ -21,6 +21,8 @@ SETTING = Kind("key=value", str, is_list=True)
 
 #: Seconds between two looks whether a query still runs. A signal is seen at once.
 _LOOK = 0.5
+#: Seconds for the last lines of progress, which Spark brings late.
+_LINES = 5.0
 
 
 class Query(Protocol):
@@ -152,12 +154,15 @@ def run_query(
         return 130
     try:
         with Signals() as signals:
-            nsqclient.spark.print_progress(spark, sys.stderr)
+            printer = nsqclient.spark.print_progress(spark, sys.stderr)
             query = start(spark)
             while query.isActive and not signals.wait(_LOOK):
                 if between is not None:
                     between(spark, False)
-            finish(query, signals.is_stopping)
+            try:
+                finish(query, signals.is_stopping)
+            finally:
+                printer.wait(_LINES)
             if between is not None and not signals.is_stopping:
                 between(spark, True)
     finally:

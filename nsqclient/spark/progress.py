@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -69,13 +70,17 @@ class ProgressPrinter(StreamingQueryListener):
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._was_idle: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._ended = threading.Event()
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream or sys.stderr, flush=True)
 
     def onQueryStarted(self, event: Any) -> None:
         """A query began."""
-        self._print(f"query {event.name or event.id} started")
+        self._ended.clear()
+        self._names[str(event.id)] = event.name or str(event.id)
+        self._print(f"query {self._names[str(event.id)]} started")
 
     def onQueryProgress(self, event: Any) -> None:
         """A batch ended."""
@@ -91,5 +96,15 @@ class ProgressPrinter(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """A query ended."""
         self._was_idle.discard(str(event.id))
+        name = self._names.pop(str(event.id), str(event.id))
         reason = (event.exception or "").strip().splitlines()
-        self._print(f"query {event.id} ended" + (f": {reason[0]}" if reason else ""))
+        self._print(f"query {name} ended" + (f": {reason[0]}" if reason else ""))
+        self._ended.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the last query's end was printed; False when it was not, in that time.
+
+        Spark tells its listeners later, in a thread of its own, and not at all once the session is
+        stopped.
+        """
+        return self._ended.wait(timeout)

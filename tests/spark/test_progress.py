@@ -54,7 +54,9 @@ def test_idle_batches_are_printed_once():
     for rows in (1, 0, 0, 1):
         event = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress(rows))))
         printer.onQueryProgress(event)
+    assert not printer.wait(0)
     printer.onQueryTerminated(SimpleNamespace(id="q", exception="why\n at line"))
+    assert printer.wait(0)
     printer.onQueryTerminated(SimpleNamespace(id="q", exception=None))
     lines = stream.getvalue().splitlines()
     assert [line.split(" in ")[0] for line in lines] == [

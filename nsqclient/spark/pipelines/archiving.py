@@ -66,15 +66,21 @@ def archive(
     frame = observed(with_date_and_hour(rows, partition_by))
     if files_per_batch:
         frame = frame.coalesce(files_per_batch)
-    query: StreamingQuery = (
+    writer = (
         frame.writeStream.format(format)
         .queryName(query_name or f"archive-{topic}")
         .option("path", path)
         .option("checkpointLocation", checkpoint)
         .partitionBy(*partition_by)
         .trigger(**trigger(every, available_now))
-        .start()
     )
+    query: StreamingQuery
+    try:
+        query = writer.start()
+    except Exception as exc:
+        if format == "delta" and "DATA_SOURCE_NOT_FOUND" in str(exc):
+            raise ConfigError(_delta_is_missing()) from exc
+        raise
     return query
 
 
@@ -99,6 +105,20 @@ def check_target(
         raise ConfigError(
             "format delta needs the package delta-spark, of a release for this pyspark: pip install"
             " delta-spark, and give Spark its jar and its two settings (the page on pipelines)")
+
+
+def _delta_is_missing() -> str:
+    """The Python package alone is not enough: say what else, as delta-spark names it."""
+    from importlib.metadata import version
+
+    import pyspark
+
+    spark = ".".join(pyspark.__version__.split(".")[:2])
+    return (
+        "Spark does not know the format delta, since its jar was not given: --conf="
+        f"spark.jars.packages=io.delta:delta-spark_{spark}_2.13:{version('delta-spark')} --conf="
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf="
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog")
 
 
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:

@@ -57,7 +57,7 @@ def start(spark, where, tmp_path, **more):
 
 @pytest.mark.parametrize("layer", ["snappy", "deflate"])
 def test_both_sides_pass_every_guard(spark, where, tmp_path, layer, capfd):
-    """And no plan, progress or log line shows the secret."""
+    """And neither plan nor progress shows the secret."""
     nsqclient.spark.register(spark)
     options = {**where, layer: "true"}
     written = rows(spark, 300)
