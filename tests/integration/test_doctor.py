@@ -12,6 +12,7 @@ from nsqclient.cli.doctor.doctor import main
 from tests.support.auth_server import NOTHING, AuthServer, granted
 from tests.support.certificates import Certificates
 from tests.support.ports import free_port
+from tests.support.proxy import FaultProxy
 from tests.support.waiting import wait_until
 
 
@@ -187,6 +188,15 @@ def test_10_a_timeout_count_that_grows(cluster, examine):
     (found,) = [each for each in findings if each["check"] == "timeouts"]
     assert found["where"] == f"orders/mail at {nsqd.http_address}"
     assert "timed out in" in found["text"] and "raise it (option msg_timeout)" in found["advice"]
+
+
+def test_an_nsqd_whose_topics_cannot_be_seen(server, examine):
+    """It answers, and nobody was given who could tell of the topic: this is no "all is well"."""
+    with FaultProxy(server.tcp_address) as proxy:  # beside its port nobody serves HTTP
+        status, findings = examine(f"--nsqd-tcp-address={proxy.address}")
+    [found] = findings
+    assert (found["verdict"], found["check"], status) == ("warning", "topic", 0)
+    assert "--nsqd-http-address" in found["advice"]
 
 
 def test_an_nsqd_that_does_not_register(server, lookupd_factory, examine):

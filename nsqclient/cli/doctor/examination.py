@@ -144,6 +144,10 @@ class Examination:
         elif self._stats and not on_nsqds:
             self.findings.append(wrong(
                 "topic", topic, "no nsqd that answered has it", _create(topic)))
+        elif not self._stats and self._has_well_nsqd():
+            self.findings.append(warning(
+                "topic", topic, "cannot be looked at: no nsqlookupd and no statistics were asked",
+                "give nsqd's --nsqd-http-address, or a --lookupd-http-address"))
         if channel and on_nsqds and not any(
             found.channel(channel) for stats in self._stats.values()
             if (found := stats.topic(topic)) is not None
@@ -152,6 +156,11 @@ class Examination:
                 "channel", f"{topic}/{channel}", "no nsqd has it",
                 "a consumer makes it when it subscribes; messages before that go to the other"
                 " channels only, or wait for the first one"))
+
+    def _has_well_nsqd(self) -> bool:
+        """Tell whether an nsqd is well, and nothing was said about its statistics."""
+        checks = {found.check: found.verdict for found in self.findings}
+        return checks.get("nsqd") is Verdict.OK and "nsqd http" not in checks
 
 
 #: What ``look_again`` finds; the last look counts.

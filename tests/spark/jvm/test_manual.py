@@ -98,6 +98,11 @@ def test_the_drain_of_the_page(spark, cluster, tmp_path):
 def test_the_commands_of_the_page(cluster, tmp_path):
     """archive, compact and stream, of what is there."""
     nsqd, places = cluster
+    nsqd.delete_topic("orders")
+    nsqd.create_topic("orders")
+    for name in ("archive", "paid"):  # a channel has what is published after it was made
+        nsqd.create_channel("orders", name)
+    nsqd.publish_many("orders", ORDERS)
     archive, compact, stream = (block.commands[0] for block in named("nsqclient spark"))
     with contextlib.closing(Terminal(tmp_path, places)) as terminal:
         terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
