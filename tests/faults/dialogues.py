@@ -178,5 +178,6 @@ def try_all(
     chosen = list(faults)
     with ThreadPoolExecutor(_CROWD) as crowd:
         list(crowd.map(play, enumerate(chosen)))
+    print(f"{len(chosen)} dialogues")  # for the tables of the manual: pytest -rP shows it
     assert not failures, f"{len(failures)} of {len(chosen)}: " + "; ".join(failures[:5])
     return len(chosen)

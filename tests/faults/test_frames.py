@@ -20,7 +20,7 @@ from tests.faults.dialogues import (
 from tests.support.proxy import CLIENT, SERVER
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 600)]
 
 #: Beside the boundaries, so many places anywhere.
 _ANYWHERE = 100 if FULL else 10
