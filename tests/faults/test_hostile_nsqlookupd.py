@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 
@@ -167,6 +168,33 @@ def test_an_impossible_address_harms_nobody_else(server, case):
                       lookupd_http_addresses=[hostile.address]):
             over.wait(10)
             wait_until(lambda: seen.bodies == {b"x"})
+
+
+def test_a_listing_of_thousands_of_nsqds_that_are_none():
+    """Each is dialed in vain; memory stays bounded, and stop returns in time."""
+    producers = [{"broadcast_address": f"127.0.{n >> 8}.{n & 255}", "tcp_port": 1}
+                 for n in range(30_000)]
+    data = answer(json.dumps({"channels": [], "producers": producers}).encode())
+
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while peer.line().strip():
+                pass
+            peer.send(data)
+
+    def work():
+        logging.disable()
+        errors = []
+        with ScriptedServer(script) as hostile:
+            consumer = Consumer("t", "c", Seen(), on_error=errors.append,
+                                lookupd_http_addresses=[hostile.address]).start()
+            wait_until(lambda: len(errors) > 100)
+            assert threading.active_count() < 20
+            began = time.monotonic()
+            assert consumer.stop(2)
+            assert time.monotonic() - began < 4
+
+    run_bounded(work, 100 * MIB)
 
 
 NAMES = ["a\r\nX-Evil: 1", "a\n", "a b", "a\0", "../x", "é", "a?b=c"]
