@@ -172,10 +172,9 @@ class Receiver:
         if self._bytes_left:
             self._bytes_left = self._flush()
         until = self._heard + self._patience
-        left = max(0.0, until - time.monotonic())
-        timeout = None if left == float("inf") else left
-        if longest is not None:
-            timeout = min(left, longest)
+        timeout = max(0.0, until - time.monotonic())
+        if longest is not None and longest < timeout:
+            timeout = longest
         assert self._transport is not None
         if self._transport.wait(timeout, for_write=self._bytes_left):
             return True
@@ -189,17 +188,17 @@ class Receiver:
         transport, core = self._transport, self._core
         assert transport is not None
         self._rounds += 1
-        # What came before is read first: the core takes a limited number of frames at a time.
-        is_behind = core.is_behind
-        data = b"" if is_behind else transport.recv(size)
-        if data is None:
-            self._may_have_more = False
-            return None
-        if not data and not is_behind:
-            with self._core_lock:
-                core.receive_eof()
-            raise ConnectionLostError(self._address, "closed by the peer")
-        if not is_behind:
+        data = b""
+        if not core.is_behind:  # else it is to read first what came before
+            received = transport.recv(size)
+            if received is None:
+                self._may_have_more = False
+                return None
+            data = received
+            if not data:
+                with self._core_lock:
+                    core.receive_eof()
+                raise ConnectionLostError(self._address, "closed by the peer")
             self._may_have_more = len(data) == size  # less: the socket is empty now
             self._heard = time.monotonic()
         broken: RemoteProtocolError | None = None

@@ -125,16 +125,13 @@ class InFlight:
         """
         messages, ids, missing = self._messages, [], 0
         with self._lock:
-            try:
-                while True:
-                    message = finished.popleft()
-                    if messages.get(message.id) is message:
-                        del messages[message.id]
-                        ids.append(message.id)
-                    else:
-                        missing += 1
-            except IndexError:
-                pass
+            for _ in range(len(finished)):  # messages are removed from it here alone
+                message = finished.popleft()
+                if messages.get(message.id) is message:
+                    del messages[message.id]
+                    ids.append(message.id)
+                else:
+                    missing += 1
             self.counts.finished += len(ids)
             if self.is_lost:
                 return ids, missing

@@ -271,16 +271,16 @@ class ClientProtocol:
 
     def data_to_send(self) -> bytes:
         """Remove and return the bytes that must be written, in order."""
-        if self._out or self._layers.stack:  # a layer may have bytes of its own to send
+        if self._layers.stack or self._wire:  # a layer may have bytes of its own to send
             self._encode()
-        if not self._wire:
-            return b""
-        wire, self._wire = self._wire, []
+            wire, self._wire = self._wire, []
+        else:
+            wire, self._out = self._out, []
         return wire[0] if len(wire) == 1 else b"".join(wire)
 
     def _encode(self) -> None:
         out, self._out = self._out, []
-        data = out[0] if len(out) == 1 else b"".join(out)
+        data = b"".join(out)
         if self._layers.stack:
             data = self._layers.encode(data)
         if data:

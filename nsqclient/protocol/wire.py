@@ -121,11 +121,13 @@ class FrameReader:
             NotNSQError: the bytes are an HTTP answer.
             FrameTooLargeError, RemoteProtocolError: a size or type that cannot be.
         """
-        self.hold(data)
-        if self._have < self._need:
-            return []
-        # One copy per read at most: a big frame's chunks are joined once, when it is whole.
-        buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        buf = data
+        if self._have:
+            self.hold(data)
+            if self._have < self._need:
+                return []
+            # One copy per read at most: a big frame's chunks are joined once, when it is whole.
+            buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         end = len(buf)
         pos = 0
         parsed: list[Parsed] = []
@@ -155,7 +157,8 @@ class FrameReader:
                 if after < 0:
                     break
                 pos = after
-        self._keep(buf, pos, end)
+        if pos < end or self._have:
+            self._keep(buf, pos, end)
         return parsed
 
     def _other_frame(self, buf: bytes, pos: int, end: int, parsed: list[Parsed]) -> int:
