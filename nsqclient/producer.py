@@ -116,20 +116,21 @@ class Producer(Account):
         self._links = Links(self._nsqds, self.config, self._sticky)
         self._statistics = Statistics()
         max_pending, max_pending_bytes, block = self._window
-        self._pipeline = Pipeline(
-            self._links, max_pending=max_pending, max_pending_bytes=max_pending_bytes,
-            block=block, linger=self._linger, retry_unknown=self._retry_unknown,
-            max_body_size=self.config.nsqd_max_body_size, count=self._statistics.count,
-        )
-        self._blocking = BlockingPublish(
-            self._links, Company(self._links, self.config.nsqd_max_body_size),
-            self._retry_unknown, lambda: self._statistics.count("retried", 1),
-        )
         self._discoverer = Discoverer(self._lookupds, self._nsqds, self.config, self._links)
         self._gate = make_gate(
             self._lookupds, self._links, self._discoverer.start, self.config, self._sharding,
             self._tracing, self._statistics, retry_unknown=self._retry_unknown,
             max_pending=max_pending, block=block,
+        )
+        self._pipeline = Pipeline(
+            self._links, max_pending=max_pending, max_pending_bytes=max_pending_bytes,
+            block=block, linger=self._linger, retry_unknown=self._retry_unknown,
+            max_body_size=self.config.nsqd_max_body_size, count=self._statistics.count,
+            divert=self._gate.hand_over.divert,
+        )
+        self._blocking = BlockingPublish(
+            self._links, Company(self._links, self.config.nsqd_max_body_size),
+            self._retry_unknown, lambda: self._statistics.count("retried", 1),
         )
         self._idle = threading.Condition()
         self._running: set[object] = set()  # one for each publish under way
@@ -255,6 +256,8 @@ class Producer(Account):
         Raises:
             InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was queued.
             PublishNotSent: there was no room.
+            PartitionError: the cluster does not fit what was asked for. Before the first nsqd is
+                connected that is the Future's.
             ClosedError: the producer was closed.
         """
         config = self.config
@@ -265,11 +268,15 @@ class Producer(Account):
             raise ClosedError("the producer is closed")
         if not self._gate.is_stock or not (key is None and trace_id is None and headers is None):
             extras = Extras(key, trace_id, headers)
-            front = self._gate.front(Deadline(seconds), extras)
+            front = self._gate.known_front(extras)
             if front is not None:
                 if defer is not None:
                     front.refuse_deferral()
                 return self._gate.publish_later(front, topic, body, extras, Deadline(seconds))
+            if extras:
+                return self._gate.publish_when_known(
+                    topic, body, defer is not None, extras, Deadline(seconds)
+                )
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)

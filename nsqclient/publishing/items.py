@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from nsqclient.errors import ClosedError, PublishError
+from nsqclient.errors import ClosedError
 from nsqclient.publishing.unseen import Unseen
 
 # concurrent.futures spells its states as strings.
@@ -70,12 +70,16 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
                     condition = self._made_condition = threading.Condition()
         return condition
 
-    def result(self, timeout: float | None = None) -> None:
-        """Return when nsqd has stored the message; raise its outcome else. As Future.result."""
+    def result(self, timeout: float | None = None) -> Any:
+        """Return when nsqd has stored the message; raise its outcome else. As Future.result.
+
+        Returns: None, or what ``Producer.publish`` returns of a partition.
+        """
         # The state is set last, so no lock is needed to see a good outcome.
         if self._state != _FINISHED or self._exception is not None:
             self._look()
-            super().result(timeout)
+            return super().result(timeout)
+        return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what went wrong, None when nsqd has stored it. As Future.exception."""
@@ -114,7 +118,7 @@ class Item(Future):  # type: ignore[type-arg] # it is a Future[None]
         self.set_result(None)
 
     def fail(
-        self, error: PublishError, note: Callable[[BaseException], None] | None = None
+        self, error: BaseException, note: Callable[[BaseException], None] | None = None
     ) -> bool:
         """It has no good outcome; False when its outcome is there already.
 

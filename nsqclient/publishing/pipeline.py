@@ -48,6 +48,10 @@ _WRITE = 0.05
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
 
+_Divert = Callable[
+    [Link, list[Item], Callable[[Sequence[Item]], None], Callable[[BaseException], None]], bool
+]
+
 
 class Pipeline:
     """The asynchronous publishes of one producer.
@@ -56,6 +60,7 @@ class Pipeline:
         max_pending, max_pending_bytes: what may be without a verdict at once.
         block: whether ``put`` waits when the window is full, or raises.
         linger: seconds to wait for company before sending.
+        divert: True: the items that would be sent there go another way (``HandOver.divert``).
 
     Threads: any.
     """
@@ -71,6 +76,7 @@ class Pipeline:
         retry_unknown: bool,
         max_body_size: int,
         count: Callable[[str, int], None],
+        divert: _Divert = lambda link, items, done, note: False,
     ) -> None:
         self._links = links
         self._max_pending = max_pending
@@ -80,6 +86,7 @@ class Pipeline:
         self._retry_unknown = retry_unknown
         self._batch_bytes = min(BATCH_BYTES, max_body_size)
         self._count = count
+        self._divert = divert
         # The plain lock, for the many; a Condition's own "with" costs three times as much.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -309,6 +316,8 @@ class Pipeline:
         while True:
             try:
                 link = self._take_link(deadline)
+                if self._divert(link, items, self._done, self._unseen.note):
+                    return
                 with self._lock:
                     if self._closed:
                         raise ClosedError("the producer is closed")

@@ -84,7 +84,9 @@ def places(ends: list[int], length: int, rng: random.Random) -> list[int]:
 @pytest.fixture
 def old_channels(real_nsqd):
     """A real nsqd with many channels that it scans regularly by now."""
-    server = real_nsqd(msg_timeout=1.0)
+    # nsqd looks at 20 channels in 100 ms, drawn by lot: with a thousand of them a timeout would be
+    # noticed after 5 s in the mean, and sometimes after 20.
+    server = real_nsqd(msg_timeout=1.0, queue_scan_selection_count=len(PREFIXES) * (MOST + 1))
     for prefix in PREFIXES:
         make_channel(server, f"{prefix}-whole")
         for number in range(MOST):

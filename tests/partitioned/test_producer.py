@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -124,6 +125,34 @@ def test_asynchronous_publishes(cluster, produce):
     assert isinstance(futures[0], Future) and producer.stats().pending == 0
 
 
+def test_asynchronous_publishes_before_anything_is_known(cluster, produce):
+    """They wait in the queue, and go to partitions when the first nsqd says what it is."""
+    cluster.create_topic("t", 4)
+    producer = produce()
+    producer.set_tracing(True)
+    futures = [producer.publish_async("t", b"%d" % n) for n in range(50)]
+    assert producer.flush(10.0) and producer.stats().pending == 0
+    assert len({future.result().trace_id for future in futures}) == 50
+    stored = [body for partition in range(4) for body in cluster.messages("t", partition)]
+    assert sorted(stored) == sorted(b"%d" % n for n in range(50))
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}, {"defer": 1.0}])
+def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
+    """While none is known it is queued, and its Future ends at its deadline."""
+    with Nsqlookupd() as lookupd, Producer(
+        lookupd_http_addresses=[lookupd.http_address], config=QUICK
+    ) as producer:
+        began = time.monotonic()
+        futures = [producer.publish_async("t", b"x", timeout=1.0, **options) for _ in range(3)]
+        assert time.monotonic() - began < 0.5
+        for future in futures:
+            with pytest.raises(PublishNotSent):
+                future.result(5)
+        assert 1.0 <= time.monotonic() - began < 3.0
+        assert producer.stats().pending == 0
+
+
 def test_asynchronous_publishes_have_their_limit(cluster, produce):
     """Beyond max_pending they raise, where that was asked for; close refuses what is left."""
     cluster.create_topic("t", 1)
@@ -145,7 +174,9 @@ def test_asynchronous_publishes_have_their_limit(cluster, produce):
     (lambda p: p.publish("o", b"x"), "key="),
     (lambda p: p.publish_many("o", [b"x"]), "key="),
     (lambda p: p.publish("t", b"x", defer=1.0), "DPUB"),
-    (lambda p: p.publish_async("t", b"x", defer=1.0), "DPUB"),
+    (lambda p: p.publish_async("t", b"x", defer=1.0).result(10), "DPUB"),
+    (lambda p: p.ping(10) or p.publish_async("t", b"x", defer=1.0), "DPUB"),
+    (lambda p: p.publish_async("t", b"x", defer=1.0, key="k").result(10), "DPUB"),
     (lambda p: p.publish("t", b"x", headers={"k": 1}), "no headers"),
 ])
 def test_what_does_not_fit_is_refused_before_the_wire(cluster, produce, call, hint):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from nsqclient.config import Config
+from nsqclient.connection import Connection
 from nsqclient.errors import ClosedError, NSQError, PublishNotSent
 from nsqclient.partitions.sharding import Sharding
 from nsqclient.partitions.tracing import TraceSwitch
@@ -18,6 +19,7 @@ from nsqclient.protocol.extended import Stored
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.partitioned.deferred import Deferred
 from nsqclient.publishing.partitioned.front import Extras, PartitionedFront, not_here
+from nsqclient.publishing.partitioned.handover import HandOver
 from nsqclient.publishing.statistics import Statistics
 from nsqclient.runtime.deadline import Deadline
 
@@ -39,6 +41,7 @@ class Gate:
         self._front: PartitionedFront | None = None  # made under _lock
         self._is_closed = False  # by _lock
         self.deferred = deferred
+        self.hand_over = HandOver(self)
 
     def front(self, deadline: Deadline, extras: Extras = Extras()) -> PartitionedFront | None:
         """Return the way to the partitions; None where there are none, or nobody knows yet.
@@ -68,6 +71,10 @@ class Gate:
             if extras:
                 raise PublishNotSent(f"no nsqd was connected in time: {exc}") from exc
             return None  # the stock way says what is wrong
+        return self.front_behind(conn)
+
+    def front_behind(self, conn: Connection) -> PartitionedFront | None:
+        """Return the way to the partitions of this nsqd's cluster; None where it has none."""
         if not conn.is_partitioned:
             self.is_stock = True
             return None
@@ -77,6 +84,30 @@ class Gate:
                     raise ClosedError("the producer is closed")
                 self._front = self._make_front()
             return self._front
+
+    def known_front(self, extras: Extras) -> PartitionedFront | None:
+        """As ``front``, without waiting. Raises PartitionError as that."""
+        if self._front is None and not self.is_stock:
+            conns = [link.conn for link in self._links.ready]
+            for conn in conns:
+                if conn is not None:  # it may have ended just now
+                    self.front_behind(conn)
+        if self.is_stock and extras:
+            raise not_here(extras, self._has_lookupds)
+        return self._front
+
+    def publish_when_known(
+        self, topic: str, body: bytes, is_deferred: bool, extras: Extras, deadline: Deadline
+    ) -> Future[Stored | None]:
+        """Queue one message with extras before anybody knows whether there are partitions."""
+        def publish() -> Stored | None:
+            front = self.front(deadline, extras)
+            assert front is not None  # or it had raised, because of the extras
+            if is_deferred:
+                front.refuse_deferral()
+            return front.publish(topic, body, extras, deadline)
+
+        return self.deferred.put(extras.key, publish, len(body), deadline)
 
     def publish_later(
         self, front: PartitionedFront, topic: str, body: bytes, extras: Extras, deadline: Deadline
@@ -100,7 +131,8 @@ class Gate:
         return self.deferred.close(deadline) + stuck
 
     def abandon(self) -> None:
-        """In a forked child: give the parent's sockets back."""
+        """In a forked child: give the parent's sockets back, fail what was handed over."""
+        self.hand_over.abandon()
         if self._front is not None:
             self._front.abandon()
 
