@@ -136,6 +136,26 @@ def test_nsqd_is_restarted(nsqd, tmp_path):
     check(Job(**settings([nsqd], tmp_path)).finish())
 
 
+def test_nsqd_is_killed(real_nsqd, tmp_path):
+    """What it held in memory is lost with it; what it delivers again is dropped."""
+    nsqd = real_nsqd()
+    make_channel(nsqd)
+    publish(nsqd)
+    job = Job(**{**settings([nsqd], tmp_path), "now": False})
+    try:
+        wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.6, WAIT, "it reads")
+        nsqd.kill()
+        nsqd.start()
+        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, WAIT,
+                   "all is taken")
+        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, WAIT, "all is finished")
+    finally:
+        job.kill()
+    done = Job(**settings([nsqd], tmp_path)).finish()
+    print(done, "lost with nsqd's memory:", COUNT - done["distinct"])
+    assert done["rows"] == done["distinct"] >= COUNT - 2 * 10_000
+
+
 def test_one_of_two_nsqds_is_gone_for_good(real_nsqd, tmp_path):
     """What it had not sent is lost with it; everything else is there once."""
     servers = [real_nsqd(mem_queue_size=1_000_000) for _ in range(2)]

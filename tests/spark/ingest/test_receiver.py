@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
+from nsqclient.errors import NSQError, PartitionError  # noqa: E402 - needs pyarrow
 from nsqclient.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import SpoolError, SpoolLockedError  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest import gathering  # noqa: E402 - needs pyarrow
@@ -134,6 +135,25 @@ def test_a_restarted_nsqd_is_found_again(server, receive):
     publish(server, 500, 1000)
     has_rows(receiver, 1500)
     assert stored(receiver) == list(range(1500))
+
+
+@pytest.mark.real
+def test_a_killed_nsqd_makes_no_duplicate(real_nsqd, receive):
+    """It begins again where its disk queue was last noted; what it held in memory is lost."""
+    server = real_nsqd(mem_queue_size=100)
+    server.post("/topic/create", topic="t")
+    server.post("/channel/create", topic="t", channel="c")
+    for first in range(0, 20_000, 5000):
+        publish(server, 5000, first)
+    receiver = receive(server, max_reconnect_delay="100ms", msg_timeout="1s", connections="1")
+    has_rows(receiver, 5000)
+    server.kill()
+    server.start()
+    publish(server, 1, 20_000)
+    wait_until(lambda: 20_000 in stored(receiver), 20, "it reads on")
+    wait_until(lambda: counts(server) == (0, 0), 20, "all is finished")
+    rows = stored(receiver)
+    assert len(rows) == len(set(rows))
 
 
 def test_a_late_fin_makes_no_duplicate(server_factory, receive, monkeypatch):
@@ -277,6 +297,16 @@ def test_what_no_retry_mends_is_told(server_factory, receive):
     receiver = receive(server_factory(), tls_v1="true")
     with pytest.raises(NSQError, match="(?i)tls"):
         wait_until(lambda: receiver.check(), 10)
+
+
+def test_a_topic_with_partitions_is_refused(receive):
+    """It would wait for ever otherwise; the query ends."""
+    with PartitionedCluster(1, 1) as cluster:
+        cluster.create_topic("t", 2)
+        receiver = receive(lookupd=cluster.lookupd_http_addresses[0])
+        with pytest.raises(PartitionError, match="has partitions"):
+            wait_until(lambda: receiver.check(), 10)
+        receiver.stop()
 
 
 def test_a_second_receiver_is_refused(server, receive, monkeypatch):
