@@ -1,27 +1,73 @@
-"""The programs in README and quickstart run as they stand; what the pages name exists."""
+"""Every block of code of the manual runs in a test, or says in its source why it cannot.
+
+A Python program that runs as it stands needs no mark: ``tests/manual/test_blocks.py`` runs it. What
+needs surroundings, and every console block, has a name in a comment (``.. runs: NAME``), by which a
+test takes it: ``tests.support.pages.named``. What no test can run (``.. not run: REASON``) must be
+correct all the same. The programs of README and quickstart are run here.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import io
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import requests
 
 from nsqclient.cli import COMMANDS
 from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.support.pages import PAGES as ALL_PAGES
 from tests.support.pages import ROOT, blocks, named, read, text_of
 from tests.support.waiting import wait_until
 
 PAGES = ("README.rst", "docs/quickstart.rst")
+#: Those of the benchmarks measure for minutes; their commands are checked.
+CODE = [block for page in ALL_PAGES if not page.startswith("benchmarks/") for block in blocks(page)]
+#: Why a block may not run.
+REASONS = re.compile(
+    r"(installs packages|needs Docker|needs a download|a foreign cluster|another library)(: .+)?$")
+
+
+def taken() -> set[str]:
+    """Return the names by which tests take blocks: the argument of each call of ``named``."""
+    found = set()
+    for path in ROOT.glob("tests/**/test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "named":
+                assert isinstance(node.args[0], ast.Constant), f"{path}: named() wants a literal"
+                found.add(node.args[0].value)
+    return found
+
+
+def test_every_block_of_code_is_run_or_says_why_not() -> None:
+    """A console block without a mark, and a name that no test takes, are left out by mistake."""
+    unmarked = [b.where for b in CODE
+                if b.language == "console" and not b.name and not b.reason]
+    assert unmarked == [], "write '.. runs: NAME' or '.. not run: REASON' before these"
+    names = taken()
+    assert [b.where for b in CODE if b.name and b.name not in names] == [], "no test takes these"
+    assert names == {block.name for block in CODE if block.name}
+
+
+def test_a_block_that_does_not_run_has_a_good_reason() -> None:
+    """It begins with one of a few words; a new kind of reason is added here, where it is seen."""
+    reasons = {block.reason for block in CODE if block.reason}
+    assert [reason for reason in reasons if not REASONS.match(reason)] == []
+
+
+def test_no_block_escapes_by_its_language() -> None:
+    """Each names one that is run or checked here, and a text has neither prompts nor imports."""
+    known = {"python", "console", "json", "text", "docker"}
+    assert [block.where for block in CODE if block.language not in known] == []
+    code = re.compile(r"^(\$ |import |from \S+ import )", re.MULTILINE)
+    assert [b.where for b in CODE if b.language == "text" and code.search(b.text)] == []
 
 
 def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
@@ -159,21 +205,6 @@ def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
     words = shlex.split(text_of(named("README nsqd")).removeprefix("$ "))
     values = importlib.import_module(COMMANDS[words[1]][0]).build_flags().parse(words[2:]).values
     assert values["tcp-address"] in read("README.rst")
-
-
-def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """The target's own command, without the making of an environment; numbers may differ."""
-    demo, tests = named("make demo")[0].commands
-    assert tests == "make test"  # which is running now
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    output = subprocess.run(
-        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venv/installed",
-         f"RUN={shlex.quote(sys.executable)}"], env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100).stdout
-    shown = text_of(named("output of make demo")).splitlines()
-    printed = output.splitlines()[-len(shown):]
-    assert [re.sub(r"[ \d,-]+", "", line) for line in printed] == [
-        re.sub(r"[ \d,-]+", "", line) for line in shown]
 
 
 @pytest.mark.parametrize("page", PAGES)

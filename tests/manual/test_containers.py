@@ -13,16 +13,17 @@ import yaml
 
 from nsqclient.cli import COMMANDS
 from tests.support.flags import flags_of, unknown_flags
-from tests.support.pages import ROOT
+from tests.support.pages import ROOT, blocks
 
 INSTRUCTIONS = {
     "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT", "CMD", "STOPSIGNAL", "ARG",
 }
 
 
-def instructions() -> list[tuple[str, str]]:
-    """Return the instructions of the Dockerfile and their values, continued lines joined."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+def instructions(text: str | None = None) -> list[tuple[str, str]]:
+    """Return the instructions of a Dockerfile, ours by default; continued lines joined."""
+    if text is None:
+        text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     lines = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 
@@ -38,6 +39,14 @@ def test_the_dockerfile_has_known_instructions_only():
     assert found[0][0] == "FROM"
     assert {name for name, _ in found} <= INSTRUCTIONS
     assert [value for name, value in found if name == "USER"] == ["nsq"]
+
+
+def test_the_dockerfile_for_a_worker_of_ones_own():
+    """The one on the page has known instructions, and starts the worker without a shell."""
+    [block] = blocks("docs/howto/containers.rst", "docker")
+    found = instructions(block.text)
+    assert found[0][0] == "FROM" and {name for name, _ in found} <= INSTRUCTIONS
+    assert json.loads(dict(found)["CMD"]) == ["python", "worker.py"]
 
 
 def test_what_the_dockerfile_copies_is_there_and_not_ignored():

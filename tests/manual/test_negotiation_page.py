@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from nsqclient import Config, Consumer, Producer, PublishError
+from nsqclient.spark.options import read_options, write_options
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates
 from tests.support.pages import commands_of, named, text_of
@@ -104,6 +105,35 @@ def test_authentication(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> 
             assert next(consumer.messages(timeout=20)).body == b"x"
             question, shown = text_of(named("negotiated")).splitlines()
             assert repr(eval(question.removeprefix(">>> "))) == shown
+
+
+class Options:
+    """Stands for Spark's readers and writers: remembers the options that it was given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Options:
+        return self
+
+    def __call__(self, *words: str, **options: str) -> Options:
+        self.given |= options
+        return self
+
+
+def test_the_options_of_spark(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those on the page are what the source and the sink take, and open TLS on both sides."""
+    monkeypatch.setenv("NSQ_SECRET", "a secret")
+    [server] = commands_of(named("mutual TLS server"))
+    terminal.serve(server)
+    terminal.replace["client.pem"], terminal.replace["client-key.pem"] = (
+        "worker.pem", "worker-key.pem")
+    scope = run(terminal, text_of(named("Spark over TLS")), spark=Options(), df=Options())
+    nsqd = {"nsqd": terminal.replace["127.0.0.1:4150"]}
+    read = read_options({**scope["events"].given, **nsqd, "spoolDir": "/nowhere"}, "stream")
+    written = write_options({**scope["sink"].given, **nsqd})
+    for found in (read, written):
+        publish(terminal, found.config, found.topic)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")

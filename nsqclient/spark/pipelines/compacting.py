@@ -81,8 +81,7 @@ def compact(
     done = _finish_plans(folder)
     limit = (time.time() if now is None else now) - to_seconds(older_than, "older_than")
     total = Compaction(0, 0, 0, 0, 0)
-    # They come as URLs, and paths are what Spark and Hadoop take.
-    all_files = [unquote(name) for name in spark.read.parquet(path).inputFiles()]
+    all_files = _committed_files(spark, path)
     for partition, files in sorted(by_partition(all_files).items()):
         new = sorted(name for name in files if relative(name, path) not in done)
         if not new or not is_over(partition, limit):
@@ -94,6 +93,19 @@ def compact(
             total.bytes_before + sum(sizes), total.bytes_after + sum(made.values()))
         logger.info("compacted %s: %d files into %d", partition or path, len(new), len(made))
     return total
+
+
+def _committed_files(spark: SparkSession, path: str) -> list[str]:
+    """Return the files of an archive; none where no batch is committed yet."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        urls = spark.read.parquet(path).inputFiles()
+    except AnalysisException as exc:
+        if exc.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # what Spark says of no files at all
+            return []
+        raise
+    return [unquote(url) for url in urls]  # paths are what Spark and Hadoop take
 
 
 def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:

@@ -83,6 +83,12 @@ def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path)
     assert spark.read.parquet(large).count() == COUNT + 1
 
 
+def test_an_archive_without_a_batch_is_nothing_to_compact(spark, tmp_path):
+    """Its query has made the folder, and was ended before it committed."""
+    (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
+    assert compact(spark, str(tmp_path / "out"), str(tmp_path / "large")).partitions == 0
+
+
 def test_a_plan_that_was_not_carried_out_is_carried_out_first(spark, tmp_path):
     """After a crash between the plan and the moves, each file has its place once."""
     out, large = tmp_path / "out", tmp_path / "large"

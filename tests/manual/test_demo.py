@@ -1,0 +1,27 @@
+"""``make demo`` does what README says of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.pages import ROOT, named, text_of
+
+
+def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """The target's own command, without the making of an environment; numbers may differ."""
+    demo, tests = named("make demo")[0].commands
+    assert tests == "make test"  # which is running now
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    output = subprocess.run(
+        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venv/installed",
+         f"RUN={shlex.quote(sys.executable)}"], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100).stdout
+    shown = text_of(named("output of make demo")).splitlines()
+    printed = output.splitlines()[-len(shown):]
+    assert [re.sub(r"[ \d,-]+", "", line) for line in printed] == [
+        re.sub(r"[ \d,-]+", "", line) for line in shown]
