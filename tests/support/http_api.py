@@ -6,7 +6,9 @@ from typing import Any
 
 import requests
 
-TIMEOUT = 10.0
+#: Seconds. A server puts its list of topics into place before it answers, and on ext4 a rename
+#: over an older file waits for the disk: 10 s were seen on a busy one.
+TIMEOUT = 60.0
 
 
 class HttpApi:
