@@ -53,7 +53,7 @@ def _words(lag: Mapping[str, Any]) -> str:
         if lag.get(key):
             words.append(f"{key.replace('_', ' ')} {lag[key]}")
     # A drain closes its connections when nothing is left for them.
-    if not lag.get("connections", 1) and (not depth or sum(depth.values())):
+    if not lag.get("connections", 1) and not lag.get("drained"):
         words.append("NO CONNECTION")
     return ", ".join(words)
 

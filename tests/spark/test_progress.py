@@ -39,6 +39,12 @@ def test_the_lag_is_read_however_it_comes(lag, text):
     assert text in progress_line(progress(lag=lag))
 
 
+def test_a_drain_that_is_over_needs_no_connection():
+    """It has closed them itself."""
+    line = progress_line(progress(lag={**LAG, "connections": 0, "drained": True}))
+    assert "NO CONNECTION" not in line
+
+
 @pytest.mark.parametrize("lag", ["not json", '"7"', {"logOffset": 1}])
 def test_other_sources_have_no_lag_of_ours(lag):
     """A query may read from several."""

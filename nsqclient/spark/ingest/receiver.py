@@ -207,6 +207,7 @@ class Receiver:
             "spool_bytes": size,
             "redelivered": self.spool.redelivered,
             "duplicates_dropped": self.spool.copies_dropped,
+            "drained": self._drain is not None and self._end.is_set(),
         }
 
     def _watch_lag(self) -> None:
