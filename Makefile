@@ -24,7 +24,7 @@ help:
 	@echo "make pipeline     a text file through NSQ and Spark into Parquet, a query, a picture (INPUT=,"
 	@echo "                  NSQD= or LOOKUPD=; needs Java 17)"
 	@echo "make test         all tests, on the embedded server and on the real nsqd"
-	@echo "make unit         the tests that need no server"
+	@echo "make unit         all tests but the integration suite and those that use Spark"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
 	@echo "make fuzz         mutated input for both protocol cores and every other parser"
@@ -74,7 +74,7 @@ test: $(VENV)/installed-test servers
 	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
 
 unit: $(VENV)/installed-test
-	@$(RUN) -m pytest --ignore tests/integration $(ARGS)
+	@$(RUN) -m pytest --ignore tests/integration -m "not spark" $(ARGS)
 
 integration: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
