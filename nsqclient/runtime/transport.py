@@ -29,22 +29,25 @@ def parse_address(address: object, what: str = "address") -> tuple[str, int]:
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
-    shown = without_password(address)
     if "://" in address:
-        raise ConfigError(f"{what} {shown!r} is a URL: give host:port, as in '127.0.0.1:4150'")
+        raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
     host, colon, port = address.rpartition(":")
     if not colon or not host:
-        raise ConfigError(f"{what} {shown!r} has no port: give host:port, as in 'nsqd:4150'")
+        raise _no_address(what, address, " has no port: give host:port, as in 'nsqd:4150'")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not host:
-            raise ConfigError(f"{what} {shown!r} has no host")
+            raise _no_address(what, address, " has no host")
     elif ":" in host:
-        raise ConfigError(f"{what} {shown!r}: write an IPv6 address as [host]:port")
+        raise _no_address(what, address, ": write an IPv6 address as [host]:port")
     # The length first: int() refuses thousands of digits.
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise ConfigError(f"{what} {shown!r}: the port must be a number from 1 to 65535")
+        raise _no_address(what, address, ": the port must be a number from 1 to 65535")
     return host, int(port)
+
+
+def _no_address(what: str, address: str, reason: str) -> ConfigError:
+    return ConfigError(f"{what} {without_password(address)!r}{reason}")
 
 
 def format_address(host: str, port: int) -> str:
