@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient import Consumer, Producer, PublishError
+from nsqclient.publishing.links import HANDSHAKE_TIMEOUT
 from tests.faults.dialogues import (
     BODIES,
     FULL,
@@ -28,6 +29,8 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 
 _CHOICE = 8
+# A byte of the length of IDENTIFY makes nsqd wait for more, and the client for an answer, which it
+# does for HANDSHAKE_TIMEOUT before it dials again.
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def survive_consuming(server, topic, config, fault):
         fault(proxy)
         with Consumer(topic, "c", seen, nsqd_tcp_addresses=[proxy.address], max_in_flight=2,
                       config=config) as consumer:
-            wait_until(lambda: len(seen.bodies) >= 3, RECOVERY + SCAN)
+            wait_until(lambda: len(seen.bodies) >= 3, HANDSHAKE_TIMEOUT + RECOVERY + SCAN)
             assert len(seen.bodies & BODIES) >= 2
             assert consumer.stop(2).complete
         forwarded = dict(proxy.forwarded)
@@ -85,7 +88,7 @@ def persist(server, topic, config, fault):
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
-            wait_until(lambda: publishes(producer, topic), RECOVERY)
+            wait_until(lambda: publishes(producer, topic), HANDSHAKE_TIMEOUT + RECOVERY)
         forwarded = dict(proxy.forwarded)
     everything = frozenset(BODIES | {b"later"})
     assert drain(server, topic, everything) == everything
@@ -97,7 +100,7 @@ def survive_publishing(server, topic, config, fault):
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
-            wait_until(lambda: publishes(producer, topic), RECOVERY)
+            wait_until(lambda: publishes(producer, topic), HANDSHAKE_TIMEOUT + RECOVERY)
         forwarded = dict(proxy.forwarded)
     drain(server, topic)
     return forwarded
