@@ -26,7 +26,7 @@ def open_session(
         name: of the application.
         master: Spark's master; empty: spark-submit's, or all processors of this machine. In local
             mode everything listens on loopback only. Unless spark-submit started us, Spark logs
-        errors only.
+            errors only, and draws no bar of its own.
         conf: Spark's settings.
 
     Raises:
@@ -45,6 +45,8 @@ def open_session(
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
             settings.setdefault("spark.driver.host", _LOOPBACK)
             settings.setdefault("spark.driver.bindAddress", _LOOPBACK)
+        # It would be drawn over our lines of progress.
+        settings.setdefault("spark.ui.showConsoleProgress", "false")
         # Executors run the Python that runs us, not the first on their path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # What can be imported here can be imported by the tasks of this machine.

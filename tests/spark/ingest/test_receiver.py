@@ -28,7 +28,7 @@ def receive(tmp_path):
 
     def start(*servers, drain=False, start=True, **options):
         texts = {
-            "topic": "t", "channel": "c", "spoolDir": str(tmp_path / "spool"),
+            "topic": "t", "channel": "c", "spoolDir": str(tmp_path / "the spöol 漢 #1"),
             "nsqd": ",".join(server.tcp_address for server in servers),
             "nsqdHttp": ",".join(server.http_address for server in servers), **options,
         }

@@ -37,8 +37,8 @@ def claim(first, count, conn="a", window=10):
 
 @pytest.fixture
 def path(tmp_path):
-    """A folder that is not there yet, with a space in its name."""
-    return str(tmp_path / "the spool")
+    """A folder that is not there yet, with a name that nothing may take apart."""
+    return str(tmp_path / "the spöol 漢 #1 %20")
 
 
 @pytest.fixture
