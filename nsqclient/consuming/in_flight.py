@@ -70,11 +70,15 @@ class InFlight:
                 del self._messages[message.id]
             self.counts.orphaned += len(old)
 
-    def add(self, messages: list[Message]) -> None:
-        """Take in what came. One that comes again replaces the one that timed out."""
+    def add(self, messages: list[Message]) -> int:
+        """Take in what came; return how many there are now.
+
+        One that comes again replaces the one that timed out.
+        """
         with self._lock:
             self._messages.update({message.id: message for message in messages})
             self.counts.received += len(messages)
+            return len(self._messages)
 
     def get(self, message_id: bytes) -> Message | None:
         """Return the message with this id, if it is still out."""

@@ -329,8 +329,7 @@ class Subscription:
             Message(body, message_id, attempts, timestamp, now, deadline, self)
             for timestamp, attempts, message_id, body in batch
         ]
-        self.in_flight.add(messages)
-        if len(self.in_flight) >= self._flood_mark:
+        if self.in_flight.add(messages) >= self._flood_mark:
             self._check_flood()
         link = self.link
         if link is not None:

@@ -87,7 +87,8 @@ class Wiring:
         if self._stopping.hands_back:
             sub.hand_back(messages)
             return
-        self._handling.drop_expired(self._workers)
+        if len(self._workers):
+            self._handling.drop_expired(self._workers)
         self._workers.put_many(messages)
         self._stopping.maybe_hand_back_queued()  # where it began while we put them
 
