@@ -22,6 +22,8 @@ exclude_patterns = ["_build"]
 nitpicky = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+# Else each list of fields, that of "Raises" too, gets all parameters.
+autodoc_typehints_description_target = "documented"
 # Half a gigabyte that the pages do not need: docstrings are read without it.
 autodoc_mock_imports = [
     name for name in ("pyarrow", "pyspark") if importlib.util.find_spec(name) is None

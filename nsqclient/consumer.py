@@ -55,6 +55,7 @@ class Consumer(Wiring):
         max_in_flight: how many messages may be out at once, over all nsqds; default: the
             config's.
         workers: threads that run the handler.
+        config: the options; None: their defaults.
         on_giving_up: called instead of the handler when a message was delivered more than
             ``max_attempts`` times; then it is finished. If it raises, the message is requeued.
         on_error: called with an NSQError that was logged and will be retried.
