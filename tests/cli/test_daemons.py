@@ -15,6 +15,8 @@ import pytest
 import requests
 
 from nsqclient.cli import main
+from nsqclient.cli.daemon import parse_listen_address
+from nsqclient.cli.goflags import CommandLineError
 from tests.support.waiting import wait_until
 
 ANY = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
@@ -139,3 +141,11 @@ def test_commands_are_listed(capsys):
     assert main([]) == 2
     assert main(["nsqtail"]) == 2
     assert "nsqtail" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["h", "h:", "h:x", "h:65536", "h:-1", "h:" + "9" * 5000],
+                         ids=range(6))
+def test_what_is_no_address_is_refused(text):
+    """The error names the flag."""
+    with pytest.raises(CommandLineError, match="--tcp-address .* is not an address"):
+        parse_listen_address(text, "tcp-address")
