@@ -11,12 +11,14 @@ import math
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from nsqclient.config import Config
 from nsqclient.flow.backoff import Backoff, Outcome, Phase
 from nsqclient.flow.rdy import Change, RdySharing
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.trying import try_lock
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 
@@ -68,6 +70,8 @@ class FlowControl:
             lambda attempt: config.backoff_delay(attempt, rng), config.max_backoff_duration
         )
         self._max_in_flight = max_in_flight
+        self._phases: deque[tuple[Phase, float]] = deque()  # to be told; appended under _lock
+        self._telling = threading.Lock()  # who holds it tells; only ever tried
         self._paused = False
         self._stopped = False  # written without the lock
         self._retry_is_due = False
@@ -155,12 +159,12 @@ class FlowControl:
         if wait is not None:
             self._log.backing_off(wait, counter)
             self._timer.schedule(wait, self._on_wait_over)
-            self.update()
-            self._on_phase(after, wait)
         elif before is not after:
             self._log.backoff_ends()
-            self.update()
-            self._on_phase(after, 0.0)
+        else:
+            return
+        self.update()
+        self._tell_phases()
 
     def _take_result(self, outcome: Outcome) -> tuple[Phase, Phase, float | None, int]:
         """Return the phases before and after, the wait that begins, the failures so far."""
@@ -169,13 +173,32 @@ class FlowControl:
             wait = self._backoff.on_result(outcome)
             after = self._backoff.phase
             self.is_backing_off = after is not Phase.FLOWING
+            if wait is not None or before is not after:
+                self._phases.append((after, wait or 0.0))
             return before, after, wait, self._backoff.counter
 
     def _on_wait_over(self) -> None:
         with self._lock:
             self._backoff.on_wait_over()
+            self._phases.append((Phase.TESTING, 0.0))
         self.update()
-        self._on_phase(Phase.TESTING, 0.0)
+        self._tell_phases()
+
+    def _tell_phases(self) -> None:
+        """Tell of phases in their order: a message may end one before its own thread tells of it.
+
+        Whoever tells does so for all; nobody waits.
+        """
+        while self._phases:
+            held: list[bool] = []
+            try:
+                if not try_lock(self._telling, held):
+                    return  # it looks once more after releasing it
+                while self._phases:
+                    self._on_phase(*self._phases.popleft())
+            finally:
+                if held == [True]:
+                    self._telling.release()
 
     def _tick(self) -> None:
         self._timer.schedule(self._config.rdy_redistribute_interval, self._tick)

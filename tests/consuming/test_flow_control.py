@@ -260,3 +260,21 @@ def test_a_day_of_random_faults_keeps_both_promises(seed):
             stuck_since = timer.now
         assert stuck_since is None or timer.now - stuck_since <= 5.0
     assert flow.repairs == 0
+
+
+def test_phases_are_told_in_their_order():
+    """The message that tests the waters may be handled before anybody has told of the test."""
+    world = World(Config(backoff_multiplier=1.0), max_in_flight=5)
+    nsqd = world.add("a")
+    world.flow.on_result(Outcome.FAILURE)
+    posted = nsqd.post_rdy
+
+    def post_and_handle():
+        posted()
+        if world.flow.phase is Phase.TESTING:
+            world.flow.on_result(Outcome.SUCCESS)  # by a worker, at once
+        return True
+
+    nsqd.post_rdy = post_and_handle
+    world.timer.advance(10)
+    assert [phase for phase, _ in world.phases] == [Phase.WAITING, Phase.TESTING, Phase.FLOWING]
