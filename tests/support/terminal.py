@@ -37,6 +37,11 @@ _LISTENS = {
 }
 
 
+def _listen_to_ctrl_c() -> None:
+    """Tests that were started in the background ignore it, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Command:
     """A command that was started, with what it has said so far."""
 
@@ -48,6 +53,7 @@ class Command:
             self._process = subprocess.Popen(
                 ["bash", "-c", text], cwd=terminal.folder, env=terminal.environment,
                 stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+                preexec_fn=_listen_to_ctrl_c,
             )
 
     @property

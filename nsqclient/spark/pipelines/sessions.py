@@ -32,7 +32,10 @@ def open_session(
     Raises:
         ConfigError: pyspark is missing or too old, or there is no Java.
     """
-    settings = dict(conf or {})
+    # A driver that is killed in its first write leaves a temporary file in the checkpoint, which
+    # Spark would not take then, for good.
+    settings = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+                **(conf or {})}
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us
     try:
         from pyspark.sql import SparkSession

@@ -11,6 +11,7 @@ import pytest
 from nsqclient import ConfigError
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines import archive, compact, stream
+from nsqclient.spark.pipelines.sessions import open_session
 
 HOUR = 3600.0
 COUNT = 200
@@ -81,6 +82,25 @@ def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path)
     assert compact(spark, out, large, older_than=0, now=later).partitions == 0
     assert spark.read.parquet(large).select("body").distinct().count() == COUNT + 1
     assert spark.read.parquet(large).count() == COUNT + 1
+
+
+def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
+    spark, nsqd, tmp_path, monkeypatch
+):
+    """Spark's temporary file is left then, and Spark would refuse the checkpoint."""
+    arguments = source(nsqd, tmp_path)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    left = Path(arguments["checkpoint"]) / "offsets" / ".0.an-id.tmp"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with pytest.raises(Exception, match="should be empty on batch 0"):
+        archive(spark, path=str(tmp_path / "out"), **arguments).awaitTermination()
+    settings = open_session("nsqclient tests", "local[2,4]").conf  # that of the commands
+    try:
+        archive(spark, path=str(tmp_path / "out"), **arguments).awaitTermination()
+    finally:
+        settings.unset("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart")
+    assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT
 
 
 def test_an_archive_without_a_batch_is_nothing_to_compact(spark, tmp_path):

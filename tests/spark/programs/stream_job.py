@@ -34,6 +34,8 @@ def open_session(settings):
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        # As the manual says: else a driver that is killed in its first write is the last one.
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
         "spark.executorEnv.PYTHONPATH": root,
         **settings.get("conf", {}),
     }.items():
