@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,16 @@ def leak_guard() -> Iterator[None]:
     leaks = find_leaks(before)
     if leaks:
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    """Give loggers back the levels that a test's program has set."""
+    loggers = [logging.getLogger(name) for name in ("", "nsqclient")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -400,7 +400,8 @@ def test_trace_log_of_a_producer(cluster, produce, caplog):
     given = producer.publish("t", b"traced", trace_id=7)
     producer.set_tracing(False, "t")
     assert producer.publish("t", b"silent") is None
-    first, second = [record.getMessage() for record in caplog.records]
+    first, second = [record.getMessage() for record in caplog.records
+                     if record.name == "nsqclient.trace"]
     nsqd = cluster.nsqds[0].tcp_address
     assert stored.trace_id > 0 and given.trace_id == 7
     assert first == (
