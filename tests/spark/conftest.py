@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.leaks import find_leaks, take_snapshot
+from tests.support.leaks import FOREIGN_PORTS, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -88,9 +88,10 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    gateway = session.sparkContext._gateway
+    FOREIGN_PORTS.add(gateway.gateway_parameters.port)
     yield session
     session.stop()
-    gateway = session.sparkContext._gateway
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:

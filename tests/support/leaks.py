@@ -16,6 +16,10 @@ GRACE = 3.0
 
 _PROC = Path("/proc/self")
 
+#: Peers of sockets that belong to the session, not to a test: the JVM's, which py4j opens when it
+#: pleases, also from the garbage collector.
+FOREIGN_PORTS: set[int] = set()
+
 
 class Snapshot(NamedTuple):
     """What is alive at one moment."""
@@ -53,7 +57,8 @@ def _new_since(before: Snapshot) -> list[str]:
         for pid in _children()
         if pid not in before.children
     ]
-    inodes = [inode for inode in _sockets() if inode not in before.sockets]
+    foreign = _foreign_sockets()
+    inodes = [inode for inode in _sockets() if inode not in before.sockets | foreign]
     if inodes:
         leaks.append(f"{len(inodes)} socket(s), among these: {_known_sockets()}")
     return leaks
@@ -83,6 +88,17 @@ def _command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return "(gone)"
+
+
+def _foreign_sockets() -> set[str]:
+    """The inodes of sockets that are connected to FOREIGN_PORTS, as in ``_sockets``."""
+    found: set[str] = set()
+    for table in ("net/tcp", "net/tcp6") if FOREIGN_PORTS else ():
+        for line in _PROC.joinpath(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if int(fields[2].rpartition(":")[2], 16) in FOREIGN_PORTS:
+                found.add(f"socket:[{fields[9]}]")
+    return found
 
 
 def _sockets() -> list[str]:
