@@ -26,6 +26,13 @@ def answer(peer, count):
         peer.send(OK)
 
 
+def answer_all(peer):
+    """Answer publishes until the connection ends: what an nsqd does."""
+    peer.identify()
+    with contextlib.suppress(EOFError, OSError):
+        answer(peer, 10**9)
+
+
 def is_resting(producer):
     """Tell whether the reader of the only connection leaves the receiving to others."""
     (link,) = producer._links.ready
@@ -124,11 +131,6 @@ def test_a_refusal_that_a_helper_receives(world):
 @pytest.mark.parametrize("place", ["wait", "recv"])
 def test_an_interrupted_helper_harms_nobody(monkeypatch, place):
     """Ctrl-C while a thread receives: the next publish is stored, perhaps on a new connection."""
-    def script(peer):
-        peer.identify()
-        with contextlib.suppress(EOFError, OSError):
-            answer(peer, 10**9)
-
     method = getattr(Transport, place)
 
     def interrupt(*args, **kwargs):
@@ -138,7 +140,7 @@ def test_an_interrupted_helper_harms_nobody(monkeypatch, place):
         return method(*args, **kwargs)
 
     interrupts = []
-    with ScriptedServer(script, *[script] * (place == "recv")) as server:
+    with ScriptedServer(answer_all, *[answer_all] * (place == "recv")) as server:
         with Producer([server.address]) as producer:
             rest(producer)
             monkeypatch.setattr(Transport, place, interrupt)
@@ -256,11 +258,6 @@ def test_an_interrupted_helper_leaves_all_verdicts_to_the_reader(core):
 @pytest.mark.parametrize("method", ["send_publish", "data_to_send"])
 def test_ctrl_c_between_a_command_and_its_answer(monkeypatch, method):
     """It ends the connection: no later answer is taken for that of another publish."""
-    def script(peer):
-        peer.identify()
-        with contextlib.suppress(EOFError, OSError):
-            answer(peer, 10**9)
-
     original = getattr(ClientProtocol, method)
 
     def interrupt(core, *args):
@@ -272,7 +269,7 @@ def test_ctrl_c_between_a_command_and_its_answer(monkeypatch, method):
         return result
 
     interrupts = []
-    with ScriptedServer(script, script) as server:
+    with ScriptedServer(answer_all, answer_all) as server:
         with Producer([server.address]) as producer:
             producer.publish("t", b"x", timeout=WAIT)
             monkeypatch.setattr(ClientProtocol, method, interrupt)

@@ -10,7 +10,7 @@ from typing import Any
 import requests
 from werkzeug.wrappers import Request
 
-from nsqclient.http.limits import LimitedAdapter
+from nsqclient.http.limits import limit
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
@@ -74,8 +74,7 @@ class Notifier:
         try:
             # Its status is enough: what else it says is not read, however long it may be.
             with requests.Session() as session:
-                for scheme in ("http://", "https://"):
-                    session.mount(scheme, LimitedAdapter())
+                limit(session)
                 with session.post(
                     self._endpoint, json=content, timeout=(self._timeout, self._timeout),
                     allow_redirects=False, stream=True,

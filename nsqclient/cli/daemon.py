@@ -14,6 +14,7 @@ from nsqclient.cli import goflags
 from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.errors import NSQError
+from nsqclient.runtime.digits import read_digits
 
 #: Go's name of a level -> Python's number.
 LEVELS = {
@@ -99,12 +100,11 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    # The length first: int() refuses thousands of digits.
-    is_number = len(port) <= 5 and port.isascii() and port.isdigit()
-    if not colon or not is_number or int(port) > 65535:
+    number = read_digits(port, 5)
+    if not colon or number is None or number > 65535:
         raise CommandLineError(f"--{flag} {text!r} is not an address: give <addr>:<port>")
     # ":4150" was typed, and means what it means in Go.
-    return host or "0.0.0.0", int(port)  # nosec B104 # asked for
+    return host or "0.0.0.0", number  # nosec B104 # asked for
 
 
 class _GoFormatter(logging.Formatter):

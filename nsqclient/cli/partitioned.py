@@ -12,6 +12,7 @@ from nsqclient.cli.daemon import parse_listen_address
 from nsqclient.cli.goflags import INT, STRING, STRINGS, BOOL, CommandLineError, FlagSet, Parsed
 from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.digits import read_digits
 
 _KINDS = ("ordered", "extended")
 _MOST_PARTITIONS = 255
@@ -47,15 +48,14 @@ def parse_topic(text: str) -> TopicSpec:
     """
     name, _, rest = text.partition(":")
     number, *kinds = rest.split(":")
-    # The length first: int() refuses thousands of digits.
-    good = len(number) <= 9 and number.isascii() and number.isdigit()
-    good = good and 1 <= int(number) <= _MOST_PARTITIONS
-    if not (is_valid_name(name) and good and set(kinds) <= set(_KINDS)):
+    count = read_digits(number, 9)
+    good = is_valid_name(name) and set(kinds) <= set(_KINDS)
+    if not good or count is None or not 1 <= count <= _MOST_PARTITIONS:
         raise CommandLineError(
             f"--partitioned-topic {text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to"
             f" {_MOST_PARTITIONS} partitions"
         )
-    return TopicSpec(name, int(number), "ordered" in kinds, "extended" in kinds)
+    return TopicSpec(name, count, "ordered" in kinds, "extended" in kinds)
 
 
 class Cluster:

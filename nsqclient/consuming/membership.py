@@ -169,14 +169,15 @@ class Membership:
 
     def _count_expected(self) -> None:
         """Say how many connections are about to come: those that are there leave them a share."""
+        told = None
         while True:
             with self._lock:
                 count = sum(known.is_expected for known in self._known.values())
-            self._on_expected(count)
             # Chores run side by side, and the last to tell must be the one who tells the truth.
-            with self._lock:
-                if count == sum(known.is_expected for known in self._known.values()):
-                    return
+            if count == told:
+                return
+            self._on_expected(count)
+            told = count
 
     def _dial(self, place: Place, known: Known) -> None:
         try:

@@ -63,6 +63,12 @@ class LimitedAdapter(HTTPAdapter):
             check(conn, url, verify, cert)
 
 
+def limit(session: requests.Session, context: ssl.SSLContext | None = None) -> None:
+    """Let a session connect by ``LimitedAdapter`` alone; ``context`` is for ``https``."""
+    session.mount("http://", LimitedAdapter())
+    session.mount("https://", LimitedAdapter(context))
+
+
 def read_body(response: requests.Response, most: int) -> bytes:
     """Read the body of an answer that was asked for with ``stream=True``, and release it.
 

@@ -14,10 +14,13 @@ from nsqclient.http.answers import LookupdNode, Producer
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.partitions.routes import TopicMeta
 from nsqclient.protocol.partition_commands import MAX_PARTITION
+from nsqclient.runtime.digits import read_digits
 from nsqclient.runtime.transport import format_address
 
 #: It becomes a part of a URL that is asked, so it must be nothing else than a host.
 _HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
+#: Of a partition's number or a port; whether these are in range is seen then.
+_DIGITS = 10
 
 logger = logging.getLogger("nsqclient.http")
 
@@ -32,7 +35,7 @@ def read_partitions(fields: Fields) -> dict[int, Producer]:
     found = {}
     for key, value in fields.mapping("partitions").items():
         try:
-            number = _whole_number(key)
+            number = read_digits(key, _DIGITS)
             if number is None or number > MAX_PARTITION:
                 raise Malformed(f"partition {key!r:.40}")
             found[number] = Producer.read(Fields(value, f"partition {key}"))
@@ -64,7 +67,7 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
     leader = fields.object("lookupdleader").text("ID")
     found = []
     for node in fields.objects("lookupdnodes"):
-        host, port = node.text("NodeIP"), _whole_number(node.text("HttpPort"))
+        host, port = node.text("NodeIP"), read_digits(node.text("HttpPort"), _DIGITS)
         if _HOST.fullmatch(host) and port is not None and 0 < port < 65536:
             is_leader = bool(leader) and node.text("ID") == leader
             found.append(LookupdNode(format_address(host, port), is_leader))
@@ -74,9 +77,3 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
                 node.text("HttpPort"),
             )
     return tuple(found)
-
-
-def _whole_number(text: str) -> int | None:
-    # The length first: int() refuses thousands of digits.
-    is_one = len(text) <= 10 and text.isascii() and text.isdigit()
-    return int(text) if is_one else None

@@ -21,7 +21,7 @@ from nsqclient.errors import (
     without_password,
 )
 from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
+from nsqclient.http.limits import TooLarge, limit, read_body
 from nsqclient.http.tls import context_of
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
@@ -248,12 +248,11 @@ class HTTPClient:
         session.trust_env = False
         # No cookies: they are the one thing that a call would change for the next one.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        session.mount("http://", LimitedAdapter())
         context = None
         if self.address.startswith("https:") and self._config.tls_v1:
             context = context_of(self._config)
             session.verify = context.verify_mode is not ssl.CERT_NONE
-        session.mount("https://", LimitedAdapter(context))
+        limit(session, context)
         return session
 
 

@@ -26,12 +26,11 @@ _MOST = 2000
 class Part:
     """Companions to one topic, in one command; its token."""
 
-    __slots__ = ("companions", "_trip", "_company")
+    __slots__ = ("companions", "_trip")
 
-    def __init__(self, companions: list[Companion], trip: Trip, company: Company) -> None:
+    def __init__(self, companions: list[Companion], trip: Trip) -> None:
         self.companions = companions
         self._trip = trip
-        self._company = company
 
     def command(self) -> bytes:
         """Build the command."""
@@ -48,8 +47,7 @@ class Part:
         for one in self.companions:
             if not one.is_done:  # else the trip was aborted
                 one.set(verdict, error)
-        self._trip.on_part_settled()
-        self._company.wake(self.companions)
+        self._trip.on_part_settled(self.companions)
 
 
 class Trip:
@@ -57,10 +55,11 @@ class Trip:
 
     def __init__(self, link: Link, companions: list[Companion], company: Company) -> None:
         self._link = link
+        self._company = company
         by_topic: dict[str, list[Companion]] = {}
         for one in companions:
             by_topic.setdefault(one.topic, []).append(one)
-        self._parts = [Part(together, self, company) for together in by_topic.values()]
+        self._parts = [Part(together, self) for together in by_topic.values()]
         self._unsettled = len(self._parts)
         self._lane_is_ours = [True]  # popped by who gives it back
 
@@ -83,11 +82,12 @@ class Trip:
                 if not one.is_done:
                     one.settle(verdict, error)
 
-    def on_part_settled(self) -> None:
-        """Give the nsqd free when all is settled. On the reader thread of the connection."""
+    def on_part_settled(self, companions: list[Companion]) -> None:
+        """Give the nsqd free when all is settled, and wake these. On a reader thread."""
         self._unsettled -= 1
         if not self._unsettled and self._end():
             self._link.lane.release()
+        self._company.wake(companions)
 
     def _end(self) -> bool:
         """True once. It may be aborted while a reader hears of it."""

@@ -14,6 +14,7 @@ from nsqclient.errors import (
     ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError, without_password,
 )
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.digits import read_digits
 
 #: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
 RECV_SIZE = 256 * 1024
@@ -40,10 +41,10 @@ def parse_address(address: object, what: str = "address") -> tuple[str, int]:
             raise _no_address(what, address, " has no host")
     elif ":" in host:
         raise _no_address(what, address, ": write an IPv6 address as [host]:port")
-    # The length first: int() refuses thousands of digits.
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+    number = read_digits(port, 5)
+    if number is None or not 0 < number < 65536:
         raise _no_address(what, address, ": the port must be a number from 1 to 65535")
-    return host, int(port)
+    return host, number
 
 
 def _no_address(what: str, address: str, reason: str) -> ConfigError:

@@ -67,12 +67,9 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
     small: list[Any] = []
     rows = size = 0
     for batch in _read_segments(partition):
-        if batch.num_rows >= _ENOUGH_ROWS or batch.nbytes >= _ENOUGH_BYTES:
-            if small:
-                yield _joined(small)
-            yield batch
+        if small and (batch.num_rows >= _ENOUGH_ROWS or batch.nbytes >= _ENOUGH_BYTES):
+            yield _joined(small)  # a large one is not copied
             small, rows, size = [], 0, 0
-            continue
         small.append(batch)
         rows += batch.num_rows
         size += batch.nbytes

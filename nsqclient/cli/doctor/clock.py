@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 import requests
 
 from nsqclient.cli.doctor.findings import Finding, ok, warning
-from nsqclient.http.limits import LimitedAdapter
+from nsqclient.http.limits import limit
 
 #: Seconds; the header itself is exact to one, and the answer takes its time.
 _TOLERANCE = 5.0
@@ -21,8 +21,7 @@ def compare_clock(url: str, where: str, timeouts: tuple[float, float]) -> list[F
     """
     with requests.Session() as session:
         session.trust_env = False
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, LimitedAdapter())
+        limit(session)
         try:
             # The head is enough, so the body is not read, however long it may be.
             answer = session.get(url, timeout=timeouts, allow_redirects=False, stream=True)

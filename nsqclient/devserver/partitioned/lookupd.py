@@ -25,6 +25,7 @@ from nsqclient.partitions.routes import TopicMeta
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.partition_server import PARTITIONED_VERSION
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.digits import read_digits
 
 #: The header that asks for answers without the wrapping of older servers, to the letter.
 _BARE = "application/vnd.nsq; version=1.0"
@@ -260,10 +261,10 @@ class PartitionedLookupd:
             text = params.get(arg)
             if text is None:
                 raise HTTPError(400, f"MISSING_ARG_TOPIC_{code}")
-            is_number = len(text) <= 19 and text.isascii() and text.isdigit()  # an int64 of Go
-            if not (is_number and 1 <= int(text) <= most):
+            number = read_digits(text, 19)  # an int64 of Go
+            if number is None or not 1 <= number <= most:
                 raise HTTPError(400, f"INVALID_ARG_TOPIC_{code}")
-            numbers.append(int(text))
+            numbers.append(number)
         meta = TopicMeta(
             numbers[0], numbers[1], ordered=params.get("orderedmulti") == "true",
             extended=params.get("extend") == "true",

@@ -32,6 +32,7 @@ from nsqclient.protocol.partition_events import NewMessage
 from nsqclient.protocol.partition_server import PARTITIONED_VERSION, PartitionServerProtocol
 from nsqclient.protocol.server_identify import ServerLimits
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.digits import read_digits
 
 #: Codes that the HTTP API answers with 404; the others are 400.
 _NOT_FOUND = ("E_TOPIC_NOT_EXIST",)
@@ -257,9 +258,10 @@ class _NsqdHTTP(HTTPServer):
 def _partition(text: str | None) -> int | None:
     if text is None or text == "-1":
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):  # an int64 of Go
+    number = read_digits(text, 19)  # an int64 of Go
+    if number is None:
         raise HTTPError(400, "INVALID_ARG_PARTITION")
-    return int(text)
+    return number
 
 
 def _http_error(refusal: Refusal) -> HTTPError:

@@ -121,6 +121,13 @@ def test_the_source_stalls_longer_than_msg_timeout(nsqd, tmp_path):
         job.kill()
 
 
+def wait_until_empty(nsqd):
+    """Wait until a job has finished what nsqd has."""
+    wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, WAIT,
+               "all is taken")
+    wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, WAIT, "all is finished")
+
+
 def test_nsqd_is_restarted(nsqd, tmp_path):
     """In order (SIGTERM), while messages are in flight."""
     publish(nsqd)
@@ -128,9 +135,7 @@ def test_nsqd_is_restarted(nsqd, tmp_path):
     try:
         wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.8, WAIT, "it reads")
         nsqd.restart()
-        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, WAIT,
-                   "all is taken")
-        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, WAIT, "all is finished")
+        wait_until_empty(nsqd)
     finally:
         job.kill()
     check(Job(**settings([nsqd], tmp_path)).finish())
@@ -146,9 +151,7 @@ def test_nsqd_is_killed(real_nsqd, tmp_path):
         wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT * 0.6, WAIT, "it reads")
         nsqd.kill()
         nsqd.start()
-        wait_until(lambda: nsqd.stats("t", "c") and nsqd.stats("t", "c")["depth"] == 0, WAIT,
-                   "all is taken")
-        wait_until(lambda: nsqd.stats("t", "c")["in_flight_count"] == 0, WAIT, "all is finished")
+        wait_until_empty(nsqd)
     finally:
         job.kill()
     done = Job(**settings([nsqd], tmp_path)).finish()

@@ -8,6 +8,7 @@ import pytest
 
 import nsqclient.spark
 from nsqclient.producer import Producer
+from tests.spark.troubles import with_trouble
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -68,20 +69,7 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
 def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
     """Before it has read its rows, or after."""
     marker = str(tmp_path / "marker")
-
-    def trouble(batches):
-        import os
-
-        if when == "after":
-            batches = list(batches)
-        try:
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            yield from batches
-        else:
-            raise RuntimeError("this task fails, as it was told to")
-
-    to_parquet(spark, nsqd, tmp_path, lambda frame: frame.mapInArrow(trouble, frame.schema),
+    to_parquet(spark, nsqd, tmp_path, lambda frame: with_trouble(frame, marker, when),
                transport="inline")
     assert written(spark, tmp_path) == list(range(500))
 

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from pyspark.sql import SparkSession  # noqa: E402 - after the environment it reads
 
 import nsqclient.spark  # noqa: E402 - after the path it is on
+from tests.spark.troubles import with_trouble  # noqa: E402 - the same
 
 
 def say(**words):
@@ -44,23 +45,6 @@ def open_session(settings):
     spark.sparkContext.setLogLevel("ERROR")
     nsqclient.spark.register(spark)
     return spark
-
-
-def with_trouble(frame, marker, when):
-    """Let the first task that gets here fail, before or after it has read its rows."""
-
-    def trouble(batches):
-        if when == "after":
-            batches = list(batches)
-        try:
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            pass
-        else:
-            raise RuntimeError("this task fails, as it was told to")
-        yield from batches
-
-    return frame.mapInArrow(trouble, frame.schema)
 
 
 def main():
