@@ -134,7 +134,7 @@ WORKS = (
     _publish("async", "publish_async", 2.0),
     _publish("multi", "publish_many of 1000", 0.9),
     _publish("sync", "publish, 1 thread", 0.9),
-    _publish("sync16", "publish, 16 threads", 0.7),
+    _publish("sync16", "publish, 16 threads", 0.7, names=ALL),
     Work("latency", Bench.latency),
     Work("cost", Bench.cost),
     Work("footprint", Bench.footprint),

@@ -106,7 +106,7 @@ _PREPARE: dict[str, Callable[[str], list[str]]] = {
     "limit": lambda kind: _python_command("limit", kind),
 }
 CONSUMERS = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
-PUBLISHERS = ("go-nsq", "pynsq", "gnsq", "nsqclient")
+PUBLISHERS = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
 
 
 def prepare(names: Sequence[str], kind: str) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from nsqclient.config import Config
 from nsqclient.errors import (
@@ -192,9 +192,15 @@ class Connection:
     # -- sending
 
     def send(
-        self, queue: Callable[[ClientProtocol], None], deadline: Deadline | None = None
+        self,
+        queue: Callable[[ClientProtocol], None],
+        deadline: Deadline | None = None,
+        call_reader: bool = True,
     ) -> None:
         """Let ``queue`` put commands into the core, and write them.
+
+        Args:
+            call_reader: False: somebody calls ``receive`` for the answer.
 
         Blocks: while the kernel takes no bytes, at most ``write_timeout``. When the deadline
         comes first, a thread writes what is left as soon as the kernel takes it.
@@ -207,26 +213,25 @@ class Connection:
         self._queue(queue)
         if not self._flush(wait=True, deadline=deadline):
             self._rest_writer.wake()
-        self._receiver.call_reader()
+        if call_reader:
+            self._receiver.call_reader()
 
-    def send_and_receive(
-        self,
-        queue: Callable[[ClientProtocol], None],
-        token: Any,
-        is_settled: Callable[[], bool],
-        deadline: Deadline,
-    ) -> None:
-        """Like ``send``, for a publish with this token that the calling thread waits for.
+    def receive(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
+        """Receive in place of the reader, for a thread that waits for the answer to a publish.
 
-        It may receive the answer itself, which saves waking the reader; it may also return before
-        ``is_settled()``: then the reader receives it.
+        That saves waking the reader. It may return before ``is_settled()``: then the reader
+        receives the answer.
 
-        Blocks: until the deadline. Raises: like ``send``.
+        Args:
+            kind: the type of the publish's token.
+
+        Blocks: until the deadline.
         """
-        self._queue(queue)
-        if not self._flush(wait=True, deadline=deadline):
-            self._rest_writer.wake()
-        self._receiver.help(token, is_settled, deadline)
+        self._receiver.help(kind, is_settled, deadline)
+
+    def call_reader(self) -> None:
+        """Let the reader receive, where nobody else does."""
+        self._receiver.call_reader()
 
     def post(self, queue: Callable[[ClientProtocol], None]) -> bool:
         """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.

@@ -30,7 +30,6 @@ from nsqclient.protocol.extended import Stored
 from nsqclient.protocol.names import check_topic
 from nsqclient.publishing.account import Account
 from nsqclient.publishing.blocking import BlockingPublish
-from nsqclient.publishing.company import Company
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.publishing.items import Item
 from nsqclient.publishing.links import Links
@@ -129,8 +128,8 @@ class Producer(Account):
             divert=self._gate.hand_over.divert,
         )
         self._blocking = BlockingPublish(
-            self._links, Company(self._links, self.config.nsqd_max_body_size),
-            self._retry_unknown, lambda: self._statistics.count("retried", 1),
+            self._links, self.config.nsqd_max_body_size, self._retry_unknown,
+            lambda: self._statistics.count("retried", 1),
         )
         self._idle = threading.Condition()
         self._running: set[object] = set()  # one for each publish under way
@@ -184,7 +183,7 @@ class Producer(Account):
             check_topic(topic)
             data = commands.check_body(body, limit)
             self._publish(
-                self._blocking.publish_in_company, (topic, data, deadline), 1, len(data)
+                self._blocking.company.publish, (topic, data, deadline), 1, len(data)
             )
             return None
         if defer is None:
@@ -341,6 +340,7 @@ class Producer(Account):
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
         stuck = self._discoverer.stop(rest) + self._gate.close(rest)
         stuck += self._links.close(rest)
+        stuck += self._blocking.company.close(rest, not self._running)
         if not self._pipeline.close(rest):
             stuck.append("nsq-publisher")
         if stuck:
@@ -357,11 +357,13 @@ class Producer(Account):
     def after_fork_in_child(self) -> None:
         """For the library: start afresh in a forked child."""
         links, pipeline, closed, gate = self._links, self._pipeline, self._closed, self._gate
+        company = self._blocking.company
         self._begin()
         self._closed = closed
         links.abandon()
         gate.abandon()
         pipeline.abandon()
+        company.abandon()
 
     def stats(self) -> ProducerStats:
         """Take a snapshot of the counters."""

@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from nsqclient.errors import ConnectionLostError, NSQError, RemoteProtocolError
 from nsqclient.protocol.client import ClientProtocol
@@ -94,10 +93,11 @@ class Receiver:
             elif self._wait(None):
                 self._failure = self._receive(RECV_SIZE)
 
-    def help(self, token: Any, is_settled: Callable[[], bool], deadline: Deadline) -> None:
-        """Receive until the publish with this token is settled, unless another thread is at it.
+    def help(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
+        """Receive until a publish is settled, unless another thread is at it.
 
-        It handles heartbeats, and OKs to publishes of its kind, which only wake other threads.
+        It handles heartbeats, and OKs to publishes whose token is of this type: those only wake
+        other threads.
         Anything else may run code of the user's and is left to the reader, which then takes over.
         So it may return before the publish is settled: wait for that as ever.
 
@@ -110,7 +110,7 @@ class Receiver:
                 return
             while not (is_settled() or self._handed or self._failure):
                 if self._wait(deadline.remaining()):
-                    self._receive_for(token)
+                    self._receive_for(kind)
                 elif deadline.expired():
                     return
         except NSQError as exc:
@@ -143,14 +143,14 @@ class Receiver:
 
     # -- one read; all of these need _turn
 
-    def _receive_for(self, token: Any) -> None:
+    def _receive_for(self, kind: type) -> None:
         """Receive on a thread of the user's, which an exception may interrupt anywhere."""
         try:
             self._failure = self._receive(_ANSWERS)
             handed = self._handed
             while handed:
                 event = handed[0]
-                if isinstance(event, Published) and type(event.token) is type(token):
+                if isinstance(event, Published) and type(event.token) is kind:
                     self._dispatch([event])
                 elif not isinstance(event, Heartbeat):
                     return

@@ -201,7 +201,7 @@ def test_nobody_helps_before_the_reader_runs(core):
     """A publish just after the connection was opened leaves its answer to the reader."""
     told = []
     receiver = make_receiver(core, told.extend)
-    receiver.help("a", lambda: False, Deadline(WAIT))
+    receiver.help(str, lambda: False, Deadline(WAIT))
     with pytest.raises(ConnectionLostError, match="closed by the peer"):
         receiver.run(Wire(OK, b""))
     assert [event.token for event in told] == ["a"]
@@ -214,7 +214,7 @@ def test_nobody_helps_after_the_reader_has_ended(core):
     with pytest.raises(ConnectionLostError, match="closed by the peer"):
         receiver.run(wire)
     wire.received.append(OK)
-    receiver.help("a", lambda: False, Deadline(WAIT))
+    receiver.help(str, lambda: False, Deadline(WAIT))
     assert wire.received == [OK]
 
 
@@ -248,7 +248,7 @@ def test_an_interrupted_helper_leaves_all_verdicts_to_the_reader(core):
     receiver._transport = Wire(OK + OK)
     receiver._turn.release()  # as a reader does that rests
     with pytest.raises(KeyboardInterrupt):
-        receiver.help("a", lambda: False, Deadline(WAIT))
+        receiver.help(str, lambda: False, Deadline(WAIT))
     assert receiver._turn.acquire(timeout=WAIT)
     with pytest.raises(ConnectionLostError, match="interrupted"):
         receiver.run(Wire())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from nsqclient.connection import Connection
 from nsqclient.errors import NSQError
 from nsqclient.publishing.link import Link
 from nsqclient.publishing.verdicts import Verdict
+from nsqclient.runtime.bell import Bell
 
 
 class Attempt:
@@ -53,22 +55,33 @@ class Attempt:
 
 
 class Companion(Attempt):
-    """The try of a message that may travel together with others to the same topic."""
+    """The try of a message that may travel together with others to the same topic.
 
-    __slots__ = ("topic", "body", "is_withdrawn", "is_waiting")
+    Its thread sleeps at the bell, and may be woken for other reasons than the outcome.
+    """
 
-    def __init__(self, topic: str, body: bytes) -> None:
-        # As Attempt's; a call of it would cost as much as the fields.
+    __slots__ = (
+        "topic", "body", "bell", "is_withdrawn", "is_waiting", "has_turn", "receives_from"
+    )
+
+    def __init__(self, topic: str, body: bytes, bell: Bell) -> None:
+        # As Attempt's, without its lock; a call of it would cost as much as the fields.
         self.verdict = Verdict.UNKNOWN
         self.error = None
         self.link = None
         self.is_done = False
-        self._settled = threading.Lock()
-        self._settled.acquire()
         self.topic = topic
         self.body = body
+        self.bell = bell
         self.is_withdrawn = False
-        self.is_waiting = False  # by WakingLine
+        self.is_waiting = False  # by WakingLine, as the next
+        self.has_turn = False  #: it was the next to be woken, so it is to wake the one after it
+        #: It is to receive for all of its trip, there.
+        self.receives_from: Connection | None = None
+
+    def wake(self) -> None:
+        """Wake the waiter."""
+        self.bell.ring()
 
     def withdraw(self) -> bool:
         """Its time is over; False when it was taken to be sent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from nsqclient.errors import (
@@ -32,12 +33,12 @@ class BlockingPublish:
     def __init__(
         self,
         links: Links,
-        company: Company,
+        max_body_size: int,
         retry_unknown: bool,
         on_retry: Callable[[], None],
     ) -> None:
         self._links = links
-        self._company = company
+        self.company = Company(links, max_body_size, self._publish_after_company)
         self._retry_unknown = retry_unknown
         self._on_retry = on_retry
 
@@ -54,15 +55,10 @@ class BlockingPublish:
         """
         self._publish(command, deadline, alone, None)
 
-    def publish_in_company(self, topic: str, body: bytes, deadline: Deadline) -> None:
-        """As ``publish``, for a message that may travel with those of other threads."""
-        attempt: Companion | None = None
-        if self._links.ready:
-            attempt = Companion(topic, body)
-            self._company.join(attempt)
-            is_settled = self._company.wait(attempt, patience(deadline.timeout))
-            if is_settled and attempt.verdict is Verdict.STORED:
-                return
+    def _publish_after_company(
+        self, topic: str, body: bytes, deadline: Deadline, attempt: Companion | None
+    ) -> None:
+        """Go on with a message that was to travel with those of other threads."""
         self._publish(commands.pub_unchecked(topic, body), deadline, False, attempt)
 
     def _publish(
@@ -116,9 +112,10 @@ class BlockingPublish:
                 raise _out_of_time(deadline, reason, maybe_stored, _hint(command))
             self._on_retry()
 
-    def _wait(self, attempt: Attempt, timeout: float) -> bool:
+    def _wait(self, attempt: Attempt, patient: float, deadline: Deadline) -> bool:
+        timeout = deadline.at_most(patient)
         if isinstance(attempt, Companion):
-            return self._company.wait(attempt, timeout)
+            return self.company.wait(attempt, timeout, time.monotonic() + timeout)
         return attempt.wait(timeout)
 
     def _await(
@@ -126,7 +123,7 @@ class BlockingPublish:
     ) -> tuple[Verdict, NSQError | None]:
         """Wait for the verdict of one try; raise where no retry can help."""
         seen = None
-        while not self._wait(attempt, deadline.at_most(patient)):
+        while not self._wait(attempt, patient, deadline):
             link = attempt.link
             if deadline.expired():
                 if isinstance(attempt, Companion) and attempt.withdraw():
@@ -137,7 +134,7 @@ class BlockingPublish:
                     f" publish within {deadline.timeout:g} s"
                 )
             if link is None:
-                self._company.send_waiting()
+                self.company.send_waiting()
                 continue
             progress = link.progress()
             if progress == seen and self._links.pass_over(link) and self._retry_unknown:

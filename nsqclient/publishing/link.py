@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -71,8 +72,8 @@ class Link:
         self.rests_until = 0.0  # no dial before, unless publishers wait; same clock
         self.last_error: NSQError | None = None
         self.is_silent = False  # leaves publishes unanswered, so others are used
-        #: Held while a command of a Company is unanswered. Taken without waiting, only.
-        self.lane = threading.Lock()
+        #: Empty while a command of a Company is unanswered; its one element is moved.
+        self.lane: deque[None] = deque([None])
         self._answers = 0  # by the reader
         self._owner = owner
 
@@ -93,39 +94,37 @@ class Link:
 
         It may return before ``is_settled()``. Blocks: until the deadline.
         """
-        def queue(core: ClientProtocol) -> None:
-            core.send_publish(command, token)
+        conn = self._send(
+            lambda core: core.send_publish(command, token), deadline, call_reader=False
+        )
+        conn.receive(type(token), is_settled, deadline)
 
-        conn = self.conn
-        try:
-            if conn is None:
-                raise ClosedError("no connection")
-            conn.send_and_receive(queue, token, is_settled, deadline)
-        except ClosedError as exc:
-            self._owner.remove(self, conn)
-            raise JustEnded(self.address, "the connection ended just before") from exc
-        except NSQConnectionError:
-            pass  # as in _send
+    def send_several(self, commands: list[tuple[bytes, Any]], deadline: Deadline) -> Connection:
+        """Send publishes with their tokens in one write; as ``send``.
 
-    def send_several(self, commands: list[tuple[bytes, Any]], deadline: Deadline) -> None:
-        """Send publishes with their tokens in one write; as ``send``."""
+        Returns: by what they went; somebody is to ``receive`` there, or to ``call_reader``.
+        """
         def queue(core: ClientProtocol) -> None:
             for command, token in commands:
                 core.send_publish(command, token)
 
-        self._send(queue, deadline)
+        return self._send(queue, deadline, call_reader=False)
 
-    def _send(self, queue: Callable[[ClientProtocol], None], deadline: Deadline) -> None:
+    def _send(
+        self, queue: Callable[[ClientProtocol], None], deadline: Deadline, call_reader: bool = True
+    ) -> Connection:
         conn = self.conn
         try:
             if conn is None:
                 raise ClosedError("no connection")
-            conn.send(queue, deadline)
+            conn.send(queue, deadline, call_reader)
         except ClosedError as exc:
             self._owner.remove(self, conn)
             raise JustEnded(self.address, "the connection ended just before") from exc
         except NSQConnectionError:
             pass  # queued, so the reader settles the token when it reports the end
+        assert conn is not None
+        return conn
 
     def progress(self) -> tuple[int, int]:
         """Two numbers that grow while nsqd takes bytes and answers publishes."""

@@ -67,14 +67,16 @@ def parse_duration(text: str) -> float:
 class Deadline:
     """A point in time made from a timeout; ``None`` means no limit. Immutable, any thread."""
 
-    __slots__ = ("timeout", "_at")
+    __slots__ = ("timeout", "began", "_at")
 
     def __init__(self, timeout: float | None) -> None:
         #: The seconds that were asked for; errors name this total, not what was left.
         self.timeout = timeout
+        #: When it was made, on time.monotonic().
+        self.began = began = time.monotonic()
         self._at = None
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
-            self._at = time.monotonic() + timeout  # what no lock can wait for is no limit
+            self._at = began + timeout  # what no lock can wait for is no limit
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None without a limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsqclient.publishing.attempts import Attempt, Companion
 from nsqclient.publishing.link import Link
 from nsqclient.publishing.verdicts import Verdict
+from nsqclient.runtime.bell import Bell
 
 
 def test_an_attempt_is_settled_once():
@@ -17,7 +18,7 @@ def test_an_attempt_is_settled_once():
 
 def test_a_message_is_either_withdrawn_or_sent():
     """Whoever gives up in time knows that it was not sent."""
-    assert Companion("t", b"x").withdraw()
-    taken = Companion("t", b"x")
+    assert Companion("t", b"x", Bell()).withdraw()
+    taken = Companion("t", b"x", Bell())
     taken.link = Link("nsqd:4150", None)
     assert not taken.withdraw()

@@ -48,7 +48,7 @@ def publish(*answers, timeout=0.3, retry_unknown=True, command=b"PUB t\n\0\0\0\1
     if prepare is not None:
         prepare(links)
     retries = []
-    blocking = BlockingPublish(links, None, retry_unknown, lambda: retries.append(1))
+    blocking = BlockingPublish(links, 5_000, retry_unknown, lambda: retries.append(1))
     blocking.publish(command, Deadline(timeout))
     return len(links.sent), len(retries)
 
@@ -141,7 +141,7 @@ def test_no_nsqd_can_be_used_any_more():
     """After an unknown try the message is not said to be unsent."""
     links = AnsweringLinks((Verdict.UNKNOWN, LOST))
     refused = NegotiationError("no TLS there")
-    blocking = BlockingPublish(links, None, True, lambda: setattr(links, "error", refused))
+    blocking = BlockingPublish(links, 5_000, True, lambda: setattr(links, "error", refused))
     with pytest.raises(PublishUnknown, match="no TLS"):
         blocking.publish(b"x", Deadline(1))
 
@@ -155,5 +155,5 @@ def test_closed_meanwhile(sent_before):
     timer = threading.Timer(0.1, links.close)
     timer.start()
     with pytest.raises(PublishUnknown if sent_before else ClosedError):
-        BlockingPublish(links, None, True, lambda: None).publish(b"x", Deadline(10))
+        BlockingPublish(links, 5_000, True, lambda: None).publish(b"x", Deadline(10))
     timer.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,17 @@ from tests.support.waiting import wait_until
 
 
 class FakeLinks:
-    """Stands in for Links, and for the one Link that it has."""
+    """Stands in for Links, for the one Link that it has, and for its Connection."""
 
     address = "nsqd:4150"
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.lane = threading.Lock()
+        self.lane: deque[None] = deque([None])
+        #: Who received in place of the reader: the types of token.
+        self.helped: list[type] = []
+        #: How often the reader was called.
+        self.calls = 0
         self._is_up = True
         self._closed = False
         #: Commands that were sent, with their tokens.
@@ -92,10 +97,21 @@ class FakeLinks:
         """As Link.send_and_receive: the answer comes by itself."""
         self.send(command, token, deadline)
 
-    def send_several(self, commands: list[tuple[bytes, Any]], deadline: Deadline) -> None:
-        """As Link.send_several."""
+    def send_several(
+        self, commands: list[tuple[bytes, Any]], deadline: Deadline
+    ) -> FakeLinks:
+        """As Link.send_several; it stands in for the Connection too."""
         for command, token in commands:
             self.send(command, token, deadline)
+        return self
+
+    def receive(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
+        """As Connection.receive: somebody else was quicker."""
+        self.helped.append(kind)
+
+    def call_reader(self) -> None:
+        """As Connection.call_reader."""
+        self.calls += 1
 
     def sent_line(self, number: int) -> bytes:
         """Wait for a send, by its number from 0, and return the line of the command."""
