@@ -112,8 +112,7 @@ class BlockingPublish:
                 raise _out_of_time(deadline, reason, maybe_stored, _hint(command))
             self._on_retry()
 
-    def _wait(self, attempt: Attempt, patient: float, deadline: Deadline) -> bool:
-        timeout = deadline.at_most(patient)
+    def _wait(self, attempt: Attempt, timeout: float) -> bool:
         if isinstance(attempt, Companion):
             return self.company.wait(attempt, timeout, time.monotonic() + timeout)
         return attempt.wait(timeout)
@@ -123,7 +122,7 @@ class BlockingPublish:
     ) -> tuple[Verdict, NSQError | None]:
         """Wait for the verdict of one try; raise where no retry can help."""
         seen = None
-        while not self._wait(attempt, patient, deadline):
+        while not self._wait(attempt, deadline.at_most(patient)):
             link = attempt.link
             if deadline.expired():
                 if isinstance(attempt, Companion) and attempt.withdraw():

@@ -51,9 +51,7 @@ class Part:
                 verdict = Verdict.NOT_READ  # one of them is guilty: each tries again alone
         for one in self.companions:
             if not one.is_done:  # else the trip was aborted
-                one.verdict = verdict
-                one.error = error
-                one.is_done = True
+                one.set(verdict, error)
         self._trip.on_part_settled(self)
 
 
@@ -267,12 +265,11 @@ class Company:
     def _take(self, link: Link, taken: list[Companion]) -> None:
         """Move those that may travel together from the queue to ``taken``."""
         size = 4
-        take, most_bytes = self._queue.popleft, self._max_bytes
         try:
             while len(taken) < _MOST:
-                one = take()
+                one = self._queue.popleft()
                 size += 4 + len(one.body)
-                if size > most_bytes and taken:
+                if taken and size > self._max_bytes:
                     self._queue.appendleft(one)
                     break
                 one.link = link  # before the look: see withdraw()
