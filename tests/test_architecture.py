@@ -15,8 +15,8 @@ import nsqclient
 CHECKOUT = Path(__file__).resolve().parent.parent
 MODULES = sorted((CHECKOUT / "nsqclient").rglob("*.py"))
 TEST_FILES = sorted((CHECKOUT / "tests").rglob("*.py"))
-#: A module that nears this is split by reason to change.
-LONGEST_MODULE = 400
+#: A module is as long as its one subject; one that passes this has more than one.
+LONGEST_MODULE = 800
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -44,7 +44,7 @@ def _is_overload_or_setter(node: Definition) -> bool:
 
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_module_is_short(path):
-    """A module does one thing, which fits on a few pages."""
+    """A module has one subject."""
     lines = len(path.read_text().splitlines())
     assert lines <= LONGEST_MODULE, f"{_name(path)} has {lines} lines"
 
