@@ -17,6 +17,18 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 #: How long a child or a program may take, in seconds.
 LIMIT = 30.0
 
+#: What ``make test`` hands on to its tests, and what changes ``make demo`` and ``make pipeline``.
+OF_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS",
+           "ARGS", "JOBS", "PYTHON", "INPUT", "NSQD", "LOOKUPD"}
+
+
+def user_environment() -> dict[str, str]:
+    """Return the environment of a user's shell, also where make started the tests.
+
+    A make inside of another one prints more, and takes over its flags and variables.
+    """
+    return {name: value for name, value in os.environ.items() if name not in OF_MAKE}
+
 
 def fork(work: Callable[[], object]) -> int:
     """Run ``work`` in a forked child; return its process id. Whatever it raises is printed."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.processes import CHECKOUT, PROGRAMS
+from tests.support.processes import CHECKOUT, PROGRAMS, user_environment
 from tests.support.waiting import wait_until
 
 #: Seconds for one command, on a busy machine.
@@ -104,7 +104,7 @@ class Terminal:
         programs = folder / ".programs"
         programs.mkdir()
         self.environment = {
-            **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            **user_environment(), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1",
         }
         self._programs = programs
