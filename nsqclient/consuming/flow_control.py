@@ -112,9 +112,11 @@ class FlowControl:
         # thread that holds it.
         self._stopped = True
 
-    def attach(self, sub: Subscription) -> None:
-        """Take a new connection in and give it its share."""
+    def attach(self, sub: Subscription, expected: int = 0) -> None:
+        """Take a new connection in and give it its share; ``expected`` others are about to come."""
         with self._lock:
+            # In one step: between two, a share would be sent that changes at once.
+            self._sharing.expected = expected
             sub.link = self._sharing.add(sub, sub.max_rdy, self._clock())
         self.update()
 

@@ -57,7 +57,8 @@ class LifeLog:
         """All nsqlookupds answered, and none knows the topic. Said once."""
         logger.warning(
             "%s: no nsqlookupd knows the topic %s yet: see that it is spelt right, and publish to"
-            " it or create it; asked again every %g s", self._name, self._topic, interval,
+            " it or create it; asked again after 1, 2, 4 ... s, at most %g s", self._name,
+            self._topic, interval,
         )
 
     def backing_off(self, wait: float, failures: int) -> None:

@@ -23,7 +23,7 @@ from nsqclient.errors import (
     NSQError,
     PartitionError,
 )
-from nsqclient.flow.delays import jittered, reconnect_delay
+from nsqclient.flow.delays import lookup_delay, reconnect_delay
 from nsqclient.partitions.routes import Place, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer, TimerTask
@@ -50,8 +50,8 @@ class MembershipOwner(Protocol):
         """Build a Subscription that is not open yet."""
         ...
 
-    def on_connected(self, sub: Subscription) -> None:
-        """The Subscription is open; give it RDY and start it."""
+    def on_connected(self, sub: Subscription, expected: int) -> None:
+        """The Subscription is open; give it RDY and start it. ``expected`` others are to come."""
         ...
 
     def on_error(self, error: NSQError) -> None:
@@ -105,6 +105,7 @@ class Membership:
         self._is_unknown_told = False
         self._lost: set[Place] = set()  # discovered ones that were connected and are not now
         self._hurry = 0  # rounds since the last loss
+        self._unlisted_rounds = 0  # rounds in a row that began while no nsqd was listed
         self._next_round: TimerTask | None = None
         self._stopped = False
 
@@ -172,18 +173,23 @@ class Membership:
         told = None
         while True:
             with self._lock:
-                count = sum(known.is_expected for known in self._known.values())
+                count = self._expected()
             # Chores run side by side, and the last to tell must be the one who tells the truth.
             if count == told:
                 return
             self._on_expected(count)
             told = count
 
+    def _expected(self) -> int:
+        """Needs _lock."""
+        return sum(known.is_expected for known in self._known.values())
+
     def _dial(self, place: Place, known: Known) -> None:
+        was_expected = known.is_expected
         try:
             self._open(place, known)
         finally:
-            if known.is_expected:
+            if was_expected:
                 known.is_expected = False
                 self._count_expected()
 
@@ -208,12 +214,14 @@ class Membership:
             return
         with self._lock:
             known.opened_at = time.monotonic()
+            known.is_expected = False  # before it gets its share, or it would leave one free
+            expected = self._expected()
             self._lost.discard(place)
             known.has_flipped = False
             moved = self._leadership.take_over(place, self._known, self._lost)
         self._log.connected(str(place))
         try:
-            self._owner.on_connected(sub)
+            self._owner.on_connected(sub, expected)
         except Exception:  # the system has no more threads, for example
             logger.exception("%s: connected, but cannot be used", place)
             sub.conn.close()
@@ -258,6 +266,7 @@ class Membership:
             self._forget_old(time.monotonic())
             if self._lost:
                 self._hurry += 1
+            self._unlisted_rounds = self._unlisted_rounds + 1 if self._is_unlisted() else 0
             self._schedule_round()
             ask = [one for one in self._table.begin_round() if one not in self._asking]
             self._asking.update(ask)
@@ -278,12 +287,19 @@ class Membership:
                 self._lost.discard(place)
                 del self._known[place]
 
+    def _is_unlisted(self) -> bool:
+        """Tell whether no nsqlookupd has listed an nsqd that is still of use. Needs _lock."""
+        return all(known.direct for known in self._known.values())
+
     def _schedule_round(self) -> None:
         """Needs _lock."""
         if self._next_round is not None:
             self._next_round.cancel()
         config = self._config
-        delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
+        delay = lookup_delay(
+            self._unlisted_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
+            self._rng,
+        )
         if self._lost:
             # Soon again, then less and less often, until all that were lost are back.
             delay = reconnect_delay(self._hurry, delay, self._rng)
@@ -357,6 +373,9 @@ class Membership:
             unfit, self.unfit = self.unfit, self._leadership.why_unfit()
             dials = [] if self.unfit is not None else self._want(lookupd, places, merged)
             news = self.unfit if str(self.unfit) != str(unfit) else None
+            if self._unlisted_rounds and not self._is_unlisted():
+                self._unlisted_rounds = 0
+                self._schedule_round()  # no need to ask again so soon
         self._count_expected()
         for chore in asks + dials:
             self._run_chore(chore)

@@ -60,11 +60,11 @@ class Wiring:
             place, extended, self.topic, self.channel, self.config, self, self._tracing
         )
 
-    def on_connected(self, sub: Subscription) -> None:
+    def on_connected(self, sub: Subscription, expected: int) -> None:
         """For Membership: start a Subscription that is open."""
         with self._lock:
             self._running = [*self._running, sub]  # replaced, never changed: readers take no lock
-        self._flow.attach(sub)
+        self._flow.attach(sub, expected)
         self._tell("on_connect", sub.address)
         # Last, so that the loss of this connection is heard after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.

@@ -34,6 +34,18 @@ def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
     return delay * (1 - 0.25 * rng.random())
 
 
+def lookup_delay(
+    unlisted_rounds: int, interval: float, jitter: float, rng: random.Random
+) -> float:
+    """Pause before nsqlookupds are asked again: 1 s, 2 s, 4 s ... up to the interval, jittered.
+
+    ``unlisted_rounds`` is how many rounds began while no nsqd was listed for the topic; 0: one is.
+    """
+    if 0 < unlisted_rounds <= _MAX_EXPONENT:
+        interval = min(float(2 ** (unlisted_rounds - 1)), interval)
+    return jittered(interval, jitter, rng)
+
+
 def jittered(interval: float, jitter: float, rng: random.Random) -> float:
     """An interval with a random part of up to ``jitter`` times itself added."""
     return interval * (1 + jitter * rng.random())

@@ -40,7 +40,8 @@ class World:
         self.timer = VirtualTimer()
         self.failures = {}
         self.answers = {}
-        self.dialed, self.errors, self.connected, self.expected = [], [], [], []
+        self.dialed, self.errors, self.connected = [], [], []
+        self.expected, self.others = [], []
         self.start_fails = None
         monkeypatch.setattr(module, "find_routes", self._find_routes)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.timer.now)
@@ -60,7 +61,8 @@ class World:
     def make_subscription(self, address):
         return FakeSubscription(address, self)
 
-    def on_connected(self, sub):
+    def on_connected(self, sub, expected):
+        self.others.append(expected)
         if self.start_fails is not None:
             raise self.start_fails
         self.connected.append(sub)
@@ -96,6 +98,14 @@ def test_it_says_how_many_connections_are_about_to_come(monkeypatch):
     assert world.expected == [2, 1, 0, 1, 0]
     world.timer.advance(1)  # b:1 is dialed again
     assert world.expected == [2, 1, 0, 1, 0]
+
+
+def test_a_connection_that_is_there_is_not_expected_any_more(monkeypatch):
+    """Who takes it in hears how many others are still to come."""
+    world = World(monkeypatch, ["a:1", "b:1", "c:1"])
+    world.failures["b:1"] = REFUSED
+    world.membership.start()
+    assert world.others == [2, 0]
 
 
 def test_pauses_between_failed_dials_grow(monkeypatch):
@@ -170,10 +180,51 @@ def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
 def test_rounds_come_with_jitter(monkeypatch):
     """Every interval is longer than lookupd_poll_interval by up to the jitter, each anew."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_interval=10)
+    world.answers["l:1"] = ["a:1"]
     world.membership.start()
+    del world.timer.delays[:]
     world.timer.advance(200)
     assert all(10 <= delay <= 13 for delay in world.timer.delays)
     assert len(set(world.timer.delays)) > 5
+
+
+@pytest.mark.parametrize("answer", [[], DiscoveryError("l:1", "connection refused")])
+def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer):
+    """The first publish is seen within about as long as the consumer has waited, not a minute."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = answer
+    world.membership.start()
+    world.timer.advance(200)
+    assert world.timer.delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    world.answers["l:2"] = ["a:1"]
+    world.timer.advance(60)
+    assert world.addresses() == ["a:1"]
+
+
+def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
+    """The first answer that lists an nsqd ends the short pauses at once."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers = {"l:1": [], "l:2": ["a:1"]}
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(module, "find_routes", lambda *args: asked.append(
+        (world.timer.now, args[0])) or find(*args))
+    world.membership.start()
+    world.timer.advance(130)
+    assert asked == [(at, lookupd) for at in (0, 60, 120) for lookupd in ("l:1", "l:2")]
+
+
+def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
+    """After the last nsqd was forgotten the pauses begin anew."""
+    world = World(
+        monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0, lookupd_forget_after=100)
+    world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    world.timer.advance(30)
+    world.answers["l:1"] = []
+    world.lose(world.connected[0])
+    world.timer.advance(300)
+    assert {1, 2, 4, 8, 16, 32} <= set(world.timer.delays)
 
 
 def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):

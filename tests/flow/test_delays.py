@@ -10,6 +10,7 @@ from nsqclient.flow.delays import (
     exponential,
     full_jitter,
     jittered,
+    lookup_delay,
     reconnect_delay,
     requeue_delay,
 )
@@ -73,3 +74,13 @@ def test_reconnect_delay(failures, seconds):
 def test_jittered(rng, seconds):
     """The interval and a random part of itself."""
     assert jittered(60.0, 0.3, rng) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("rounds, interval, seconds", [
+    (1, 60.0, 1.0), (2, 60.0, 2.0), (3, 60.0, 4.0), (6, 60.0, 32.0), (7, 60.0, 60.0),
+    (65535, 60.0, 60.0), (1, 0.2, 0.2), (0, 60.0, 60.0),
+])
+def test_lookups_of_an_unlisted_topic_come_soon_at_first(rounds, interval, seconds):
+    """1, 2, 4 ... s, up to the interval, each with jitter on top; 0 rounds: one is listed."""
+    assert lookup_delay(rounds, interval, 0.3, LEAST) == seconds
+    assert lookup_delay(rounds, interval, 0.3, MOST) == pytest.approx(1.3 * seconds)

@@ -245,6 +245,19 @@ def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
         wait_until(lambda: len(collector.messages) == 4)
 
 
+def test_the_first_publish_after_the_start_is_consumed_soon(
+    server_factory, lookupd_factory, caplog
+):
+    """A topic that no nsqlookupd knows yet is asked for after 1, 2, 4 ... s, not after a minute."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    collector = Collector()
+    with Consumer("events", "c", collector, lookupd_http_addresses=[lookupd.http_address]):
+        wait_until(lambda: "knows the topic" in caplog.text)
+        publish(server, b"first")
+        wait_until(lambda: collector.messages, timeout=30)
+
+
 def test_a_restarted_nsqd_is_consumed_again(server):
     """A connection that is lost comes back, with what nsqd kept."""
     collector = Collector()

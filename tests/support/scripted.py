@@ -123,6 +123,10 @@ class ScriptedServer:
         self._thread.start()
         return self
 
+    def join(self) -> None:
+        """Wait until the scripts have ended, well or not."""
+        self._thread.join(20)
+
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

@@ -213,7 +213,7 @@ class Ingest:
             key, address, options.topic, options.channel, options.config, self
         )
 
-    def on_connected(self, sub: Subscription) -> None:
+    def on_connected(self, sub: Subscription, expected: int) -> None:
         """For Membership: give it RDY, and start it."""
         assert isinstance(sub, BulkSubscription)
         with self._lock:
