@@ -8,6 +8,7 @@ opened again with the next message.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from nsqclient.cli.archive.log import Log
 from nsqclient.cli.archive.options import (
     PROGRAM, build_flags, check, read_codec, read_names, read_rules, read_work_dir,
 )
-from nsqclient.cli.archive.places import Places
+from nsqclient.cli.archive.places import OutsideError, Places
 from nsqclient.cli.archive.records import make_formatter
 from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
 from nsqclient.cli.consumers import Consumers
@@ -94,10 +95,13 @@ class _Tool:
         values = self._values
 
         def on_topic(topic: str) -> None:
-            if self._allows(topic):
-                self._archive(consumers, topic)
-            else:
+            if not self._allows(topic):
                 self._log.debug("skipping topic %s: it does not match --topic-pattern", topic)
+                return
+            try:
+                self._archive(consumers, topic)
+            except OutsideError as exc:
+                self._log.error("topic %s is not archived: %s", topic, exc)
 
         def on_gone(topic: str) -> bool:
             return self._leave(consumers, topic)
@@ -117,10 +121,12 @@ class _Tool:
         places = Places(
             values["output-dir"], read_work_dir(values), self._codec,
             exclusive=bool(compressed or rules.interval), end_line=not compressed,
-            rotate_size=rules.size, log=log,
+            rotate_size=rules.size, file_mode=values["file-mode"], log=log,
         )
+        names = read_names(values, topic)
+        places.check(names.at(time.time()))
         archive = Archive(
-            read_names(values, topic), places, rules, make_formatter(values["format"], topic),
+            names, places, rules, make_formatter(values["format"], topic),
             by_timestamp=values["datetime-from"] == "message",
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )

@@ -30,11 +30,11 @@ def messages(*bodies, second=0):
 
 
 def make(folder, name="t<REV>.<DATETIME>", *, codec=Plain, exclusive=False, work=None,
-         rules=Rules(), by_timestamp=False, skip_empty=False, done=None):
+         rules=Rules(), by_timestamp=False, skip_empty=False, done=None, file_mode=0o640):
     """Make an archive under ``folder``/out."""
     places = Places(
         str(folder / "out"), str(work or folder / "out"), codec, exclusive=exclusive,
-        end_line=codec is Plain, rotate_size=rules.size, log=LOG,
+        end_line=codec is Plain, rotate_size=rules.size, log=LOG, file_mode=file_mode,
     )
     return Archive(
         FileNames(name, "%S"), places, rules, format_line, by_timestamp=by_timestamp,
@@ -195,6 +195,71 @@ def test_a_move_that_failed_is_done_later(tmp_path, monkeypatch):
 
 def _refuse(*_):
     raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.fixture
+def open_umask():
+    """Take no permission from what is made."""
+    former = os.umask(0)
+    yield
+    os.umask(former)
+
+
+@pytest.mark.parametrize("work", [None, "work"])
+@pytest.mark.parametrize("name", [
+    "../t<REV>", "..", "d/../../t<REV>", "d/..", "linked/t<REV>", ".",
+])
+def test_no_file_is_outside_of_the_directory(tmp_path, name, work):
+    """Neither dots nor symbolic links in a name lead out of the output directory."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "linked").symlink_to(outside)
+    archive = make(tmp_path, name, work=work and tmp_path / work)
+    with pytest.raises(OSError, match="outside"):
+        archive.write(messages(b"a"), 1.0)
+    assert tree(tmp_path) == {} and not list(outside.iterdir())
+
+
+def test_a_link_in_place_of_a_file_is_not_followed_out_of_the_directory(tmp_path):
+    """Records are not appended to a file somewhere else, nor is it created."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "t").symlink_to(tmp_path / "elsewhere")
+    archive = make(tmp_path, "t")
+    with pytest.raises(OSError, match="outside"):
+        archive.write(messages(b"a"), 1.0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_links_inside_and_a_linked_directory_are_fine(tmp_path):
+    """The output directory itself may be a link, and a link may lead to another file in it."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "today").symlink_to("monday")
+    archive = make(tmp_path, "today")
+    archive.write(messages(b"a"), 1.0)
+    archive.close()
+    assert (tmp_path / "real" / "monday").read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_files_have_the_mode_that_was_asked_for(
+    tmp_path, monkeypatch, open_umask, mode, is_copied
+):
+    """Also where a finished file is copied to another file system."""
+    link = os.link
+
+    def refuse(source, target):
+        if is_copied and os.path.dirname(source) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work", file_mode=mode)
+    archive.write(messages(b"a"), 1.0)
+    archive.close()
+    assert (tmp_path / "out" / "t-000000").stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize(("skip_empty", "count"), [(False, 2), (True, 0)])

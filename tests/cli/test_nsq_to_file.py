@@ -204,6 +204,9 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
     (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),
     (["--topic=t", ADDRESS, "--log-level="], 1, "--log-level is invalid"),
     (["--topic=t", ADDRESS, "word"], 1, "word"),
+    (["--topic=..", ADDRESS, "--filename-format=<TOPIC>/x"], 1, "outside"),
+    (["--topic=t", ADDRESS, "--file-mode=0888"], 2, "-file-mode"),
+    (["--topic=t", ADDRESS, "--file-mode=0"], 2, "-file-mode"),
     (["--help"], 0, "--rotate-size"),
 ])
 def test_words(words, status, text, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from contextlib import contextmanager
 
 import pytest
@@ -20,13 +21,13 @@ from tests.support.waiting import wait_until
 
 
 @contextmanager
-def archiving(folder, *lookupds):
+def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subprocess.DEVNULL):
     """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""
     words = [f"--lookupd-http-address={address}" for address in lookupds]
-    with tool("ours", "nsq_to_file", "--topic-pattern=web", "--topic-refresh=100ms",
+    with tool("ours", "nsq_to_file", f"--topic-pattern={pattern}", "--topic-refresh=100ms",
               f"--output-dir={folder}/out", f"--work-dir={folder}/work", "--datetime-format=%Y",
-              "--sync-interval=100ms", "--filename-format=<TOPIC><REV>", "--skip-empty-files",
-              "--consumer-opt=lookupd_poll_interval,100ms", *words) as process:
+              "--sync-interval=100ms", f"--filename-format={name}", "--skip-empty-files",
+              "--consumer-opt=lookupd_poll_interval,100ms", *words, stderr=log) as process:
         yield process
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
@@ -61,6 +62,23 @@ def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
             pub(nsqd, "web", b"two")
             wait_until(lambda: len(read_tree(tmp_path / "work")) == 1)
         assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
+
+
+def test_a_topic_whose_name_leads_out_of_the_directory_is_left_out(leak_guard, tmp_path):
+    """It is not consumed, which is logged once; the other topics are archived."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        pub(nsqd, "..", b"evil")
+        pub(nsqd, "web", b"one")
+        with (tmp_path / "log").open("wb") as log, archiving(
+            tmp_path / "a", lookupd.http_address, pattern=".", name="<TOPIC>/x<REV>", log=log
+        ):
+            wait_until(lambda: read_tree(tmp_path / "a" / "work") == {"web/x-000000": b"one\n"})
+            pub(nsqd, "web2", b"two")  # a later look than the first
+            wait_until(lambda: (tmp_path / "a" / "work" / "web2").exists())
+    assert read_tree(tmp_path / "a") == {
+        "out/web/x-000000": b"one\n", "out/web2/x-000000": b"two\n"}
+    assert (tmp_path / "log").read_text().count("outside") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "log"}
 
 
 def test_several_nsqlookupds(leak_guard, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -40,6 +41,16 @@ def _choice(*words: str) -> Kind:
     return Kind("|".join(words), parse)
 
 
+def _parse_mode(text: str) -> int:
+    mode = int(text, 8) if re.fullmatch("[0-7]{3,4}", text) else 0
+    if mode & ~0o777 or mode & 0o600 != 0o600:
+        raise ValueError("use octal permissions with which the owner reads and writes, as 0640")
+    return mode
+
+
+FILE_MODE = Kind("mode", _parse_mode, lambda mode: f"{mode:04o}")
+
+
 def build_flags() -> ToolFlags:
     """The flags."""
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
@@ -64,6 +75,7 @@ def build_flags() -> ToolFlags:
               "which time: of the writing, or when nsqd took the message")
     flags.add("host-identifier", STRING, "", "<HOST>, with <SHORT_HOST> or <HOSTNAME> in it"
               " (default: the short host name)")
+    flags.add("file-mode", FILE_MODE, 0o640, "permissions of new files, in octal, less the umask")
     flags.add("format", _choice(*FORMATS), "lines", "lines: bodies; jsonl: JSON objects with"
               " topic, id, timestamp, attempts, nsqd, and body or body_base64")
     flags.add("gzip", BOOL, False, "gzip the files; each sync ends a gzip member")

@@ -23,6 +23,7 @@ class OutputFile:
         codec: makes the codec of each part.
         exclusive: the file must not exist; else records are appended to one that does.
         end_line: end a line that a crash left unfinished, lest the first record continue it.
+        mode: permissions of a new file, before the umask.
         now: for the rotation.
 
     Raises:
@@ -34,7 +35,7 @@ class OutputFile:
 
     def __init__(
         self, name: str, rev: int, path: str, codec: CodecFactory, *, exclusive: bool,
-        end_line: bool, now: float,
+        end_line: bool, mode: int, now: float,
     ) -> None:
         self.name = name
         self.rev = rev
@@ -44,8 +45,9 @@ class OutputFile:
         self.is_used = True
         self._make_codec = codec
         self._codec: Codec | None = None  # None: the next part has not begun
-        kind = os.O_EXCL if exclusive else 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | kind, 0o666)
+        # A link in place of the file was followed by the caller, who saw where it leads.
+        kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | kind, mode)
         try:
             #: Bytes found at the opening and written since, before compression.
             self.size = self._end = os.fstat(self._fd).st_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from typing import BinaryIO
 
 from nsqclient.cli.archive.codecs import CodecFactory
 from nsqclient.cli.archive.log import Log
@@ -13,6 +14,13 @@ from nsqclient.cli.archive.output_file import OutputFile, sync_directory
 
 #: Mode of directories, as the original makes them.
 _DIRECTORY_MODE = 0o770
+
+
+class OutsideError(PermissionError):
+    """The name of a file leads out of its directory, with dots or by a symbolic link."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f"{name!r} is outside of {directory}")
 
 
 class Places:
@@ -24,6 +32,7 @@ class Places:
         exclusive: a file is never opened twice.
         end_line: see :class:`OutputFile`.
         rotate_size: a file that exists and has more bytes is not opened again; 0: no limit.
+        file_mode: permissions of new files, before the umask.
         log: where to say it.
 
     Threads: one at a time.
@@ -31,7 +40,7 @@ class Places:
 
     def __init__(
         self, output_dir: str, work_dir: str, codec: CodecFactory, *, exclusive: bool,
-        end_line: bool, rotate_size: int, log: Log,
+        end_line: bool, rotate_size: int, file_mode: int, log: Log,
     ) -> None:
         self._output_dir = os.path.abspath(output_dir)
         self._work_dir = os.path.abspath(work_dir)
@@ -39,6 +48,7 @@ class Places:
         self._exclusive = exclusive
         self._end_line = end_line
         self._rotate_size = rotate_size
+        self._file_mode = file_mode
         self._log = log
 
     @property
@@ -46,10 +56,20 @@ class Places:
         """Tell whether files move when they are done."""
         return self._work_dir != self._output_dir
 
+    def check(self, name: str) -> None:
+        """Check that the files of a name are inside of both directories, as they are now.
+
+        Raises:
+            OutsideError: they are not.
+        """
+        for directory in (self._work_dir, self._output_dir):
+            self._path(directory, name, 0)
+
     def open(self, name: str, rev: int, now: float) -> OutputFile:
         """Open the first file of a name that may be had, from revision ``rev`` on.
 
         Raises:
+            OutsideError: it would not be inside of its directory.
             OSError: directories or file cannot be made.
         """
         while True:
@@ -91,9 +111,11 @@ class Places:
             return final
 
     def _open(self, name: str, rev: int, path: str, now: float) -> OutputFile:
+        if not self._exclusive:
+            path = os.path.realpath(path)  # a link to another file of the directory
         file = OutputFile(
             name, rev, path, self._codec, exclusive=self._exclusive, end_line=self._end_line,
-            now=now,
+            mode=self._file_mode, now=now,
         )
         self._log.info("opening %s", path)
         return file
@@ -106,7 +128,15 @@ class Places:
 
     @staticmethod
     def _path(directory: str, name: str, rev: int) -> str:
-        return os.path.normpath(os.path.join(directory, fill_rev(name, rev).lstrip("/")))
+        """The path of a file, with all links below the directory followed but in its last part."""
+        base = os.path.realpath(directory)
+        folder, last = os.path.split(os.path.join(base, fill_rev(name, rev).lstrip("/")))
+        path = os.path.join(os.path.realpath(folder), last)
+        # The file itself may be a link, too.
+        for resolved in (path, os.path.realpath(path)):
+            if last in ("", ".", "..") or os.path.commonpath([base, resolved]) != base:
+                raise OutsideError(directory, name)
+        return os.path.join(directory, os.path.relpath(path, base))
 
 
 def _make_parents(path: str) -> None:
@@ -137,7 +167,7 @@ def _copy(source: str, target: str) -> None:
     """Copy to another file system; the target appears whole or not at all."""
     partial = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.moving")
     try:
-        with open(source, "rb") as reader, open(partial, "wb") as writer:
+        with open(source, "rb") as reader, _create_like(reader, partial) as writer:
             shutil.copyfileobj(reader, writer, 1024 * 1024)
             writer.flush()
             os.fsync(writer.fileno())
@@ -145,3 +175,13 @@ def _copy(source: str, target: str) -> None:
     finally:
         if os.path.lexists(partial):
             os.unlink(partial)
+
+
+def _create_like(source: BinaryIO, path: str) -> BinaryIO:
+    """Open a new file that has the permissions of another one from the start."""
+    if os.path.lexists(path):
+        os.unlink(path)  # of a copy that a crash cut off
+    mode = os.fstat(source.fileno()).st_mode & 0o777
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    os.fchmod(descriptor, mode)  # whatever the umask is now
+    return os.fdopen(descriptor, "wb")

@@ -85,7 +85,7 @@ class Folder:
         """
         with self._explained("cannot be used"):
             make_durably(self.path)
-            descriptor = os.open(self._name(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._name(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._wait_for_lock(descriptor, Deadline(patience))
             os.ftruncate(descriptor, 0)
@@ -298,14 +298,20 @@ class Folder:
 
 
 def make_durably(path: str) -> None:
-    """Make a folder, and bring its name and those of new folders above it to disk. Raises OSError.
+    """Make a folder for its owner alone, and bring its name and those of new ones above to disk.
+
+    Raises OSError.
     """
     fresh = []
     folder = path
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         fresh.append(folder)
         folder = os.path.dirname(folder)
-    os.makedirs(path, exist_ok=True)
+    for folder in reversed(fresh):  # os.makedirs() gives its mode to the last one only
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+    if not os.path.isdir(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     for folder in fresh:
         # Who may make a folder somewhere may perhaps not list what is there.
         with contextlib.suppress(PermissionError):
@@ -314,7 +320,7 @@ def make_durably(path: str) -> None:
 
 def write_durably(path: str, data: Any) -> None:
     """Write bytes to a new file and bring them to disk. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:

@@ -331,3 +331,19 @@ def test_every_segment_is_where_its_name_says(opened):
     spool = opened()
     append(spool, 0, 5)
     assert os.path.basename(spool.path_of(1)) == str(SegmentName(1, 1, 5))
+
+
+def test_only_the_owner_reads_the_spool(path):
+    """Files are 0600 and folders 0700, those above that are new included."""
+    former = os.umask(0)
+    try:
+        spool = Spool(os.path.join(path, "deeper"), "t", "c")
+        spool.open(patience=0)
+        append(spool, 0, 3)
+        spool.close()
+    finally:
+        os.umask(former)
+    modes = {entry.stat().st_mode & 0o777 for entry in Path(path).rglob("*") if entry.is_file()}
+    assert modes == {0o600}
+    folders = [Path(path), *(entry for entry in Path(path).rglob("*") if entry.is_dir())]
+    assert {entry.stat().st_mode & 0o777 for entry in folders} == {0o700}
