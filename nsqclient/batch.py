@@ -14,6 +14,7 @@ from typing import Any, Protocol, Union
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.user_functions import check_function, check_result
 
 logger = logging.getLogger("nsqclient.batch")
 
@@ -48,7 +49,7 @@ class BatchHandler:
         handle: called on a worker thread with a list of messages. Returning finishes all of them
             that it has not answered itself; raising requeues them, as a handler's exception does.
             Returning a list of messages finishes those, and requeues the others; returning
-            anything else is an error of the handler's.
+            anything else, a coroutine or a generator too, is an error of the handler's.
         size: messages in a full batch.
         max_wait: seconds that the first message of a batch waits at most.
 
@@ -62,8 +63,7 @@ class BatchHandler:
         size: int = 100,
         max_wait: Duration = 1.0,
     ) -> None:
-        if not callable(handle):
-            raise ConfigError(f"handle must be callable, not {handle!r}")
+        check_function(handle, "handle", "messages")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"size must be a whole number from 1, not {size!r}")
         self._handle = handle
@@ -159,7 +159,8 @@ class BatchHandler:
 
     @staticmethod
     def _verdict(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
-        """Return the messages to finish; raise when ``done`` is no verdict on this batch."""
+        """Return the messages to finish; raise when ``done`` says nothing about this batch."""
+        check_result(done)
         finished = set(batch if done is None else done)
         if not finished.issubset(batch):
             raise TypeError(

@@ -17,7 +17,7 @@ from nsqclient.config import Config
 from nsqclient.deadletter import log_giving_up
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.flow.backoff import Phase
-from nsqclient.consuming.callbacks import Callbacks
+from nsqclient.consuming.callbacks import Callbacks, check_callbacks
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handler, Handling
 from nsqclient.consuming.iteration import Loops, iterate
@@ -68,10 +68,12 @@ class Consumer(Wiring):
         on_blocked: with ``ordered``: called with a message that failed, or came out of order, and
             the error; returns ``Blocked.RETRY``, ``Blocked.SKIP``, or seconds to wait.
 
-    Callbacks run on the library's threads and must not block; what they raise is logged.
+    Callbacks run on the library's threads and must not block; what they raise is logged. None of
+    these functions may be ``async def`` or a generator: calling it would do nothing.
 
     Raises:
-        ConfigError, InvalidTopicError, InvalidChannelError: an argument cannot be right.
+        ConfigError, InvalidTopicError, InvalidChannelError: an argument cannot be right; a handler
+            or callback cannot be called with what it is called with.
 
     Life: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it is not
     started again. In a forked child it is as it was created, and the parent's lives on.
@@ -105,8 +107,7 @@ class Consumer(Wiring):
         self._arguments = {key: value for key, value in locals().items() if key != "self"}
         self.topic = check_topic(topic)
         self.channel = check_channel(channel)
-        if handler is not None and not callable(handler):
-            raise ConfigError(f"handler must be callable, not {handler!r}")
+        check_callbacks(self._arguments)
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
             raise ConfigError(f"workers must be a whole number from 1, not {workers!r}")
         config = Config() if config is None else config

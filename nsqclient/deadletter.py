@@ -17,6 +17,7 @@ from typing import Protocol
 
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_topic
+from nsqclient.runtime.user_functions import check_function
 
 logger = logging.getLogger("nsqclient.deadletter")
 
@@ -116,6 +117,7 @@ class DeadLetterTopic:
     ) -> None:
         self._producer = producer
         self._topic = check_topic(topic)
+        check_function(body, "body", "message")
         self._body = body
 
     def __call__(self, message: Message) -> None:

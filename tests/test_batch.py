@@ -161,14 +161,22 @@ def test_what_was_answered_stays_answered(bench):
 
 
 def fails_while_it_is_read(batch):
-    """A verdict that breaks off."""
+    """A result that breaks off."""
+    return map(lambda number: batch[number], [0, 7])
+
+
+async def coroutine(batch):
+    """Runs only where it is awaited."""
+
+
+def generator(batch):
+    """Runs only where it is iterated over."""
     yield batch[0]
-    raise RuntimeError("broken")
 
 
 @pytest.mark.parametrize("handle", [
     lambda batch: 3, lambda batch: True, lambda batch: ["id"], lambda batch: b"ok",
-    fails_while_it_is_read,
+    fails_while_it_is_read, lambda batch: coroutine(batch), lambda batch: generator(batch),
 ])
 def test_a_verdict_that_is_none_requeues_all(bench, handle, caplog):
     """What is no list of messages (a number of rows, say) is an error; no message hangs."""
@@ -259,10 +267,13 @@ def test_bad_options(options):
         BatchHandler(print, **options)
 
 
-def test_the_function_must_be_callable():
-    """Told at once, not with the first full batch."""
-    with pytest.raises(ConfigError):
-        BatchHandler(["not", "a", "function"])
+@pytest.mark.parametrize("function", [
+    ["not", "a", "function"], coroutine, generator, list, lambda: None,
+])
+def test_a_function_that_could_do_nothing_is_refused(function):
+    """At once, not with the first full batch."""
+    with pytest.raises(ConfigError, match="^handle"):
+        BatchHandler(function)
 
 
 def test_a_wrapped_batch_handler_has_the_same_size_and_its_own_consumer(nsqd):

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from nsqclient.runtime.user_functions import check_function, check_result
+
 logger = logging.getLogger("nsqclient.consumer")
+
+#: What each function of the user's is called with.
+_PARAMETERS = {
+    "handler": ["message"],
+    "on_giving_up": ["message"],
+    "on_blocked": ["message", "error"],
+    "on_error": ["error"],
+    "on_connect": ["address"],
+    "on_disconnect": ["address"],
+    "on_backoff": ["phase", "seconds"],
+    "discovery_filter": ["addresses"],
+}
+
+
+def check_callbacks(arguments: Mapping[str, Any]) -> None:
+    """Check the functions among the arguments of a consumer.
+
+    Raises:
+        ConfigError: one cannot be called, or calling it would do nothing.
+    """
+    for name, parameters in _PARAMETERS.items():
+        if arguments[name] is not None:
+            returns_addresses = name == "discovery_filter"
+            check_function(
+                arguments[name], name, *parameters, may_be_class=returns_addresses,
+                may_be_generator=returns_addresses,
+            )
 
 
 class Callbacks:
@@ -20,6 +49,6 @@ class Callbacks:
         function = self._functions[name]
         if function is not None:
             try:
-                function(*arguments)
+                check_result(function(*arguments))
             except BaseException:  # a SystemExit would end a thread of ours
                 logger.exception("%s failed", name)

@@ -14,6 +14,7 @@ from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.subscription import Subscription
 
@@ -71,11 +72,11 @@ class Handling:
         running[message] = None
         try:
             result = self._handler(message)
+            if result is not None:
+                self._check_result(result)
         except BaseException as exc:  # whatever it is, the message must be answered
             self._on_exception(message, exc)
         else:
-            if result is False:
-                self._hint_at_false()
             if not (message._responded or message._is_async):
                 self.finish(message, sub)
         finally:
@@ -177,7 +178,7 @@ class Handling:
 
     def _give_up(self, message: Message) -> None:
         try:
-            self._on_giving_up(message)
+            check_result(self._on_giving_up(message))
         except BaseException as exc:
             # What was to keep the message failed, so it must not be finished.
             logger.error("on_giving_up failed for %r: requeued", message, exc_info=exc)
@@ -195,8 +196,10 @@ class Handling:
         except ConnectionLostError as exc:
             logger.info("%s", exc)
 
-    def _hint_at_false(self) -> None:
-        if not self._told_about_false:
+    def _check_result(self, result: object) -> None:
+        """Raise when the handler has only begun its work; a result means nothing else."""
+        check_result(result)
+        if result is False and not self._told_about_false:
             self._told_about_false = True
             logger.warning(
                 "a handler returned False: return values mean nothing, the message is finished;"

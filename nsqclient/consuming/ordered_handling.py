@@ -21,6 +21,7 @@ from nsqclient.errors import ConfigError, OrderError
 from nsqclient.message import Message, Requeue
 from nsqclient.partitions.ordering import Turn
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.user_functions import check_result
 
 logger = logging.getLogger("nsqclient.consumer")
 
@@ -161,7 +162,9 @@ class OrderedHandling(Handling):
         decision: Blocked | float | None = None
         if self._on_blocked is not None:
             try:
-                decision = self._on_blocked(message, error)
+                result = self._on_blocked(message, error)
+                check_result(result)
+                decision = result
             except BaseException:  # the user's code; never skip because of it
                 logger.exception("on_blocked failed for %r: it is tried again", message)
         if decision is Blocked.HANDLE and isinstance(error, OrderError):

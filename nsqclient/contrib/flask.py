@@ -26,12 +26,13 @@ from flask.helpers import get_debug_flag
 from nsqclient.consuming.handling import Handler
 from nsqclient.contrib.process_producer import ProcessProducer
 from nsqclient.contrib.reloading import Reloader, is_child
-from nsqclient.contrib.running import ConsumerGroup, check_handler, find_complaint, within
+from nsqclient.contrib.running import ConsumerGroup, find_complaint, within
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
 from nsqclient.producer import Producer
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.deadline import Duration
+from nsqclient.runtime.user_functions import check_function
 
 _EXTENSION = "nsqclient"
 
@@ -141,7 +142,7 @@ class NSQ:
         check_channel(channel)
 
         def register(function: H) -> H:
-            check_handler(function, getattr(function, "__qualname__", repr(function)))
+            check_function(function, "handler", "message")
             self._handlers.append(_Registered(topics, channel, function, workers, max_in_flight))
             return function
 

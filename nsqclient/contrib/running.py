@@ -6,13 +6,12 @@ Also reads the handler that a command line names. Knows no framework.
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 from nsqclient.batch import BatchHandler
 from nsqclient.consumer import Consumer
@@ -21,6 +20,7 @@ from nsqclient.consuming.reports import StopReport
 from nsqclient.consuming.signals import first_signal
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.user_functions import check_function
 
 logger = logging.getLogger("nsqclient.consumer")
 
@@ -45,30 +45,17 @@ def load_handler(path: str) -> Handler:
         handler = getattr(module, name)
     except AttributeError:
         raise ConfigError(f"handler {path!r}: {module_name} has no {name!r}") from None
-    return check_handler(handler, path)
-
-
-def check_handler(handler: Any, name: str) -> Handler:
-    """Return ``handler`` when it can handle messages.
-
-    Raises:
-        ConfigError: it is not callable, a class, or asynchronous: calling it would handle nothing.
-    """
-    if inspect.isclass(handler):
-        raise ConfigError(f"handler {name!r} is a class: name a function, or an instance")
-    if not callable(handler):
-        raise ConfigError(f"handler {name!r} is not callable: {handler!r:.80}")
-    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
-        raise ConfigError(
-            f"handler {name!r} is asynchronous: handlers run in threads; write def, not async def"
-        )
-    return handler  # type: ignore[no-any-return]  # callable() leaves it Any
+    check_function(handler, f"handler {path!r}", "message")
+    return cast(Handler, handler)
 
 
 def within(handler: Handler, around: Callable[[], AbstractContextManager[Any]]) -> Handler:
     """Return a handler that runs ``handler`` inside of ``around()``, for each message.
 
     Of a BatchHandler a copy is made, with the same size, whose batches run inside of it.
+
+    Raises:
+        ConfigError: calling the handler would do nothing.
     """
 
     def wrap(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -81,6 +68,7 @@ def within(handler: Handler, around: Callable[[], AbstractContextManager[Any]]) 
 
     if isinstance(handler, BatchHandler):
         return handler.wrapped(wrap)
+    check_function(handler, "handler", "message")  # nothing is seen of it from outside
     return wrap(handler)
 
 

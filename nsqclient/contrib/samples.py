@@ -19,6 +19,7 @@ from nsqclient.flow.backoff import Phase
 from nsqclient.message import Message, Requeue
 from nsqclient.producer import Producer
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.user_functions import check_function
 
 Value = Union[float, HistogramSnapshot]
 
@@ -116,7 +117,10 @@ class Watch:
 
             return run
 
-        return handler.wrapped(wrap) if isinstance(handler, BatchHandler) else wrap(handler)
+        if isinstance(handler, BatchHandler):
+            return handler.wrapped(wrap)
+        check_function(handler, "handler", "message")  # nothing is seen of it from outside
+        return wrap(handler)
 
     def families(self) -> list[Family]:
         """Take a snapshot of everything. No network."""

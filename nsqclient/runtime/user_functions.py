@@ -28,7 +28,8 @@ def check_function(
     """Refuse a function that does nothing when it is called, or cannot be called.
 
     What is looked at is what a call runs: the function behind partials, bound methods and
-    ``__call__``. A plain wrapper around an ``async def`` may run it, so ``__wrapped__`` says nothing.
+    ``__call__``. A plain wrapper around an ``async def`` may run it, so ``__wrapped__`` does not
+    count.
 
     Args:
         name: what the function is for, such as ``on_error``.

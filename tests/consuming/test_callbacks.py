@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nsqclient import Consumer
 from nsqclient.consuming.callbacks import Callbacks
+from nsqclient.errors import ConfigError
 
 
 def test_a_callback_is_told():
@@ -24,3 +26,58 @@ def test_a_callback_that_fails_is_logged(failure, caplog):
 
     Callbacks(on_error=fail).tell("on_error")
     assert "on_error failed" in caplog.text
+
+
+async def coroutine(*arguments):
+    """Runs only where it is awaited."""
+
+
+def generator(*arguments):
+    """Runs only where it is iterated over."""
+    yield arguments
+
+
+def test_a_callback_that_returns_work_to_be_done_is_logged(caplog):
+    """As a failure: nothing was done."""
+    Callbacks(on_error=lambda error: coroutine(error)).tell("on_error", 1)
+    assert "on_error failed" in caplog.text and "do the work before returning" in caplog.text
+
+
+def make_consumer(**options):
+    """A consumer that is not started."""
+    return Consumer("t", "c", **options, **(
+        {"lookupd_http_addresses": ["127.0.0.1:1"], "ordered": True} if "on_blocked" in options
+        else {"nsqd_tcp_addresses": ["127.0.0.1:1"]}
+    ))
+
+
+FUNCTIONS = {
+    "handler": 1, "on_giving_up": 1, "on_error": 1, "on_connect": 1, "on_disconnect": 1,
+    "on_backoff": 2, "on_blocked": 2, "discovery_filter": 1,
+}
+
+
+@pytest.mark.parametrize("function", [coroutine, lambda: None, 3])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_could_do_nothing_is_refused(name, function):
+    """When the consumer is made, with the name of the argument."""
+    with pytest.raises(ConfigError, match=f"^{name}"):
+        make_consumer(**{name: function})
+
+
+@pytest.mark.parametrize("function", [generator, list])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_a_discovery_filter_may_be_a_generator_or_a_class(name, function):
+    """Its result is iterated over, the others' are not."""
+    if name == "discovery_filter":
+        make_consumer(discovery_filter=function)
+    else:
+        with pytest.raises(ConfigError, match=f"^{name}"):
+            make_consumer(**{name: function})
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_is_given_its_own_arguments(name):
+    """One that takes exactly these is accepted."""
+    function = [None, lambda one: None, lambda one, two: None][FUNCTIONS[name]]
+    make_consumer(**{name: function})

@@ -134,6 +134,50 @@ def test_false_is_finished_with_one_warning(caplog):
     assert caplog.text.count("returned False") == 1
 
 
+async def coroutine(message):
+    """A handler that nobody runs."""
+
+
+async def async_generator(message):
+    """A handler that nobody runs."""
+    yield message
+
+
+def generator(message):
+    """A handler that nobody runs."""
+    yield message
+
+
+LAZY = [coroutine, async_generator, generator]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_a_handler_that_returns_work_to_be_done_has_failed(lazy, caplog):
+    """The message is requeued with backoff, and the log says what to write."""
+    bench = Bench(lambda message: lazy(message))
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "handler failed" in caplog.text and "do the work before returning" in caplog.text
+
+
+@pytest.mark.parametrize("result", [None, True, 0, "x", [1], object()])
+def test_any_other_result_finishes_the_message(result):
+    """Results mean nothing."""
+    bench = Bench(lambda message: result)
+    bench.run()
+    bench.handling.flush()
+    assert bench.sub.answers == ["FIN"]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_giving_up_that_returns_work_to_be_done_requeues(lazy, caplog):
+    """Else a message would be finished that nothing has kept."""
+    bench = Bench(give_up=lambda message: lazy(message))
+    bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "on_giving_up failed" in caplog.text
+
+
 def test_expired_messages_reach_no_handler():
     """nsqd gives them to somebody else; so it does with those of a connection that is lost."""
     handled = []

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nsqclient import BatchHandler, ConfigError
-from nsqclient.contrib.running import ConsumerGroup, check_handler, load_handler, within
+from nsqclient.contrib.running import ConsumerGroup, load_handler, within
 from nsqclient.contrib.settings import Settings
 from tests.support.waiting import wait_until
 
@@ -19,6 +19,18 @@ def handle(message):
 
 async def handle_async(message):
     """A handler that cannot run in a thread."""
+
+
+def handle_two(message, database):
+    """A handler that wants more than a message."""
+
+
+def generate(message):
+    """A handler that runs only where it is iterated over."""
+    yield message
+
+
+batches = BatchHandler(print)
 
 
 class Handler:
@@ -40,6 +52,8 @@ def test_a_handler_is_loaded_by_its_path(path):
     (f"{__name__}.__name__", "not callable"),
     (f"{__name__}.handle_async", "write def, not async def"),
     (f"{__name__}.Handler", "is a class"),
+    (f"{__name__}.generate", "without yield"),
+    (f"{__name__}.handle_two", r"cannot be called with \(message\)"),
 ])
 def test_a_path_that_names_no_handler_is_refused(path, words):
     """The error says what is wrong with it."""
@@ -57,7 +71,13 @@ def test_an_import_error_inside_the_module_is_not_hidden(tmp_path, monkeypatch):
 
 def test_a_batch_handler_is_a_handler():
     """It is an object that can be called."""
-    assert isinstance(check_handler(BatchHandler(print), "x"), BatchHandler)
+    assert load_handler(f"{__name__}.batches") is batches
+
+
+def test_what_stands_around_a_handler_does_not_hide_it():
+    """An asynchronous one is refused all the same."""
+    with pytest.raises(ConfigError, match="async"):
+        within(handle_async, contextlib.nullcontext)
 
 
 @pytest.fixture

@@ -117,12 +117,18 @@ def test_the_policy_may_skip(topic, consume, caplog):
     assert "is skipped, as on_blocked says" in caplog.text
 
 
-def test_a_policy_that_fails_skips_nothing(topic, consume):
-    """Its own exception is logged, and the message is tried again."""
+async def coroutine():
+    """Nobody awaits it."""
 
-    def policy(message, error):
-        raise RuntimeError("policy")
 
+def raises(message, error):
+    """A policy that fails."""
+    raise RuntimeError("policy")
+
+
+@pytest.mark.parametrize("policy", [raises, lambda message, error: coroutine()])
+def test_a_policy_that_fails_skips_nothing(topic, consume, policy):
+    """What it raises is logged, and the message is tried again."""
     got = Collector()
     got.failures[b"bad"] = 2
     consume(got, ordered=True, on_blocked=policy)

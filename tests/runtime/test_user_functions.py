@@ -111,7 +111,7 @@ def awaits_it(function):
     functools.partial(Shop().coroutine), functools.partial(AsyncCallable()),
     functools.partial(Shop.coroutine, Shop()), staticmethod(coroutine), awaits_it(plain),
     lambda message: (yield message),
-], ids=repr)
+])
 def test_a_function_that_would_do_nothing_is_refused(function):
     """Asynchronous or a generator, behind whatever it is called through."""
     with pytest.raises(ConfigError, match="on_x: .* would do nothing.*write"):
@@ -139,13 +139,14 @@ class Proxy:
 
 
 @pytest.mark.parametrize("function", [
-    plain, Shop().plain, functools.partial(Shop.plain, Shop()), print, [].append, runs_it(coroutine),
+    plain, Shop().plain, functools.partial(Shop.plain, Shop()), print, [].append,
+    runs_it(coroutine),
     lambda *anything: None, lambda message, database=None: None,
     functools.partial(lambda message, database: None, database=1),
     functools.wraps(lambda message, database: None)(lambda message: None),
     functools.lru_cache(plain), Key(), Proxy(), staticmethod(plain),
     mock.Mock(), mock.MagicMock(), mock.create_autospec(plain), mock.Mock(spec=plain),
-], ids=repr)
+])
 def test_a_function_that_can_be_called_is_accepted(function):
     """Also a plain wrapper around an async function, and one without a signature."""
     check_function(function, "handler", "message")
@@ -155,7 +156,7 @@ def test_a_function_that_can_be_called_is_accepted(function):
     lambda: None, lambda message, database: None, lambda *, message: None, Shop.plain,
     functools.partial(plain, 1), "".isalnum, functools.partial(Shop().plain, 1),
     mock.create_autospec(lambda: None),
-], ids=repr)
+])
 def test_a_function_of_other_arguments_is_refused(function):
     """It would fail for each message."""
     with pytest.raises(ConfigError, match=r"cannot be called with \(message\): .*parameters"):
@@ -187,7 +188,7 @@ def test_what_is_iterated_over_may_be_a_class_or_a_generator():
         check_function(async_generator, "f", "addresses", may_be_generator=True)
 
 
-@pytest.mark.parametrize("function", [*LAZY, mock.AsyncMock()], ids=repr)
+@pytest.mark.parametrize("function", [*LAZY, mock.AsyncMock()])
 def test_a_result_that_is_still_to_be_done_is_a_failure(function):
     """And the coroutine is closed, else Python warns that it was never awaited."""
     with pytest.raises(TypeError, match="nothing runs.*write"):
