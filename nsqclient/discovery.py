@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError, without_password
+from nsqclient.display import without_password
+from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError
 from nsqclient.http.answers import Producer
 from nsqclient.http.urls import lookup_url
 from nsqclient.partitions.routes import TopicRoutes
@@ -137,9 +138,7 @@ def _client(address: str, config: Config) -> NsqlookupdHTTP:
 def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
     found = []
     for producer in producers:
-        host = producer.broadcast_address
-        # What is no host's name must not reach a log either.
-        if 0 < len(host) < 256 and host.isprintable() and 0 < producer.tcp_port < 65536:
+        if producer.broadcast_address and producer.tcp_port:
             found.append(producer.tcp_address)
         else:
             logger.warning(

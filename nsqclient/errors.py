@@ -34,17 +34,22 @@ Each class carries its data as attributes and makes its own message::
         └── PublishUnknown                 may or may not be stored
 
 What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.message`
-(``Requeue``). Imports nothing of the package.
+(``Requeue``). Imports nothing of the package but ``display``.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from nsqclient.display import LONGEST_TEXT, printable, without_password
 
 
 class NSQError(Exception):
-    """The root of all exceptions of nsqclient."""
+    """The root of all exceptions of nsqclient. Its text is one line, with controls escaped."""
+
+    def __str__(self) -> str:
+        """The text, as a log may show it, whatever a peer put into it."""
+        return printable(super().__str__())
 
 
 class ConfigError(NSQError, ValueError):
@@ -85,6 +90,7 @@ class NSQConnectionError(NSQError):
     """The way to nsqd is not there, or not there any more. ``address`` is ``host:port``."""
 
     def __init__(self, address: str, reason: str) -> None:
+        reason = printable(reason)
         super().__init__(f"{address}: {reason}")
         self.address = address
         self.reason = reason
@@ -128,6 +134,7 @@ class TLSError(NegotiationError):
     """The TLS handshake failed: a certificate, a name, a version, or a file. ``reason`` says."""
 
     def __init__(self, reason: str, address: str = "") -> None:
+        reason = printable(reason)
         super().__init__(f"{address}: TLS: {reason}" if address else f"TLS: {reason}")
         self.reason = reason
         self.address = address
@@ -136,15 +143,11 @@ class TLSError(NegotiationError):
         return type(self), (self.reason, self.address)
 
 
-def without_password(url: str) -> str:
-    """Return an address, or a text with a URL, as errors and logs may show it."""
-    return re.sub(r"(^|://)([^/?#@:\s]*):[^/?#]*@", r"\1\2:***@", url)
-
-
 class DiscoveryError(NSQError):
     """A nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
 
     def __init__(self, address: str, reason: str) -> None:
+        reason = printable(reason)
         super().__init__(f"nsqlookupd {without_password(address)}: {reason}")
         self.address = address
         self.reason = reason
@@ -160,6 +163,7 @@ class HTTPError(NSQError):
     """A request to an HTTP API of nsqd or nsqlookupd failed. ``url`` and ``reason`` say which."""
 
     def __init__(self, url: str, reason: str) -> None:
+        reason = printable(reason)
         super().__init__(f"{without_password(url)}: {reason}")
         self.url = url
         self.reason = reason
@@ -176,6 +180,7 @@ class HTTPStatusError(HTTPError):
     """The server refused. ``status`` is HTTP's, ``message`` the server's own word for it."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
+        message = printable(message, LONGEST_TEXT)
         super().__init__(url, f"HTTP {status}: {message}")
         self.status = status
         self.message = message
@@ -329,7 +334,8 @@ PARTITION_ERRORS: dict[str, type[ServerError]] = {
 
 def server_error(data: bytes) -> ServerError:
     """Build the exception for the data of an error frame; unknown codes count as fatal."""
-    code, _, text = data.decode("utf-8", "backslashreplace").partition(" ")
+    decoded = data[:LONGEST_TEXT].decode("utf-8", "backslashreplace")
+    code, _, text = printable(decoded).partition(" ")
     cls, _fatal = SERVER_ERRORS.get(code, (PARTITION_ERRORS.get(code, ServerError), True))
     return cls(code, text)
 

@@ -11,6 +11,7 @@ import logging
 from typing import NamedTuple, Protocol, TypeVar
 
 from nsqclient.config import Config
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NegotiationError, RemoteProtocolError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.deflate import DeflateLayer
@@ -161,4 +162,5 @@ def _authenticate(
                        address)
     core.send_auth(config.auth_secret)
     identity = wait_for(Authenticated).identity
-    logger.info("%s: authenticated as %s", address, identity.get("identity"))
+    logger.info("%s: authenticated as %s", address,
+                printable(str(identity.get("identity")), LONGEST_TEXT))

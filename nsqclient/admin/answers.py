@@ -12,6 +12,7 @@ from nsqclient.admin.actions import NotFound
 from nsqclient.admin.asking import Failure
 from nsqclient.admin.cluster import Node, UpstreamError
 from nsqclient.admin.guard import Refused
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.protocol.names import is_valid_name
 
 
@@ -34,6 +35,7 @@ def answer(values: dict[str, Any], status: int = 200) -> Response:
 
 def error(status: int, code: str, hint: str = "", **more: Any) -> Response:
     """An error: nsqadmin's ``message``, and a hint for people."""
+    code, hint = printable(code, LONGEST_TEXT), printable(hint, LONGEST_TEXT)
     return answer({"message": code, **({"hint": hint} if hint else {}), **more}, status)
 
 

@@ -14,6 +14,7 @@ from nsqclient.admin.context import Context
 from nsqclient.admin.guard import (
     LARGEST_BODY, SAFE_METHODS, SECURITY_HEADERS, check_change, check_host,
 )
+from nsqclient.display import printable
 
 logger = logging.getLogger("nsqclient.admin")
 
@@ -72,7 +73,8 @@ def _answer_to(exc: Exception) -> Response:
         code = exc.code or 500
         answer = error(code, _CODES.get(code, exc.name.upper().replace(" ", "_")))
     if answer is None:
-        logger.error("%s %s failed", request.method, request.path, exc_info=exc)
+        logger.error("%s %s failed", printable(request.method), printable(request.path),
+                     exc_info=exc)
         answer = error(500, "INTERNAL_ERROR", "the log of nsqadmin says more")
     # A person who followed a link; scripts and our own pages ask for JSON or anything.
     if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):

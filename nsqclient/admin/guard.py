@@ -13,11 +13,15 @@ from urllib.parse import urlsplit
 from werkzeug.wrappers import Request
 
 from nsqclient.admin.settings import AdminSettings
+from nsqclient.display import printable
 
 #: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Largest request body: what nsqd takes as one message, in base64, and some more.
 LARGEST_BODY = 2 * 1024 * 1024
+
+#: Of a user, in characters.
+_LONGEST_NAME = 200
 
 #: No inline script, no inline style, nothing from elsewhere; nobody shows us in a frame.
 SECURITY_HEADERS = {
@@ -70,12 +74,15 @@ def check_change(request: Request) -> None:
 
 
 def user_of(settings: AdminSettings, request: Request) -> str:
-    """Who asks, as far as the proxy in front said: the ACL header, or basic authentication."""
+    """Who asks, as far as the proxy in front said: the ACL header, or basic authentication.
+
+    For logs and pages alone: nobody has checked it, and it is shown without control characters.
+    """
     named = request.headers.get(settings.acl_http_header, "")
-    if named:
-        return named
     basic = request.authorization
-    return (basic.username or "") if basic is not None and basic.type == "basic" else ""
+    if not named and basic is not None and basic.type == "basic":
+        named = basic.username or ""
+    return printable(named, _LONGEST_NAME)
 
 
 def may_act(settings: AdminSettings, request: Request) -> bool:

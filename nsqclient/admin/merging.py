@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nsqclient.display import LONGEST_TEXT, printable
+
 Values = Mapping[str, Any]
 
 _CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
@@ -38,9 +40,9 @@ def number(values: Values, name: str) -> int:
 
 
 def text(values: Values, name: str) -> str:
-    """A string of a JSON object; empty when it is missing or something else."""
+    """A string of a JSON object, as it may be shown; empty when it is missing or none."""
     value = values.get(name)
-    return value if isinstance(value, str) else ""
+    return printable(value, LONGEST_TEXT) if isinstance(value, str) else ""
 
 
 def objects(values: Values, name: str) -> list[Values]:

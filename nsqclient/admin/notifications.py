@@ -6,10 +6,12 @@ import logging
 import socket
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from werkzeug.wrappers import Request
 
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.http.limits import limit
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
@@ -32,6 +34,9 @@ class Notifier:
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self._endpoint = endpoint
+        parts = urlsplit(endpoint)
+        # Host and port alone: the rest may hold a token, as in the URLs of chat services.
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._timeout = timeout
         self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)
 
@@ -41,14 +46,15 @@ class Notifier:
     ) -> None:
         """Report one action that a request has carried out."""
         logger.info(
-            "%s topic=%s channel=%s node=%s user=%s from=%s", action, topic, channel or "-",
-            node or "-", user or "-", request.remote_addr,
+            "%s topic=%s channel=%s node=%s user=%s from=%s", action, printable(topic),
+            printable(channel) or "-", printable(node, LONGEST_TEXT) or "-",
+            printable(user, LONGEST_TEXT) or "-", printable(request.remote_addr or ""),
         )
         if not self._endpoint:
             return
         if len(self._pool) >= _MOST_WAITING:
-            logger.warning("notification of %s %s dropped: %s is too slow", action, topic,
-                           self._endpoint)
+            logger.warning("notification of %s %s dropped: %s is too slow", action,
+                           printable(topic), self._shown)
             return
         port = request.environ.get("REMOTE_PORT")
         optional = {"channel": channel, "node": node, "user": user}
@@ -81,5 +87,18 @@ class Notifier:
                 ) as answer:
                     answer.raise_for_status()
         except requests.RequestException as exc:
-            logger.warning("notification of %s %s failed: %s", content["action"],
-                           content["topic"], exc)
+            logger.warning("notification of %s %s to %s failed: %s", content["action"],
+                           printable(content["topic"]), self._shown, _reason(exc))
+
+
+def _reason(exc: requests.RequestException) -> str:
+    """What went wrong. Not the exception's text: it repeats the URL."""
+    if exc.response is not None:
+        return f"HTTP {exc.response.status_code}"
+    if isinstance(exc, requests.Timeout):
+        return "no answer in time"
+    if isinstance(exc, requests.exceptions.SSLError):
+        return "TLS failed"
+    if isinstance(exc, requests.ConnectionError):
+        return "no connection, or it broke"
+    return type(exc).__name__

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from nsqclient.admin.answers import check_channel, check_topic
 from nsqclient.admin.context import context
 from nsqclient.admin.guard import may_act, may_peek, user_of
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.version import __version__
 
 blueprint = Blueprint("pages", __name__)
@@ -74,6 +75,7 @@ def nodes() -> Response:
 @blueprint.get("/nodes/<node>")
 def node(node: str) -> Response:
     """One nsqd."""
+    node = printable(node, LONGEST_TEXT)
     return _page("node.html", node, here="nodes", node=node)
 
 

@@ -15,6 +15,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from nsqclient.admin.app import create_app
 from nsqclient.admin.context import Context
 from nsqclient.admin.settings import AdminSettings
+from nsqclient.display import printable
 from nsqclient.runtime.transport import format_address
 
 logger = logging.getLogger("nsqclient.admin")
@@ -32,10 +33,10 @@ class _Handler(WSGIRequestHandler):
     sys_version = ""
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
-        logger.debug("%s %s %s", self.address_string(), self.requestline, code)
+        logger.debug("%s %s %s", self.address_string(), printable(self.requestline), code)
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        logger.debug("%s " + message, self.address_string(), *args)
+        logger.debug("%s %s", self.address_string(), printable(message % args if args else message))
 
 
 class _Server(ThreadedWSGIServer):

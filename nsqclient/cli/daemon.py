@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from nsqclient.cli import goflags
 from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
+from nsqclient.cli.log_format import LineFormatter
 from nsqclient.cli.signals import Signals
 from nsqclient.errors import NSQError
 from nsqclient.runtime.digits import read_digits
@@ -107,7 +108,7 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     return host or "0.0.0.0", number  # nosec B104 # asked for
 
 
-class _GoFormatter(logging.Formatter):
+class _GoFormatter(LineFormatter):
     """Lines as the Go servers log them: prefix, date with microseconds, level."""
 
     def __init__(self, prefix: str) -> None:

@@ -13,7 +13,7 @@ from nsqclient.cli.http_requests import Failed, Requester
 from nsqclient.cli.status_policy import Outcome, Rule, outcome_of
 from nsqclient.cli.timings import Timings
 from nsqclient.cli.url_choice import STRATEGIES, Strategy
-from nsqclient.errors import without_password
+from nsqclient.display import without_password
 
 logger = logging.getLogger("nsqclient.cli")
 

@@ -13,7 +13,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nsqclient import NSQError
-from nsqclient.errors import HTTPStatusError, without_password
+from nsqclient.display import without_password
+from nsqclient.errors import HTTPStatusError
 from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
 
 logger = logging.getLogger("nsqclient.cli")

@@ -17,6 +17,7 @@ from nsqclient import Config, ConfigError, NSQError
 from nsqclient.cli import goflags
 from nsqclient.cli.daemon import LEVELS, LOG_LEVEL
 from nsqclient.cli.goflags import BOOL, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed
+from nsqclient.cli.log_format import LineFormatter
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.version import __version__
 
@@ -109,7 +110,7 @@ def run(
             raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
+            LineFormatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
         root = logging.getLogger("nsqclient")
         former = root.level
         root.addHandler(handler)

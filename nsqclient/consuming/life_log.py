@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 
 from nsqclient.advice import explained
-from nsqclient.errors import without_password, NSQError
+from nsqclient.display import without_password
+from nsqclient.errors import NSQError
 
 logger = logging.getLogger("nsqclient.consumer")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from typing import Any, NamedTuple
 
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.protocol.server_events import Auth, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.protocol.server_values import quote
 
@@ -227,7 +228,8 @@ class Gate:
                 continue
             self._expires = self._now() + state.ttl
             return state
-        logger.warning("client(%s) AUTH failed %s", self._remote_ip, "; ".join(reasons))
+        logger.warning("client(%s) AUTH failed %s", self._remote_ip,
+                       printable("; ".join(reasons), LONGEST_TEXT))
         raise AuthRefused("E_AUTH_FAILED", b"AUTH failed")
 
     def _fetch(self, address: str) -> bytes:

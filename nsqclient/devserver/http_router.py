@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from nsqclient.devserver.http_message import BodyError, Request, Response, parse_query
+from nsqclient.display import printable
 from nsqclient.protocol.names import is_valid_name
 
 logger = logging.getLogger("nsqclient.devserver")
@@ -170,7 +171,8 @@ class Router:
         except OSError:
             raise  # the connection broke while the body was read
         except Exception:
-            logger.exception("panic in HTTP handler - %s %s", request.method, request.target)
+            logger.exception("panic in HTTP handler - %s %s", printable(request.method),
+                             printable(request.target))
             return error_answer(500, "INTERNAL_ERROR")
 
     def _dispatch(self, request: Request) -> Response:

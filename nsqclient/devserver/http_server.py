@@ -9,6 +9,7 @@ from typing import BinaryIO, cast
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.http_message import BadRequestError, Request, read_request
 from nsqclient.devserver.http_router import Router
+from nsqclient.display import printable
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.devserver")
@@ -86,4 +87,5 @@ class HTTPServer:
 
 
 def _log(request: Request, status: int, address: str) -> None:
-    logger.info("%d %s %s (%s)", status, request.method, request.target, address)
+    logger.info("%d %s %s (%s)", status, printable(request.method), printable(request.target),
+                address)

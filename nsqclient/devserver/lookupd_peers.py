@@ -16,6 +16,7 @@ from nsqclient.devserver.lookupd_peer import (
     LookupdPeer,
     Registrations,
 )
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral, is_valid_name
 from nsqclient.runtime.deadline import Deadline
@@ -142,7 +143,7 @@ class LookupdPeers:
             except (OSError, ValueError, http.client.HTTPException) as exc:
                 logger.warning(
                     "failed to query nsqlookupd %s for channels to pre-create for topic %s - %s",
-                    address, topic, exc,
+                    printable(address), topic, printable(str(exc), LONGEST_TEXT),
                 )
                 continue
             found |= dict.fromkeys(name for name in names if not is_ephemeral(name))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nsqclient.http.fields import Fields
+from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.urls import is_host
 from nsqclient.partitions.routes import TopicMeta
 from nsqclient.runtime.transport import format_address
 
@@ -236,12 +237,22 @@ class Producer:
 
     @classmethod
     def read(cls, fields: Fields) -> Producer:
-        """Build it from JSON."""
+        """Build it from JSON.
+
+        Raises:
+            Malformed: what stands for its host or a port can be neither: it would be dialed, and
+                become a part of URLs.
+        """
+        # Before 0.3 there was "address" alone.
+        host = fields.text("broadcast_address") or fields.text("address")
+        ports = fields.number("tcp_port"), fields.number("http_port")
+        if host and not is_host(host):
+            raise Malformed(f"producer.broadcast_address is {host!r:.200}")
+        if not all(0 <= port < 65536 for port in ports):
+            raise Malformed(f"producer has the ports {ports!r:.100}")
         return cls(
-            fields.text("remote_address"), fields.text("hostname"),
-            # Before 0.3 there was "address" alone.
-            fields.text("broadcast_address") or fields.text("address"),
-            fields.number("tcp_port"), fields.number("http_port"), fields.text("version"),
+            fields.text("remote_address"), fields.text("hostname"), host, *ports,
+            fields.text("version"),
             fields.text("topology_region"), fields.text("topology_zone"),
         )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqclient.display import LONGEST_TEXT, printable
+
 
 class Malformed(Exception):
     """The JSON is not what it should be; the text says where."""
@@ -31,9 +33,9 @@ class Fields:
         self._what = what
 
     def text(self, name: str) -> str:
-        """A string; missing: empty."""
+        """A string, without control characters and of bounded length; missing: empty."""
         value: str = self._get(name, str, "")
-        return value
+        return printable(value, LONGEST_TEXT)
 
     def number(self, name: str) -> int:
         """A whole number; missing: 0."""
@@ -64,8 +66,8 @@ class Fields:
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings; missing: empty."""
-        return self._items(name, str)
+        """A list of strings, each as of :meth:`text`; missing: empty."""
+        return tuple(printable(each, LONGEST_TEXT) for each in self._items(name, str))
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """A list of truth values; missing: empty."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import requests
 
 from nsqclient.config import Config
+from nsqclient.display import printable, without_password
 from nsqclient.errors import (
     ConfigError, HTTPAnswerError, HTTPError, HTTPNoAnswerError, HTTPStatusError,
-    without_password,
 )
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.limits import TooLarge, limit, read_body
@@ -33,6 +33,8 @@ T = TypeVar("T")
 #: The largest answer that is taken, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
 _MAX_REDIRECTS = 30
+#: Of an error that is not ours, in characters: its text may repeat what the server sent.
+_LONGEST_REASON = 500
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
@@ -222,7 +224,7 @@ class HTTPClient:
         if isinstance(exc, requests.exceptions.Timeout):
             return HTTPNoAnswerError(url, f"no whole answer within {self._timeouts[1]:g} s")
         if isinstance(exc, requests.exceptions.SSLError):
-            return HTTPNoAnswerError(url, f"TLS: {_innermost(exc)}")
+            return HTTPNoAnswerError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
         if sent and _is_reset(exc):
             return BrokenUpload(url, f"the connection broke while {sent} bytes were sent")
         return HTTPNoAnswerError(url, self._reason(exc))
@@ -239,7 +241,7 @@ class HTTPClient:
             return "host unknown"
         if "refused" in text:
             return f"connection refused: is {server.name} running there?"
-        return text
+        return printable(text, _LONGEST_REASON)
 
     def _make_session(self) -> requests.Session:
         session = requests.Session()

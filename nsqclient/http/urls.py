@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from nsqclient.errors import ConfigError, without_password
+from nsqclient.display import without_password
+from nsqclient.errors import ConfigError
 from nsqclient.runtime.transport import parse_address
+
+
+#: A name or an IP address, and nothing that a URL would take for more than a host.
+_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
+
+
+def is_host(text: str) -> bool:
+    """Tell whether text can be the host of an address; it may not exist."""
+    return _HOST.fullmatch(text) is not None
 
 
 def split_address(address: object, what: str) -> SplitResult:

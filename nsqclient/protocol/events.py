@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol.extended import Extras, Stored
 from nsqclient.protocol.wire import OK, RawMessage
@@ -128,14 +129,15 @@ def read_settings(data: bytes) -> ServerSettings:
     def number(key: str, default: int, lowest: int = 0) -> int:
         value = raw.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value!r}, not a whole number")
+            raise RemoteProtocolError(
+                f"IDENTIFY answer: {key} is {value!r:.100}, not a whole number")
         if value < lowest:
             raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value}, under {lowest}")
         return value
 
     return ServerSettings(
         raw=raw,
-        version=str(raw.get("version", "")),
+        version=printable(str(raw.get("version", "")), LONGEST_TEXT),
         max_rdy_count=number("max_rdy_count", known.max_rdy_count, 1),
         msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms),
         max_msg_timeout_ms=number("max_msg_timeout", known.max_msg_timeout_ms),

@@ -10,8 +10,9 @@ import math
 import select
 import socket
 
+from nsqclient.display import without_password
 from nsqclient.errors import (
-    ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError, without_password,
+    ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError,
 )
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.digits import read_digits

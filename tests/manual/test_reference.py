@@ -22,7 +22,7 @@ ROOMS = [
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
 #: Public to other rooms of the package only.
-INTERNAL = {"server_error", "without_password", "BatchConsumer"}
+INTERNAL = {"server_error", "BatchConsumer"}
 
 
 def find(path: str) -> object:

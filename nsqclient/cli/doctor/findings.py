@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from nsqclient.errors import without_password
+from nsqclient.display import printable, without_password
 
 
 class Verdict(Enum):
@@ -43,4 +43,8 @@ def wrong(check: str, where: str, text: str, advice: str) -> Finding:
 
 def _finding(verdict: Verdict, check: str, where: str, text: str, advice: str = "") -> Finding:
     # The table is copied into tickets: an address shows no password.
-    return Finding(verdict, check, without_password(where), without_password(text), advice)
+    return Finding(verdict, check, _shown(where), _shown(text), _shown(advice))
+
+
+def _shown(text: str) -> str:
+    return without_password(printable(text))

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from nsqclient.config import Config
 from nsqclient.discovery import find_routes
-from nsqclient.errors import DiscoveryError, NSQError, without_password
+from nsqclient.display import without_password
+from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitions.lookup_table import LookupTable
 from nsqclient.partitions.routes import TopicRoutes
 from nsqclient.runtime.deadline import Deadline

@@ -1,0 +1,109 @@
+"""Text of peers as logs, tables and pages show it: by value, and as errors and values hold it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from nsqclient.cli.log_format import LineFormatter
+from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.errors import (
+    ConnectError, DiscoveryError, HTTPNoAnswerError, HTTPStatusError, NSQError, TLSError,
+    server_error,
+)
+from nsqclient.http.answers import Producer
+from nsqclient.http.fields import Fields, Malformed
+from nsqclient.protocol.events import read_settings
+from tests.support.hostile import NASTY, control_characters
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain, ünïcode, 日本", "plain, ünïcode, 日本"),
+    ("a\nb\r\tc", r"a\nb\r\tc"),
+    ("\x1b[2J\x00\x7f\x9b", r"\x1b[2J\x00\x7f\x9b"),
+    ("\u2028\u2029\u202e\u2066\u200b", r"\u2028\u2029\u202e\u2066\u200b"),
+    ("\ud800\U000e0001", r"\ud800\U000e0001"),
+    ("back\\slash 'quoted'", "back\\slash 'quoted'"),
+])
+def test_control_characters_are_escaped(text, shown):
+    """What would move a cursor, end a line or turn the direction is written as repr does."""
+    assert printable(text) == shown
+
+
+def test_escaping_twice_changes_nothing():
+    """A text may pass on its way in and again where it is shown."""
+    assert printable(printable(NASTY)) == printable(NASTY)
+    assert control_characters(printable(NASTY)) == []
+
+
+def test_a_long_text_is_cut():
+    """A peer does not choose how long a log line is."""
+    assert printable("x" * 11, 10) == "x" * 10 + "..."
+    assert printable("x" * 10, 10) == "x" * 10
+
+
+@pytest.mark.parametrize("error", [
+    NSQError(NASTY), ConnectError("h:1", NASTY), DiscoveryError("h:1", NASTY), TLSError(NASTY),
+    HTTPNoAnswerError("http://h:1", NASTY), HTTPStatusError("http://h:1", 500, NASTY),
+    server_error(b"E_INVALID " + NASTY.encode("utf-8", "surrogatepass")),
+    server_error(NASTY.encode("utf-8", "surrogatepass")),
+], ids=lambda error: type(error).__name__)
+def test_an_error_of_a_peer_is_one_line(error):
+    """Its text and every attribute can be logged as they are."""
+    for text in (str(error), *map(str, vars(error).values())):
+        assert "\n" not in text and control_characters(text) == []
+        assert "forged" in str(error)
+
+
+def test_an_error_frame_of_a_megabyte_is_a_short_error():
+    """The frame may be long; the exception and its log line are not."""
+    assert len(str(server_error(b"E_INVALID " + b"x" * 1_000_000))) <= LONGEST_TEXT + 10
+    assert len(str(HTTPStatusError("u", 500, "x" * 1_000_000))) < LONGEST_TEXT + 50
+
+
+def test_texts_of_an_http_answer_are_printable():
+    """The values of our HTTP clients can be shown as they are."""
+    fields = Fields({"version": NASTY, "topics": [NASTY, "t"]}, "its answer")
+    assert fields.text("version") == printable(NASTY)
+    assert fields.texts("topics") == (printable(NASTY), "t")
+
+
+@pytest.mark.parametrize("fields", [
+    {"broadcast_address": NASTY}, {"broadcast_address": "h/admin?x="},
+    {"broadcast_address": "user@h"}, {"broadcast_address": "a b"}, {"tcp_port": -1},
+    {"http_port": 65536},
+])
+def test_a_producer_that_cannot_be_dialed_is_none(fields):
+    """What stands for a host becomes a part of URLs, so it must be nothing more."""
+    with pytest.raises(Malformed):
+        Producer.read(Fields({"broadcast_address": "h", **fields}, "producer"))
+
+
+@pytest.mark.parametrize("host", ["h", "nsqd-1.example.com", "10.0.0.1", "::1", "fe80::1%eth0",
+                                  "nsqd_1", "größe.example"])
+def test_a_producer_may_have_any_host(host):
+    """Names and addresses of either family."""
+    assert Producer.read(Fields({"broadcast_address": host}, "p")).broadcast_address == host
+
+
+def test_the_version_in_identify_is_printable():
+    """It stands in the line that says we are connected."""
+    settings = read_settings(json.dumps({"version": NASTY}).encode())
+    assert settings.version == printable(NASTY)
+
+
+def test_a_log_line_of_a_tool_is_one_line():
+    """Also where another library or a handler put something else into the record."""
+    formatter = LineFormatter("%(levelname)s %(message)s")
+    try:
+        raise ValueError(NASTY)
+    except ValueError:
+        record = logging.LogRecord("nsqclient", logging.ERROR, "", 1, "failed: %s", (NASTY,),
+                                   sys.exc_info())
+    lines = formatter.format(record).split("\n")
+    assert lines[0] == "ERROR failed: " + printable(NASTY)
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert control_characters("".join(lines)) == []
