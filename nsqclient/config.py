@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Union
 from nsqclient.errors import ConfigError
 from nsqclient.flow.delays import exponential, full_jitter
 from nsqclient.runtime.deadline import parse_duration, to_seconds
+from nsqclient.runtime.secret_files import read_secret
 from nsqclient.version import __version__
 
 #: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
@@ -163,6 +164,9 @@ class Config:
     tls_root_ca_file: str = _text("", "PEM file of the authorities to trust; empty: the system's")
     tls_cert: str = _text("", "PEM file of our certificate")
     tls_key: str = _text("", "PEM file of our key")
+    tls_key_password: str = _text("", "ours: password of an encrypted tls_key", secret=True)
+    tls_key_password_file: str = _text(
+        "", "ours: file with that password, read when the Config is built")
     tls_insecure_skip_verify: bool = _flag(False, "do not verify nsqd's certificate")
     tls_min_version: str = _text("tls1.2", "tls1.2 or tls1.3")
     tls_server_name: str = _text(
@@ -174,6 +178,8 @@ class Config:
                                  identify="deflate_level")
     snappy: bool = _flag(False, "ask for snappy", "snappy")
     auth_secret: str = _text("", "sent with AUTH when nsqd requires it", secret=True)
+    auth_secret_file: str = _text(
+        "", "ours: file with the auth_secret, read when the Config is built")
 
     # -- limits
     max_msg_size: int = _option(
@@ -198,6 +204,8 @@ class Config:
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
             object.__setattr__(self, name, _checked(name, option, getattr(self, name)))
+        for name in SECRETS:
+            self._read_secret(name)
         if 0 < self.read_timeout < self.heartbeat_interval:
             raise ConfigError(
                 f"heartbeat_interval of {self.heartbeat_interval:g} s must not be longer than"
@@ -214,6 +222,19 @@ class Config:
             self.auth_secret.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # "from None": it holds the secret
             raise ConfigError("auth_secret has characters that are no text") from None
+
+    def _read_secret(self, name: str) -> None:
+        """Take a secret from its file. The name of the file is not kept: ``replace`` copies."""
+        path = getattr(self, f"{name}_file")
+        if not path:
+            return
+        if getattr(self, name):
+            raise ConfigError(f"{name} and {name}_file exclude each other: give one of them")
+        try:
+            object.__setattr__(self, name, read_secret(path))
+        except ValueError as exc:
+            raise ConfigError(f"{name}_file: {exc}") from None
+        object.__setattr__(self, f"{name}_file", "")
 
     def _check_tls(self) -> None:
         """Refuse what looks like TLS and is not, or says one thing twice."""
@@ -286,11 +307,40 @@ OPTIONS: dict[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Config)
 }
 
+#: Options that hold a secret; beside each one, NAME_file says where to read it.
+SECRETS = tuple(name for name, option in OPTIONS.items() if option.secret)
 
 #: What a ready SSLContext says itself.
 _IN_CONTEXT = (
-    "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify", "tls_min_version",
+    "tls_root_ca_file", "tls_cert", "tls_key", "tls_key_password", "tls_insecure_skip_verify",
+    "tls_min_version",
 )
+
+
+def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that environment variables such as ``NSQCLIENT_AUTH_SECRET`` give.
+
+    For commands and frameworks: what is on a command line is readable by every user of a machine.
+    """
+    names = [f"{name}{suffix}" for name in SECRETS for suffix in ("", "_file")]
+    values = {name: environ.get(f"NSQCLIENT_{name.upper()}", "") for name in names}
+    return {name: value for name, value in values.items() if value}
+
+
+def with_secrets(options: Mapping[str, Any], *others: Mapping[str, str]) -> dict[str, Any]:
+    """Add the secrets that ``options`` do not give, each from the first of ``others`` with it."""
+    added = dict(options)
+    given = {key.strip().lower().replace("-", "_") for key in options}
+    for name in SECRETS:
+        if name == "tls_key_password" and "tls_key" not in given:
+            continue
+        both = {name, f"{name}_file"}
+        for source in ({} if both & given else other for other in others):
+            found = {key: value for key, value in source.items() if key in both}
+            if found:
+                added |= found
+                break
+    return added
 
 
 def _unknown(key: str) -> ConfigError:

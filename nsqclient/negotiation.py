@@ -126,6 +126,7 @@ def _tls_layer(address: str, config: Config) -> TLSLayer:
             ca_file=config.tls_root_ca_file,
             cert=config.tls_cert,
             key=config.tls_key,
+            key_password=config.tls_key_password,
             min_version=config.tls_min_version,
             verify=not config.tls_insecure_skip_verify,
         )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.config import OPTIONS, Config
+from nsqclient.config import OPTIONS, SECRETS, Config, secrets_of, with_secrets
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.version import __version__
 from tests.support.fuzz import fuzz
@@ -290,10 +290,72 @@ def test_secret_is_never_shown(secret):
     config = Config(auth_secret=secret)
     assert "s3cret" not in repr(config) + str(config)
     assert config.replace(max_in_flight=2).auth_secret == secret
-    assert [name for name, option in OPTIONS.items() if option.secret] == ["auth_secret"]
+    assert SECRETS == ("tls_key_password", "auth_secret")
     with pytest.raises(ConfigError) as caught:
         Config(auth_secret=secret.encode())
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("content, secret", [
+    (b"s3cret", "s3cret"), (b"s3cret\n", "s3cret"), (b"s3cret\r\n", "s3cret"),
+    (b" s3 cret \n", " s3 cret "), (b"s3\ncret\n", "s3\ncret"),
+])
+def test_a_secret_may_come_from_a_file(tmp_path, name, content, secret):
+    """Newlines at its end do not belong to it; it is read once, when the Config is built."""
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    config = Config(**{f"{name}_file": str(path)})
+    path.unlink()
+    again = pickle.loads(pickle.dumps(config.replace(max_in_flight=2)))
+    assert getattr(again, name) == secret
+    assert "s3" not in repr(again)
+    assert Config.from_strings({name: secret}) == config
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("content, reason", [
+    (None, "No such file"), (b"", "empty"), (b"\n", "empty"), (b"x" * 70_000, "too long"),
+])
+def test_a_file_without_a_secret_is_named(tmp_path, name, content, reason):
+    """The error says which option, which file and why."""
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{name}_file.*{path}.*{reason}"):
+        Config(**{f"{name}_file": str(path)})
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_and_its_file_exclude_each_other(tmp_path, name):
+    """One of two would be left out without a word."""
+    (tmp_path / "secret").write_text("s3cret1")
+    with pytest.raises(ConfigError, match=f"{name} and {name}_file") as caught:
+        Config(**{name: "s3cret2", f"{name}_file": str(tmp_path / "secret")})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_secrets_of_the_environment():
+    """Each secret, or its file, has a variable; empty ones do not count."""
+    assert secrets_of({
+        "NSQCLIENT_AUTH_SECRET": "a", "NSQCLIENT_TLS_KEY_PASSWORD_FILE": "b",
+        "NSQCLIENT_AUTH_SECRET_FILE": "", "NSQCLIENT_MAX_IN_FLIGHT": "9",
+    }) == {"auth_secret": "a", "tls_key_password_file": "b"}
+
+
+@pytest.mark.parametrize("options, secrets", [
+    ({}, {"auth_secret": "env"}),
+    ({"tls_key": "k"}, {"auth_secret": "env", "tls_key_password": "flag"}),
+    ({"Auth-Secret": "own"}, {}),
+    ({"auth_secret_file": "own", "tls_key": "k"}, {"tls_key_password": "flag"}),
+])
+def test_secrets_are_added_where_options_give_none(options, secrets):
+    """The options come first, then each of the others; a password is of use with a key only."""
+    added = with_secrets(
+        options, {"tls_key_password": "flag"},
+        {"auth_secret": "env", "tls_key_password_file": "env"},
+    )
+    assert added == options | secrets
 
 
 def test_a_secret_that_is_no_text():

@@ -9,11 +9,12 @@ from typing import Any
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from nsqclient.cli.goflags import BOOL, STRING, CommandLineError
-from nsqclient.cli.tools import ToolFlags
+from nsqclient.cli.tools import SECRET_FILE, ToolFlags, read_key_password
 from nsqclient.runtime.tls import client_context
 
-_CA, _CERT, _KEY, _INSECURE = (
-    f"http-client-tls-{name}" for name in ("root-ca-file", "cert", "key", "insecure-skip-verify"))
+_CA, _CERT, _KEY, _PASSWORD, _INSECURE = (
+    f"http-client-tls-{name}"
+    for name in ("root-ca-file", "cert", "key", "key-password-file", "insecure-skip-verify"))
 
 
 def add_tls_flags(flags: ToolFlags) -> None:
@@ -22,6 +23,8 @@ def add_tls_flags(flags: ToolFlags) -> None:
               "\n      (default: those that the package requests brings)")
     flags.add(_CERT, STRING, "", "PEM file of the client certificate for https")
     flags.add(_KEY, STRING, "", "PEM file of its key")
+    flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of that key, if it is encrypted"
+              " (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add(_INSECURE, BOOL, False, "do not check https servers")
 
 
@@ -40,5 +43,6 @@ def read_context(values: Mapping[str, Any]) -> ssl.SSLContext | None:
         return None
     return client_context(
         ca_file=values[_CA] or DEFAULT_CA_BUNDLE_PATH, cert=values[_CERT], key=values[_KEY],
+        key_password=read_key_password(values, _PASSWORD) if values[_KEY] else "",
         verify=not values[_INSECURE],
     )

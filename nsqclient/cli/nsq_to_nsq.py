@@ -103,7 +103,7 @@ def _run(parsed: Parsed) -> int:
         raise CommandLineError("--require-json-value needs --require-json-field")
     config = read_config(values, PROGRAM, "consumer-opt").replace(
         max_in_flight=values["max-in-flight"])
-    producer_config = read_config(values, PROGRAM, "producer-opt")
+    producer_config = read_config(values, PROGRAM, "producer-opt", has_secrets=False)
     json_filter = JsonFilter(
         values["require-json-field"], values["require-json-value"] or None,
         values["whitelist-json-field"],

@@ -16,7 +16,7 @@ from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address,
 from nsqclient.cli.goflags import (
     BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagSet, Kind, Parsed,
 )
-from nsqclient.cli.tools import OPTIONS
+from nsqclient.cli.tools import OPTIONS, SECRET_FILE, add_secret_flags, read_key_password
 from nsqclient.cli.tools import read_config as read_options
 from nsqclient.version import __version__
 
@@ -61,11 +61,14 @@ def build_flags() -> FlagSet:
     flags.add("http-client-tls-cert", STRING, "",
               "path to certificate file for the HTTP client")
     flags.add("http-client-tls-key", STRING, "", "path to key file for the HTTP client")
+    flags.add("http-client-tls-key-password-file", SECRET_FILE, "",
+              "path to a file with the password of that key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
               "configure the HTTP client to skip verification of TLS certificates")
     flags.add("consumer-opt", OPTIONS, (),
-              "option of the consumer that looks at messages, such as auth_secret,xyz (may be"
-              " given multiple times)")
+              "option of the consumer that looks at messages, such as tls_v1 (may be given multiple"
+              " times)")
+    add_secret_flags(flags)
     flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
               "A CIDR from which to allow HTTP requests to the /config endpoint")
     return flags
@@ -139,6 +142,8 @@ def _http_config(parsed: Parsed) -> Config:
         "tls_key": values["http-client-tls-key"],
         "tls_insecure_skip_verify": values["http-client-tls-insecure-skip-verify"],
     }
+    if tls["tls_key"]:
+        tls["tls_key_password"] = read_key_password(values, "http-client-tls-key-password-file")
     given = {name: value for name, value in tls.items() if value}
     if bool(tls["tls_cert"]) != bool(tls["tls_key"]):
         raise ConfigError("--http-client-tls-cert and --http-client-tls-key go together")

@@ -24,6 +24,7 @@ from nsqclient.cli.goflags import (
     Kind,
     Parsed,
 )
+from nsqclient.cli.tools import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
 from nsqclient.devserver.options import NsqdOptions, default_node_id
 from nsqclient.devserver.release import NSQ_VERSION
@@ -112,6 +113,8 @@ def build_flags() -> FlagSet:
               "unique part for message IDs, (int) in range [0,1024)")
     for name, kind, text in _OPTIONS:
         flags.add(name, kind, getattr(defaults, name.replace("-", "_")), text)
+    flags.add("tls-key-password-file", SECRET_FILE, "", "path to a file with the password of an"
+              " encrypted key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     partitioned.add_flags(flags)
     for name, kind in _IGNORED:
         flags.add(name, kind, () if kind.is_list else None, "has no effect here")
@@ -151,5 +154,7 @@ def _build(parsed: Parsed) -> Server:
         node_id=values["node-id"],
         log_level=values["log-level"],
         auth_http_addresses=values["auth-http-address"],
+        tls_key_password=(
+            read_key_password(values, "tls-key-password-file") if values["tls-key"] else ""),
         **{name.replace("-", "_"): values[name] for name, _, _ in _OPTIONS},
     )

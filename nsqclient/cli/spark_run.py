@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import nsqclient.spark
 from nsqclient.cli.goflags import BOOL, DURATION, STRING, CommandLineError, FlagError, Kind
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import ToolFlags, check_name, check_sources
+from nsqclient.cli.tools import ToolFlags, check_name, check_sources, read_secrets
 from nsqclient.spark.pipelines.sessions import open_session
 from nsqclient.spark.pipelines.sources import source_options
 
@@ -81,7 +81,7 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
     check_sources(values)
     if not values["checkpoint"]:
         raise CommandLineError("--checkpoint required")
-    options: dict[str, Any] = read_options(values["consumer-opt"], "consumer-opt")
+    options = read_secrets(values, read_options(values["consumer-opt"], "consumer-opt"))
     if values["spool-dir"]:
         options["spoolDir"] = values["spool-dir"]
     if values["nsqd-tcp-address"]:

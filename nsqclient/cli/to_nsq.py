@@ -28,7 +28,7 @@ from nsqclient.cli.lines import unescape
 from nsqclient.cli.progress import Progress
 from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import ToolFlags, check_name, read_config, run
+from nsqclient.cli.tools import ToolFlags, add_secret_flags, check_name, read_config, run
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -66,6 +66,7 @@ def build_flags() -> ToolFlags:
     flags.add("round-robin", BOOL, False,
               "publish each record to one of the nsqds that are alive, not to all of them")
     flags.add_producer_options()
+    add_secret_flags(flags)
     flags.group("How")
     flags.add("delimiter", DELIMITER, b"\n",
               "what ends a record: one byte or several; \\n \\t \\r \\0 \\xHH may be used")

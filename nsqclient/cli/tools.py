@@ -9,6 +9,7 @@ start, a broken output); 2 for a flag or option that does not parse.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,48 @@ from nsqclient.cli import goflags
 from nsqclient.cli.daemon import LEVELS, LOG_LEVEL
 from nsqclient.cli.goflags import BOOL, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed
 from nsqclient.cli.log_format import LineFormatter
+from nsqclient.config import SECRETS, secrets_of, with_secrets
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.secret_files import read_secret
 from nsqclient.version import __version__
 
 #: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
 OPTIONS = Kind("key,value", str, is_list=True)
+
+#: A file with a secret; the value of the flag is what the file holds, so the file is read once.
+SECRET_FILE = Kind("path", read_secret)
+
+
+def add_secret_flags(flags: FlagSet) -> None:
+    """Add the flags for secrets, which do not belong on a command line."""
+    flags.add("auth-secret-file", SECRET_FILE, "", "file with the secret for AUTH, which nsqd may"
+              " require (or set $NSQCLIENT_AUTH_SECRET)")
+    flags.add("tls-key-password-file", SECRET_FILE, "", "file with the password of an encrypted"
+              " tls_key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
+
+
+def read_secrets(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the secrets of the flags, or else of the environment, which ``options`` do not give."""
+    flags = {name: values.get(f"{name.replace('_', '-')}-file") for name in SECRETS}
+    return with_secrets(
+        options, {name: value for name, value in flags.items() if value}, secrets_of(os.environ))
+
+
+def read_key_password(values: Mapping[str, Any], flag: str) -> str:
+    """Return the password of a key: the file of ``flag`` holds it, or else the environment says it.
+
+    Raises:
+        FlagError: the environment names a file that cannot be read.
+    """
+    if values[flag]:
+        return str(values[flag])
+    found = with_secrets({"tls_key": ""}, secrets_of(os.environ))
+    try:
+        return Config.from_strings({
+            name: value for name, value in found.items() if name.startswith("tls_key_password")
+        }).tls_key_password
+    except ConfigError as exc:
+        raise FlagError(str(exc)) from None
 
 
 class ToolFlags(FlagSet):
@@ -59,6 +97,7 @@ class ToolFlags(FlagSet):
                  "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
         self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
                  " max_attempts,5 or tls_v1 (see the page of options); may be repeated")
+        add_secret_flags(self)
 
     def add_producer_options(self) -> None:
         """Add ``--producer-opt`` to the current group."""
@@ -161,7 +200,9 @@ def check_topics(topics: Sequence[str]) -> list[str]:
     return [check_name(topic, "topic") for topic in dict.fromkeys(topics or [""])]
 
 
-def read_config(values: Mapping[str, Any], tool: str, flag: str, **defaults: str) -> Config:
+def read_config(
+    values: Mapping[str, Any], tool: str, flag: str, *, has_secrets: bool = True, **defaults: str
+) -> Config:
     """Build the Config that ``--consumer-opt`` or ``--producer-opt`` describes.
 
     The tool is named in the user agent, and ``max_attempts`` is 0, never give up, unless the
@@ -169,6 +210,8 @@ def read_config(values: Mapping[str, Any], tool: str, flag: str, **defaults: str
 
     Args:
         flag: "consumer-opt" or "producer-opt".
+        has_secrets: whether the flags and the environment may give secrets as well; not for other
+            servers than those that they are for.
         defaults: further options, as text, that the flag may override.
 
     Raises:
@@ -179,6 +222,8 @@ def read_config(values: Mapping[str, Any], tool: str, flag: str, **defaults: str
     for text in values[flag]:
         key, comma, value = text.partition(",")
         options[key.strip().lower().replace("-", "_")] = value if comma else "true"
+    if has_secrets:
+        options = read_secrets(values, options)
     try:
         return Config.from_strings(options)
     except ConfigError as exc:

@@ -15,12 +15,13 @@ Knows no framework.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nsqclient.addresses import check_addresses
-from nsqclient.config import OPTIONS, Config
+from nsqclient.config import OPTIONS, Config, secrets_of, with_secrets
 from nsqclient.errors import ConfigError
 from nsqclient.producer import Producer
 
@@ -154,6 +155,7 @@ def _producer_problems(options: object) -> list[Problem]:
 
 def _config(options: Mapping[str, Any]) -> Config:
     """Build the Config. Text stands for a value, as it comes from environment variables."""
+    options = with_secrets(options, secrets_of(os.environ))
     texts = {
         name: value for name, value in options.items()
         if isinstance(value, str) and OPTIONS[name].kind not in ("str", "strategy")

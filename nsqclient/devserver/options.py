@@ -56,6 +56,8 @@ class NsqdOptions:
     snappy: bool = True
     tls_cert: str = ""
     tls_key: str = ""
+    #: Not a flag of nsqd's: of a key that is encrypted.
+    tls_key_password: str = field(default="", repr=False)
     tls_root_ca_file: str = ""
     tls_client_auth_policy: str = ""
     tls_required: bool | str = False
@@ -119,6 +121,7 @@ class NsqdOptions:
         return server_context(
             cert=self.tls_cert,
             key=self.tls_key,
+            key_password=self.tls_key_password,
             ca_file=self.tls_root_ca_file,
             # Python cannot demand a certificate without verifying it.
             verify_clients=self.tls_client_auth_policy in ("require", "require-verify"),

@@ -20,6 +20,7 @@ def context_of(config: Config) -> ssl.SSLContext:
         ca_file=config.tls_root_ca_file,
         cert=config.tls_cert,
         key=config.tls_key,
+        key_password=config.tls_key_password,
         min_version=config.tls_min_version,
         verify=not config.tls_insecure_skip_verify,
     )

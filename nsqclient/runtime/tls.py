@@ -24,6 +24,7 @@ def client_context(
     ca_file: str = "",
     cert: str = "",
     key: str = "",
+    key_password: str = "",
     min_version: str = "tls1.2",
     verify: bool = True,
 ) -> ssl.SSLContext:
@@ -32,6 +33,7 @@ def client_context(
     Args:
         ca_file: PEM file of the authorities to trust; empty: those of the system.
         cert, key: PEM files of the client's certificate, or both empty.
+        key_password: of a key that is encrypted.
         min_version: ``tls1.2`` or ``tls1.3``.
         verify: check the server's certificate and its name.
 
@@ -48,7 +50,7 @@ def client_context(
     else:
         context.load_default_certs()
     if cert:
-        _load_certificate(context, cert, key)
+        _load_certificate(context, cert, key, key_password)
     return context
 
 
@@ -56,6 +58,7 @@ def server_context(
     *,
     cert: str,
     key: str,
+    key_password: str = "",
     ca_file: str = "",
     verify_clients: bool = False,
     min_version: str = "tls1.2",
@@ -64,6 +67,7 @@ def server_context(
 
     Args:
         cert, key: PEM files of the server's certificate.
+        key_password: of a key that is encrypted.
         ca_file: PEM file of the authorities that clients' certificates are checked against;
             empty: those of the system.
         verify_clients: demand a certificate of each client.
@@ -74,7 +78,7 @@ def server_context(
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = max(VERSIONS[min_version], ssl.TLSVersion.TLSv1_2)
-    _load_certificate(context, cert, key)
+    _load_certificate(context, cert, key, key_password)
     if ca_file:
         _load_authorities(context, ca_file)
     elif verify_clients:
@@ -91,21 +95,32 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
         raise TLSError(f"cannot use the authorities in {path!r}: {_why(exc)}") from exc
 
 
-def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+def _load_certificate(
+    context: ssl.SSLContext, cert: str, key: str, key_password: str
+) -> None:
     for path in (cert, key):  # OpenSSL does not say which of the two it could not read
         try:
             Path(path).read_bytes()
         except (OSError, ValueError) as exc:
             raise TLSError(f"cannot read {path!r}: {_why(exc)}") from exc
+    was_asked = False
+
+    def give_password() -> bytes:
+        # Without a password as well: OpenSSL itself would ask at the terminal.
+        nonlocal was_asked
+        was_asked = True
+        if not key_password:
+            raise ValueError(
+                "the key is encrypted: set tls_key_password_file, or pass a ready SSLContext")
+        return key_password.encode("utf-8", "surrogateescape")
+
     try:
-        context.load_cert_chain(cert, key, _no_password)
+        context.load_cert_chain(cert, key, give_password)
     except (OSError, ValueError) as exc:
-        raise TLSError(f"cannot use certificate {cert!r} with key {key!r}: {_why(exc)}") from exc
-
-
-def _no_password() -> str:
-    """Refuse an encrypted key; OpenSSL itself would ask at the terminal."""
-    raise ValueError("the key is encrypted: pass a ready SSLContext instead")
+        reason = _why(exc)
+        if was_asked and key_password and "mismatch" not in reason:
+            reason = "wrong password"
+        raise TLSError(f"cannot use certificate {cert!r} with key {key!r}: {reason}") from exc
 
 
 def _why(exc: Exception) -> str:

@@ -84,16 +84,36 @@ def test_a_file_that_cannot_be_used(certificates, tmp_path, options, what):
     assert caught.value.reason.startswith(what.format(**names))
 
 
-def test_an_encrypted_key_is_refused(certificates, tmp_path):
-    """OpenSSL would ask for the password at the terminal; the error says what to do instead."""
-    locked = tmp_path / "locked.pem"
+@pytest.fixture
+def locked(certificates, tmp_path):
+    """A client key that is encrypted with "pass word"."""
+    path = tmp_path / "locked.pem"
     try:
         subprocess.run(
-            ["openssl", "pkey", "-in", certificates.client_key, "-aes256", "-passout", "pass:x",
-             "-out", str(locked)],
+            ["openssl", "pkey", "-in", certificates.client_key, "-aes256",
+             "-passout", "pass:pass word", "-out", str(path)],
             check=True, capture_output=True,
         )
     except FileNotFoundError:
         pytest.skip("no openssl program")
-    with pytest.raises(TLSError, match="the key is encrypted: pass a ready SSLContext"):
-        client_context(cert=certificates.client, key=str(locked))
+    return str(path)
+
+
+def test_an_encrypted_key_is_refused(certificates, locked):
+    """OpenSSL would ask for the password at the terminal; the error says what to do instead."""
+    with pytest.raises(TLSError, match="the key is encrypted: set tls_key_password_file"):
+        client_context(cert=certificates.client, key=locked)
+
+
+def test_an_encrypted_key_with_its_password(certificates, locked):
+    """Clients and servers take the password; one that is not needed does no harm."""
+    for key in (locked, certificates.client_key):
+        client_context(cert=certificates.client, key=key, key_password="pass word")
+        server_context(cert=certificates.client, key=key, key_password="pass word")
+
+
+def test_a_wrong_password_is_said_and_not_shown(certificates, locked):
+    """The error names the key, not the password."""
+    with pytest.raises(TLSError, match="locked.pem.*wrong password") as caught:
+        client_context(cert=certificates.client, key=locked, key_password="s3cret")
+    assert "s3cret" not in str(caught.value)

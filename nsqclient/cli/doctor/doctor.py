@@ -16,7 +16,9 @@ from nsqclient.cli.doctor.findings import Verdict
 from nsqclient.cli.doctor.table import as_json, as_table
 from nsqclient.cli.goflags import BOOL, DURATION, STRING, STRINGS, CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import OPTIONS, ToolFlags, check_name, read_config, run
+from nsqclient.cli.tools import (
+    OPTIONS, ToolFlags, add_secret_flags, check_name, read_config, run,
+)
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.runtime.go_duration import format_duration
 from nsqclient.runtime.transport import parse_address
@@ -35,7 +37,7 @@ _EXAMPLES = [
     ("with TLS and authentication",
      "nsqclient doctor --lookupd-http-address=lookup:4161 --topic=orders \\\n"
      "      --consumer-opt=tls_v1 --consumer-opt=tls_root_ca_file,ca.pem \\\n"
-     "      --consumer-opt=auth_secret,$SECRET"),
+     "      --auth-secret-file=/run/secrets/nsq"),
 ]
 
 EXIT_SOMETHING_WRONG = 1
@@ -59,7 +61,8 @@ def build_flags() -> ToolFlags:
               " beside the TCP port); may be repeated")
     flags.group("How to look")
     flags.add("consumer-opt", OPTIONS, (), "option of the consumer, such as tls_v1 or"
-              " auth_secret,SECRET; may be repeated")
+              " tls_root_ca_file,ca.pem; may be repeated")
+    add_secret_flags(flags)
     flags.add("watch", DURATION, 10.0,
               "how long to watch for messages that time out; 0 does not watch")
     flags.add("connect-timeout", DURATION, 2.0, "time to connect to a server")

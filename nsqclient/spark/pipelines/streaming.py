@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.config import OPTIONS
+from nsqclient.config import OPTIONS, SECRETS
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration
@@ -144,6 +144,11 @@ class Sink:
             shared = {
                 _plain(key): value for key, value in source.items()
                 if _plain(key) in _ADDRESSES or _plain(key) in OPTIONS}
+            own_secrets = {name for name in SECRETS
+                           if {name, f"{name}_file"} & set(self.options)}
+            for name in own_secrets:
+                shared.pop(name, None)
+                shared.pop(f"{name}_file", None)
             self.options = shared | self.options
         self.options.setdefault("publish_timeout", _PATIENCE)
         self.checked = write_options(self.options)
