@@ -36,6 +36,7 @@ from nsqclient.consuming.signals import first_signal
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.consuming.ordered_handling import OrderedHandling, Policy, check_ordered
 from nsqclient.consuming.subscription import Subscription
+from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.consuming.wiring import Wiring
 
 #: Dials under way at once, beside those that discovery brings.
@@ -58,6 +59,7 @@ class Consumer(Wiring):
         config: the options; None: their defaults.
         on_giving_up: called instead of the handler when a message was delivered more than
             ``max_attempts`` times; then it is finished. If it raises, the message is requeued.
+            Deliveries that expired in this consumer's queue are left out.
         on_error: called with an NSQError that was logged and will be retried.
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, "testing" or "flowing" and 0.
@@ -132,6 +134,7 @@ class Consumer(Wiring):
         self._log = LifeLog(topic, channel)
         self._lock = threading.Lock()
         self._started = False  # guarded by _lock
+        self._unhandled = UnhandledDeliveries()
         self._running: list[Subscription] = []  # open and started; guarded by _lock
         self._timer = Timer()
         self._chores: WorkerPool[Callable[[], None]] = WorkerPool(

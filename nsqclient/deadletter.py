@@ -1,7 +1,7 @@
 """What to do with a message that is given up: ready-made ``on_giving_up`` callbacks.
 
-A callback that raises keeps the message: it is requeued and comes again. Hand-backs at a stop,
-restarts of nsqd and timeouts count as attempts too, so a message may be given up that no handler
+A callback that raises keeps the message: it is requeued and comes again. Hand-backs at a stop and
+timeouts in other processes count as attempts too, so a message may be given up that no handler
 has ever failed on; keep what you give up.
 """
 

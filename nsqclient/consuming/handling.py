@@ -108,7 +108,8 @@ class Handling:
         if time.monotonic() >= message.deadline:
             sub.drop_expired(message)
             return None
-        if 0 < self._max_attempts < message.attempts:
+        most = self._max_attempts
+        if 0 < most < message.attempts and sub.count_handled(message) > most:
             self._give_up(message)
             return None
         return sub

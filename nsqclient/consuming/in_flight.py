@@ -5,6 +5,7 @@ Here it is decided that a message gets one answer. Nothing is sent from here.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
+
+#: Seconds between reports of messages that expired unhandled.
+_REPORT_INTERVAL = 60.0
 
 
 @dataclass
@@ -39,6 +43,8 @@ class InFlight:
         self.counts = Counts()  # written under _lock
         #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
         self.is_lost = False
+        self._unreported = 0  # messages that expired since the last report; guarded by _lock
+        self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
 
     def __len__(self) -> int:
         """How many there are, expired ones included."""
@@ -148,6 +154,23 @@ class InFlight:
             before: int = getattr(self.counts, name)
             setattr(self.counts, name, before + number)
             return before
+
+    def count_expired(self, now: float) -> int:
+        """Count a message that expired unhandled; return how many there are to report now.
+
+        The first one at once, then every minute what has come together. Those that were lost with
+        their connection are nothing to report: it is its loss that is.
+        """
+        with self._lock:
+            self.counts.expired += 1
+            if self.is_lost:
+                return 0
+            self._unreported += 1
+            if now < self._next_report:
+                return 0
+            count, self._unreported = self._unreported, 0
+            self._next_report = now + _REPORT_INTERVAL
+            return count
 
     def extend(self, message: Message, deadline: float) -> None:
         """nsqd was asked for more time."""

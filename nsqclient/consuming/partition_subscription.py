@@ -15,6 +15,7 @@ from typing import Any
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consuming.subscription import Subscription, SubscriptionOwner
+from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.flow.backoff import Outcome
 from nsqclient.message import Message, Responder
 from nsqclient.negotiation import Subscribe
@@ -72,9 +73,10 @@ class PartitionSubscription(Subscription):
 
     def __init__(
         self, place: Place, extended: bool, topic: str, channel: str, config: Config,
-        owner: SubscriptionOwner, tracing: TraceSwitch, *, ordered: bool = False,
+        owner: SubscriptionOwner, tracing: TraceSwitch,
+        unhandled: UnhandledDeliveries | None = None, *, ordered: bool = False,
     ) -> None:
-        super().__init__(place.address, topic, channel, config, owner)
+        super().__init__(place.address, topic, channel, config, owner, unhandled)
         assert place.partition is not None
         self.place = place
         self._partition = place.partition
@@ -124,9 +126,10 @@ class OrderedSubscription(PartitionSubscription):
     def __init__(
         self, place: Place, extended: bool, topic: str, channel: str, config: Config,
         owner: SubscriptionOwner, tracing: TraceSwitch,
+        unhandled: UnhandledDeliveries | None = None,
     ) -> None:
         super().__init__(
-            place, extended, topic, channel, config, owner, tracing, ordered=True
+            place, extended, topic, channel, config, owner, tracing, unhandled, ordered=True
         )
         #: Only one message is out at a time, so that no lock is needed.
         self.order = OrderCheck()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consuming.in_flight import InFlight
+from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
@@ -85,7 +86,8 @@ class Subscription:
     """
 
     def __init__(
-        self, address: str, topic: str, channel: str, config: Config, owner: SubscriptionOwner
+        self, address: str, topic: str, channel: str, config: Config, owner: SubscriptionOwner,
+        unhandled: UnhandledDeliveries | None = None,
     ) -> None:
         self.address = address
         self.place = Place(address)  # its place among the consumer's connections
@@ -97,6 +99,8 @@ class Subscription:
         self._wanted = Subscribe(topic, channel)
         self._config = config
         self._owner = owner
+        #: Of the consumer; a message that comes again by another connection is still the same.
+        self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
         self._rdy_on_wire = 0  # guarded by the connection's lock
         #: How many FINs may wait for company: few where RDY is small, else nsqd would idle.
         self.fin_batch = 1
@@ -256,7 +260,22 @@ class Subscription:
     def drop_expired(self, message: Message) -> None:
         """Forget a message that nsqd has given to somebody else while it was queued."""
         self.in_flight.claim_all([message])
-        self.in_flight.tally("expired")
+        self._unhandled.add(self.place, message.id)
+        count = self.in_flight.count_expired(time.monotonic())
+        if count:
+            logger.warning(
+                "%s/%s: %d messages from %s expired before they were handled, and are delivered"
+                " again: lower max_in_flight, or raise workers or msg_timeout",
+                self._wanted.topic, self._wanted.channel, count, self.place,
+            )
+
+    def count_handled(self, message: Message) -> int:
+        """Return how many deliveries of the message a handler had, or may have had.
+
+        This delivery counts, and so do those to other consumers: only what expired in this one's
+        queue does not.
+        """
+        return message.attempts - self._unhandled.count(self.place, message.id)
 
     def flush(self) -> None:
         """Send the FINs that wait. Blocks at most ``write_timeout``; never raises."""

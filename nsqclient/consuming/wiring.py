@@ -20,6 +20,7 @@ from nsqclient.consuming.partition_subscription import (
 )
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.consuming.subscription import Subscription
+from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.errors import NSQError
 from nsqclient.flow.backoff import Outcome, Phase
 from nsqclient.message import Message
@@ -41,6 +42,7 @@ class Wiring:
     _tell: Callable[..., Any]
     _lock: threading.Lock
     _running: list[Subscription]  # open and started; guarded by _lock
+    _unhandled: UnhandledDeliveries
     _timer: Timer
     _chores: WorkerPool[Callable[[], None]]
     _workers: WorkerPool[Message]
@@ -51,13 +53,16 @@ class Wiring:
 
     def make_subscription(self, address: str) -> Subscription:
         """For Membership: a Subscription to ``address``, not open yet."""
-        return Subscription(address, self.topic, self.channel, self.config, self)
+        return Subscription(
+            address, self.topic, self.channel, self.config, self, self._unhandled
+        )
 
     def make_partition(self, place: Place, extended: bool) -> Subscription:
         """For Membership: a Subscription to a partition, not open yet."""
         make = OrderedSubscription if self._ordered else PartitionSubscription
         return make(
-            place, extended, self.topic, self.channel, self.config, self, self._tracing
+            place, extended, self.topic, self.channel, self.config, self, self._tracing,
+            self._unhandled,
         )
 
     def on_connected(self, sub: Subscription, expected: int) -> None:

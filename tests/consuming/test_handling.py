@@ -31,7 +31,7 @@ class FakeSubscription(Subscription):
     def __init__(self):
         self.address = "nsqd:4150"
         self.answers, self.finished = [], []
-        self.fin_batch = 2
+        self.fin_batch, self.unhandled = 2, 0
         self.lost = False
 
     def flush(self):
@@ -53,6 +53,9 @@ class FakeSubscription(Subscription):
     def drop_expired(self, message):
         message._responded = True
         self.answers.append("expired")
+
+    def count_handled(self, message):
+        return message.attempts - self.unhandled
 
 
 class Bench:
@@ -194,6 +197,16 @@ def test_giving_up(attempts, maximum, given_up):
     bench.handling.flush()
     assert len(bench.given_up) == given_up
     assert bench.sub.answers == ["FIN"]
+
+
+@pytest.mark.parametrize("attempts, given_up", [(13, 0), (14, 1)])
+def test_deliveries_that_no_handler_had_do_not_lead_to_giving_up(attempts, given_up):
+    """Of 13 deliveries 8 expired in the queue: this is the fifth that a handler has."""
+    handled = []
+    bench = Bench(handled.append, max_attempts=5)
+    bench.sub.unhandled = 8
+    bench.run(attempts)
+    assert (len(bench.given_up), len(handled)) == (given_up, 1 - given_up)
 
 
 def test_giving_up_that_fails_requeues(caplog):

@@ -39,6 +39,19 @@ def test_messages_past_their_deadline_do_not_count(in_flight, messages):
     assert (len(in_flight), in_flight.counts.orphaned) == (1, 2)
 
 
+def test_messages_that_expire_are_reported_at_once_and_then_every_minute(in_flight):
+    """Each report says how many there were since the one before."""
+    times = [5.0, 5.0, 64.0, 65.0, 65.5, 125.0]
+    assert [in_flight.count_expired(now) for now in times] == [1, 0, 0, 3, 0, 2]
+    assert in_flight.counts.expired == 6
+
+
+def test_messages_that_were_lost_with_their_connection_are_not_reported(in_flight):
+    """They are counted; what is to be mended is the connection."""
+    in_flight.lose()
+    assert (in_flight.count_expired(5.0), in_flight.counts.expired) == (0, 1)
+
+
 def test_one_claim_wins(in_flight, messages):
     """The second answer is refused, whoever gives it."""
     in_flight.claim(messages[0])

@@ -10,6 +10,7 @@ import pytest
 
 from nsqclient.config import Config
 from nsqclient.consuming.subscription import Subscription
+from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.flow.backoff import Outcome
 from nsqclient.flow.rdy import Link
@@ -283,3 +284,28 @@ def test_rdy_that_is_on_the_wire_is_not_sent_again():
         for count in (3, 3, 0, 0):
             session.sub.link.rdy = count
             assert session.sub.post_rdy()
+
+
+def test_a_delivery_that_expired_is_not_one_that_a_handler_had(caplog):
+    """The log says what to change, once; the message's next delivery counts for less."""
+    with Session(lines()) as session:
+        session.sub.drop_expired(session.one)
+        session.sub.drop_expired(session.one)
+        session.one.attempts = 5
+        assert session.sub.count_handled(session.one) == 3
+        assert session.sub.counts.expired == 2
+    assert caplog.text.count("t/c: 1 messages from 127.0.0.1") == 1
+    assert "lower max_in_flight, or raise workers or msg_timeout" in caplog.text
+
+
+def test_the_count_outlives_the_connection(caplog):
+    """nsqd delivers again by the next one what it had sent by this one."""
+    unhandled = UnhandledDeliveries()
+    with Session(lines()) as session:
+        session.sub._unhandled = unhandled
+        message = session.one
+        session.lose()
+        session.sub.drop_expired(message)
+        again = Subscription(session.sub.address, "t", "c", Config(), session.owner, unhandled)
+        assert again.count_handled(message) == 0
+    assert "expired" not in caplog.text
