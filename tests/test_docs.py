@@ -189,7 +189,7 @@ def test_the_requests_of_the_tour_are_answered() -> None:
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.create_topic("events")
         lookup = f"http://{lookupd.http_address}/lookup?topic=events"
-        wait_until(lambda: requests.get(lookup).ok, 10, "nsqd did not register the topic")
+        wait_until(lambda: requests.get(lookup).ok, 30, "nsqd did not register the topic")
         answers = []
         for words in tour_of_quickstart():
             if words[0] == "curl":

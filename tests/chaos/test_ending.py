@@ -39,7 +39,7 @@ def test_signals_while_it_cleans_up_change_nothing(tmp_path, first):
         process.send_signal(first)
         wait_until(lambda: process.send_signal(signal.SIGTERM) or process.poll() is not None, 60)
         assert process.returncode == 128 + first
-        wait_until(lambda: is_gone(process.pid), 10, "no process is left")
+        wait_until(lambda: is_gone(process.pid), 30, "no process is left")
         assert [*tmp_path.iterdir()] == []
     finally:
         if not is_gone(process.pid):

@@ -105,8 +105,10 @@ def test_a_starved_batch_does_not_wait(server):
     handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
     publish(server, *[b"x"] * 20)
     with consume(server, handler, max_in_flight=10):
-        wait_until(lambda: sum(batches) == 20)
-    assert batches[0] == 10
+        # A consumer is starved from 8 of 10 on, and nsqd may send the last two a moment later. So
+        # two batches come for sure; what is left then may be too little to be starved.
+        wait_until(lambda: len(batches) >= 2)
+        assert all(8 <= size <= 10 for size in batches[:2])
 
 
 def test_a_failed_batch_comes_again(server):

@@ -46,7 +46,7 @@ def test_a_fin_does_not_wait_for_its_handler(server, release):
     collector = Collector(early)
     with consume(server, collector):
         wait_until(lambda: collector.messages)
-        wait_until(lambda: in_flight(server) == 0, timeout=2)
+        wait_until(lambda: in_flight(server) == 0, timeout=15)
         release.set()
 
 
@@ -62,7 +62,7 @@ def test_the_answers_of_a_batch_do_not_wait_for_the_next(server, release):
     publish(server, *[b"x"] * 20)
     with consume(server, BatchHandler(handle, size=10), max_in_flight=20):
         wait_until(lambda: len(batches) == 2)
-        wait_until(lambda: in_flight(server) == 10, timeout=2)
+        wait_until(lambda: in_flight(server) == 10, timeout=15)
         release.set()
 
 
@@ -275,7 +275,7 @@ def test_nsqds_that_do_not_answer_delay_no_other(server):
         )
         publish(server, b"x")
         with consumer:
-            wait_until(lambda: collector.messages, timeout=3)
+            wait_until(lambda: collector.messages, timeout=4.5)  # a handshake has 5 s
     finally:
         for sock in deaf:
             sock.close()

@@ -111,4 +111,4 @@ def test_close_ends_the_wait_of_a_publish():
         producer.ping()
         assert producer.close(0.2) is False
         thread.join()
-        assert len(errors) == 1 and time.monotonic() - began < 5
+        assert len(errors) == 1 and time.monotonic() - began < 15

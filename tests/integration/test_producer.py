@@ -192,7 +192,7 @@ def test_nobody_listens(server):
         began = time.monotonic()
         with pytest.raises(PublishNotSent, match="refused"):
             producer.publish("events", b"x", timeout=0.3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
 
 
 def test_an_unknown_host(server):

@@ -145,11 +145,11 @@ def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
     ) as producer:
         began = time.monotonic()
         futures = [producer.publish_async("t", b"x", timeout=1.0, **options) for _ in range(3)]
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 2.5  # three that wait take 3 s
         for future in futures:
             with pytest.raises(PublishNotSent):
                 future.result(5)
-        assert 1.0 <= time.monotonic() - began < 3.0
+        assert 1.0 <= time.monotonic() - began
         assert producer.stats().pending == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
-WAIT = 10.0
+WAIT = 30.0
 LATER = 3600.0
 
 

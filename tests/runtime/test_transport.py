@@ -14,7 +14,7 @@ from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, Wri
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport, format_address, parse_address
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 from tests.support.waiting import wait_until
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 @pytest.fixture

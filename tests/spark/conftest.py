@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.leaks import FOREIGN_PORTS, find_leaks, take_snapshot
+from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -34,7 +34,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     before = take_snapshot()
     yield
     if "spark" in request.fixturenames:
-        wait_until(lambda: take_snapshot().threads <= before.threads, 5, "threads were left")
+        wait_until(lambda: take_snapshot().threads <= before.threads, 30, "threads were left")
     elif leaks := find_leaks(before):
         pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
 
@@ -90,10 +90,12 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     session = builder.getOrCreate()
     gateway = session.sparkContext._gateway
     FOREIGN_PORTS.add(gateway.gateway_parameters.port)
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        FOREIGN_PROCESSES.add(process.pid)
     yield session
     session.stop()
     gateway.shutdown()
-    process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()
         process.wait(30)

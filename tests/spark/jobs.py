@@ -108,7 +108,7 @@ class Job:
         except subprocess.TimeoutExpired:
             pass
         self.kill()
-        wait_until(lambda: not self.processes(), 10, "every process of the job ended")
+        wait_until(lambda: not self.processes(), 30, "every process of the job ended")
 
 
 class Publisher:

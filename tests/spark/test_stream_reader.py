@@ -143,7 +143,7 @@ def test_the_lag_is_reported(reader, server):
     filled(one, server, 100)
     report = one.reportLatestOffset()
     assert report["seq"] > 0 and report["spool_messages"] == 100
-    wait_until(lambda: server.http_address in one.reportLatestOffset()["depth"], 10, "the depth")
+    wait_until(lambda: server.http_address in one.reportLatestOffset()["depth"], 30, "the depth")
 
 
 def test_available_now_drains_in_batches_and_ends(reader, server):
@@ -211,8 +211,9 @@ def test_a_peek_gives_everything_back(server, texts):
     """Nothing is removed, and nothing stays out."""
     publish(server, 50)
     server.post("/channel/create", topic="t", channel="c")
+    wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "the channel has all")
     assert len(set(batch_rows(texts, maxMessages="20"))) == 20
-    wait_until(lambda: server.stats("t", "c")["depth"] == 50, 10, "all went back")
+    wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "all went back")
     assert len(set(batch_rows(texts))) == 50
 
 
@@ -224,7 +225,7 @@ def test_a_peek_at_an_empty_channel_is_empty(server, texts):
 def test_a_peek_at_a_channel_in_use_is_refused(server, texts, reader):
     """It would hold messages back from others."""
     reader().latestOffset(ZERO, ALL)
-    wait_until(lambda: server.stats("t", "c").get("client_count"), 10, "it is connected")
+    wait_until(lambda: server.stats("t", "c").get("client_count"), 30, "it is connected")
     with pytest.raises(ConfigError, match="allowShared=true"):
         batch_rows(texts)
 

@@ -59,7 +59,10 @@ _PLACE = """
   await frame();
   const after = place();
   const isInFront = e.contains(document.elementFromPoint(after[0], after[1]));
-  return after[2] && String(before) === String(after) && isInFront ? after : null;
+  if (!after[2] || String(before) !== String(after) || !isInFront) return null;
+  window.isClickMissed = true;
+  e.addEventListener("click", () => { window.isClickMissed = false; }, {once: true, capture: true});
+  return after;
 """
 
 
@@ -231,12 +234,21 @@ class Page:
         return found
 
     def click(self, selector: str) -> None:
-        """Click on the middle of an element, with the mouse."""
+        """Click on the middle of an element, with the mouse.
+
+        Again, where the page has moved it away in the last moment.
+        """
         found = f"document.querySelector({json.dumps(selector)})"
-        box = self.wait(f"(async () => {{ const e = {found}; {_PLACE} }})()")
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left",
-                      clickCount=1)
+
+        def is_hit() -> bool:
+            box = self.wait(f"(async () => {{ const e = {found}; {_PLACE} }})()")
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1],
+                          button="left", clickCount=1)
+            # Of the next document there is no such word: the click has led there.
+            return bool(self.wait("window.isClickMissed ? 'missed' : 'hit'") == "hit")
+
+        wait_until(is_hit, timeout=TIMEOUT, message=f"a click on {selector}")
 
     def move_mouse(self, x: float, y: float) -> None:
         """Move the mouse."""

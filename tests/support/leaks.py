@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 from tests.support.waiting import wait_until
 
-#: How long something that was told to end may take, in seconds.
-GRACE = 3.0
+#: How long something that is about to end may take, in seconds. Only a leak waits for all of it.
+GRACE = 15.0
 
 _PROC = Path("/proc/self")
 
-#: Peers of sockets that belong to the session, not to a test: the JVM's, which py4j opens when it
-#: pleases, also from the garbage collector.
+#: Peers of sockets that belong to the session, not to a test: the JVM's, which py4j opens at any
+#: time, also from the garbage collector.
 FOREIGN_PORTS: set[int] = set()
+#: Processes whose connections to us belong to the session: the JVM itself connects when a task
+#: ends, or a query, which may be after the test.
+FOREIGN_PROCESSES: set[int] = set()
 
 
 class Snapshot(NamedTuple):
@@ -91,26 +94,33 @@ def _command_line(pid: int) -> str:
 
 
 def _foreign_sockets() -> set[str]:
-    """The inodes of sockets that are connected to FOREIGN_PORTS, as in ``_sockets``."""
-    found: set[str] = set()
-    for table in ("net/tcp", "net/tcp6") if FOREIGN_PORTS else ():
+    """The sockets of ours that are connected to FOREIGN_PORTS or to FOREIGN_PROCESSES."""
+    if not (FOREIGN_PORTS or FOREIGN_PROCESSES):
+        return set()
+    ends = {}
+    for table in ("net/tcp", "net/tcp6"):
         for line in _PROC.joinpath(table).read_text().splitlines()[1:]:
             fields = line.split()
-            if int(fields[2].rpartition(":")[2], 16) in FOREIGN_PORTS:
-                found.add(f"socket:[{fields[9]}]")
-    return found
+            # The JVM's end may be an IPv6 socket that speaks IPv4; its address ends with ours.
+            local, remote = (end[-13:] for end in fields[1:3])
+            ends[local, remote] = f"socket:[{fields[9]}]"
+    theirs = {inode for pid in FOREIGN_PROCESSES for inode in _sockets(Path(f"/proc/{pid}"))}
+    return {
+        inode for (local, remote), inode in ends.items()
+        if int(remote[-4:], 16) in FOREIGN_PORTS or ends.get((remote, local)) in theirs
+    }
 
 
-def _sockets() -> list[str]:
-    """Return the inode of every socket this process holds open."""
+def _sockets(process: Path = _PROC) -> list[str]:
+    """Return the inode of every socket that a process holds open."""
     found = []
     try:
-        descriptors = os.listdir(_PROC / "fd")
+        descriptors = os.listdir(process / "fd")
     except OSError:
-        return []  # no /proc here
+        return []  # no /proc here, or no such process
     for descriptor in descriptors:
         try:
-            link = os.readlink(_PROC / "fd" / descriptor)
+            link = os.readlink(process / "fd" / descriptor)
         except OSError:
             continue  # the descriptor of the listing itself
         if link.startswith("socket:"):

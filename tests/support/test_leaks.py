@@ -71,3 +71,19 @@ def test_a_socket_to_a_foreign_port_is_nobodys_leak(monkeypatch):
             assert "1 socket(s)" in find_leaks(before)[0]
             monkeypatch.setattr(leaks, "FOREIGN_PORTS", {port})
             assert find_leaks(before) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_connection_of_a_foreign_process_is_not_a_leak(monkeypatch):
+    """The JVM of the session connects to us when a task ends."""
+    program = ("import socket, sys; end = socket.create_connection(('127.0.0.1', sys.argv[1]));"
+               " sys.stdin.read()")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        child = subprocess.Popen([sys.executable, "-c", program, port], stdin=subprocess.PIPE)
+        before = take_snapshot()
+        with server.accept()[0]:
+            assert "1 socket(s)" in find_leaks(before)[0]
+            monkeypatch.setattr(leaks, "FOREIGN_PROCESSES", {child.pid})
+            assert find_leaks(before) == []
+        child.communicate()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 PAUSE = 0.01
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+def wait_until(condition: Callable[[], T], timeout: float = 30.0, message: str = "") -> T:
     """Call ``condition`` until it returns something true, and return that.
 
     Raises:
