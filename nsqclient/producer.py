@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -41,12 +40,15 @@ from nsqclient.publishing.statistics import ProducerStats, Statistics
 from nsqclient.runtime.apart import run_apart
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
+from nsqclient.runtime.monitor import Monitor
 
 logger = logging.getLogger("nsqclient.producer")
 
 #: Publishes of other threads under way from which on they are sent together: a round trip of its
 #: own is the quickest for one thread, and the slowest for many.
 _A_CROWD = 2
+#: Seconds between two looks of ``close()`` at whether publishes are under way.
+_LOOK = 0.5
 #: Seconds for which the end of the process waits for publishes without a verdict.
 _EXIT_TIMEOUT = 5.0
 
@@ -131,9 +133,9 @@ class Producer(Account):
             self._links, self.config.nsqd_max_body_size, self._retry_unknown,
             lambda: self._statistics.count("retried", 1),
         )
-        self._idle = threading.Condition()
+        self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
-        self._closed = False  # written under _idle
+        self._closed = False
 
     # -- publishing
 
@@ -332,9 +334,12 @@ class Producer(Account):
         return run_apart(lambda: self._close(deadline), deadline, "nsq-closer") or False
 
     def _close(self, deadline: Deadline) -> bool:
-        with self._idle:
-            self._closed = True
-            clean = self._idle.wait_for(lambda: not self._running, deadline.remaining())
+        self._closed = True
+        # A publish that an exception from a signal handler ends may do so without a notification.
+        while not self._idle.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
+            if deadline.expired():
+                break
+        clean = not self._running
         clean = self._pipeline.flush(deadline) and clean
         clean = self._gate.deferred.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)

@@ -13,6 +13,7 @@ from nsqclient.flow.backoff import Outcome
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
@@ -61,7 +62,7 @@ class Handling:
         #: The messages that are being handled now; those of a loop over ``messages()`` with the
         #: loop's thread.
         self.running: dict[Message, int | None] = {}
-        self._turn_over = threading.Condition()
+        self._turn_over = Monitor()
 
     def run(self, message: Message) -> None:
         """Handle one message and see to its answer. Never raises."""
@@ -135,9 +136,9 @@ class Handling:
 
     def end_turn(self, message: Message) -> None:
         """The loop is done with it."""
-        with self._turn_over:
-            self.running.pop(message, None)
+        with self._turn_over.lock:
             self._turn_over.notify_all()
+            self.running.pop(message, None)
 
     def is_turn_of_caller(self) -> bool:
         """Tell whether the calling thread is a loop in the middle of a turn."""
@@ -149,8 +150,7 @@ class Handling:
         def no_turn() -> bool:
             return not any(thread is not None for thread in list(self.running.values()))
 
-        with self._turn_over:
-            self._turn_over.wait_for(no_turn, deadline.remaining())
+        self._turn_over.wait_for(no_turn, deadline.remaining())
 
     def flush(self) -> None:
         """Send all FINs that wait. A worker calls it when it finds the queue empty."""

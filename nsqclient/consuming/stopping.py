@@ -27,6 +27,7 @@ from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
 from nsqclient.consuming.reports import Ledger, StopReport
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.life_log import LifeLog
@@ -69,7 +70,7 @@ class StopProcedure:
         self._first = threading.Lock()
         self._over = threading.Lock()
         self._over.acquire()
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
         self._report = StopReport(0, 0, 0, complete=False)
 
@@ -91,9 +92,9 @@ class StopProcedure:
 
     def on_drained(self, sub: Subscription) -> None:
         """CLOSE_WAIT came, or the connection ended."""
-        with self._changed:
-            self._draining.discard(sub)
+        with self._changed.lock:
             self._changed.notify_all()
+            self._draining.discard(sub)
 
     def hand_back_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
@@ -180,7 +181,7 @@ class StopProcedure:
 
     def _send_cls(self, subs: list[Subscription]) -> None:
         for sub in subs:
-            with self._changed:
+            with self._changed.lock:
                 self._draining.add(sub)
             try:
                 if not sub.conn.post(lambda core: core.send_cls()):
@@ -192,24 +193,20 @@ class StopProcedure:
 
     def _await_close_wait(self, deadline: Deadline) -> None:
         """Wait until no more messages can come; a nsqd that does not answer costs a second."""
-        limit = Deadline(deadline.at_most(1.0))
-        with self._changed:
-            while self._draining and not limit.expired():
-                self._changed.wait(limit.remaining())
+        self._changed.wait_for(lambda: not self._draining, deadline.at_most(1.0))
         # A message may have been queued between the last look and CLOSE_WAIT.
         self.hand_back_queued()
 
     def on_answered(self) -> None:
         """A message was answered, perhaps the last one that is waited for."""
-        with self._changed:
+        with self._changed.lock:
             self._changed.notify_all()
 
     def _await_answers(self, subs: list[Subscription], deadline: Deadline) -> None:
         """Wait for the answers that handlers left to others (``enable_async()``)."""
-        with self._changed:
-            while self._count_open(subs) and not deadline.expired():
-                # A message may also expire, which nobody tells.
-                self._changed.wait(deadline.at_most(0.5))
+        while self._count_open(subs) and not deadline.expired():
+            # A message may also expire, which no notification follows.
+            self._changed.wait_for(lambda: not self._count_open(subs), deadline.at_most(0.5))
 
     def _count_open(self, subs: list[Subscription]) -> int:
         """How many messages are being handled, or wait for an answer from elsewhere."""

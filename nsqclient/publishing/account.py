@@ -5,7 +5,6 @@ So that the front door reads as documentation. Its constructor is there.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from nsqclient.publishing.partitioned.gate import Gate
 from nsqclient.publishing.pipeline import Pipeline
 from nsqclient.publishing.statistics import Statistics
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
+from nsqclient.runtime.monitor import Monitor
 
 T = TypeVar("T")
 
@@ -33,10 +33,10 @@ class Account:
 
     config: Config
     _blocking: BlockingPublish
-    _closed: bool  # written under _idle
+    _closed: bool
     _discoverer: Discoverer
     _gate: Gate
-    _idle: threading.Condition
+    _idle: Monitor
     _pipeline: Pipeline
     _running: set[object]  # one for each publish under way
     _statistics: Statistics
@@ -71,9 +71,10 @@ class Account:
     ) -> T:
         """Run one blocking publish and keep account of it."""
         ticket = object()
-        self._running.add(ticket)  # before the look at _closed: close() waits for what got past it
         began = time.monotonic()
         try:
+            # Before the look at _closed: close() waits for what got past it.
+            self._running.add(ticket)
             if self._closed:
                 raise ClosedError("the producer is closed")
             self._discoverer.start()
@@ -87,5 +88,5 @@ class Account:
         finally:
             self._running.discard(ticket)
             if self._closed:
-                with self._idle:
+                with self._idle.lock:
                     self._idle.notify_all()

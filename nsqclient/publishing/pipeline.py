@@ -6,12 +6,11 @@ only while few are unanswered, so that under load the queue fills and the batche
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from nsqclient.errors import (
     ClosedError,
@@ -39,6 +38,7 @@ from nsqclient.publishing.unanswered import Unanswered
 from nsqclient.publishing.unseen import UnseenFailures
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor, Waiter
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -87,9 +87,9 @@ class Pipeline:
         self._batch_bytes = min(BATCH_BYTES, max_body_size)
         self._count = count
         self._divert = divert
-        # The plain lock, for the many; a Condition's own "with" costs three times as much.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._work = Monitor(self._lock)  # the publisher waits for something to do
+        self._room = Monitor(self._lock)  # others wait for the window, or for flush
         self._queue: deque[Item] = deque()  # guarded by _lock, as all below
         self._unanswered = Unanswered()
         # Neither queued nor unanswered for a moment; a fork may come just then.
@@ -102,7 +102,6 @@ class Pipeline:
         self._pending_bytes = 0
         self._publisher_sleeps = False
         self._is_full = False  # it sleeps because no nsqd has room
-        self._putters = 0  # threads that wait for the window or for flush
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -118,30 +117,40 @@ class Pipeline:
         size = len(item.body)
         if size > self._max_pending_bytes:
             raise ConfigError(f"a body of {size} bytes is over max_pending_bytes")
+        while not self._try_put(item, size):
+            left = item.until - time.monotonic()
+            if left <= 0 or not self._block:
+                self._count("rejected", 1)
+                raise PublishNotSent(
+                    f"{self.pending} publishes have no verdict yet: raise max_pending or"
+                    " publish more slowly"
+                )
+            self._room.wait_for(lambda: self._closed or self._has_room(size), left)
+
+    def _has_room(self, size: int) -> bool:
+        """Tell whether the window takes a message of so many bytes. Needs _lock."""
+        return (
+            self.pending < self._max_pending
+            and self._pending_bytes + size <= self._max_pending_bytes
+        )
+
+    def _try_put(self, item: Item, size: int) -> bool:
+        """Queue a message; False when the window is full."""
         with self._lock:
-            while True:
-                if self._closed:
-                    raise ClosedError("the producer is closed")
-                if (self.pending < self._max_pending
-                        and self._pending_bytes + size <= self._max_pending_bytes):
-                    break
-                left = item.until - time.monotonic()
-                if left <= 0 or not self._block:
-                    self._count("rejected", 1)
-                    raise PublishNotSent(
-                        f"{self.pending} publishes have no verdict yet: raise max_pending or"
-                        " publish more slowly"
-                    )
-                with self._waiting():
-                    self._changed.wait(left)
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            if not self._has_room(size):
+                return False
             if self._thread is None:
                 self._start()
+            if self._publisher_sleeps and not self._is_full:
+                self._work.notify_all()
+                self._publisher_sleeps = False
+            # An exception from a signal handler may come behind a call: all three or none.
             self.pending += 1
             self._pending_bytes += size
             self._queue.append(item)
-            if self._publisher_sleeps and not self._is_full:
-                self._publisher_sleeps = False
-                self._changed.notify_all()
+        return True
 
     def _start(self) -> None:
         """Start the publisher. Needs _lock."""
@@ -155,17 +164,7 @@ class Pipeline:
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""
-        with self._lock, self._waiting():
-            return self._changed.wait_for(lambda: self.pending == 0, deadline.remaining())
-
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Count the caller as one who waits, until it ends, also by Ctrl-C. Needs _lock."""
-        self._putters += 1
-        try:
-            yield
-        finally:
-            self._putters -= 1
+        return self._room.wait_for(lambda: self.pending == 0, deadline.remaining())
 
     def close(self, deadline: Deadline) -> bool:
         """Refuse new messages, fail those that still have no verdict, and end the thread."""
@@ -180,11 +179,12 @@ class Pipeline:
 
     def _end(self) -> None:
         with self._lock:
+            self._work.notify_all()
+            self._room.notify_all()
             self._closed = True
             left = list(self._queue)
             self._queue.clear()
             batches = self._unanswered.take_all()
-            self._changed.notify_all()
         for item in left:
             self._fail(item, closed(item))
         for batch in batches:
@@ -205,11 +205,11 @@ class Pipeline:
     # -- the publisher thread
 
     def _run(self) -> None:
+        waiter = self._work.waiter()
         while True:
-            with self._lock:
-                items = self._take()
-                if items is None:
-                    return
+            items = self._take(waiter)
+            if items is None:
+                return
             self._publish(items)
             # While the publisher sleeps it must not keep alive what nobody else wants.
             del items
@@ -236,29 +236,34 @@ class Pipeline:
                 for item in sendable:
                     self._fail(item, PublishUnknown(f"internal error: {exc!r}"))
 
-    def _take(self) -> list[Item] | None:
-        """Wait for items that may travel together, and remove them. Needs _lock."""
+    def _take(self, waiter: Waiter) -> list[Item] | None:
+        """Wait for items that may travel together, and remove them; None at the end."""
+        has_lingered = not self._linger
         while True:
-            if self._closed:
-                return None
-            late = self._take_late()
-            self._silent = self._unanswered.met_silence(time.monotonic())
-            if late or self._silent:
-                self._in_hand = late
-                return late
-            self._is_full = not self._unanswered.has_room(self._links.ready)
-            if self._queue and not self._is_full:
-                if self._linger and len(self._queue) < BATCH_MESSAGES and not self._putters:
-                    self._changed.wait(self._linger)
-                if self._queue:
-                    items: list[Item] = []
-                    self._in_hand = items  # before they leave the queue
-                    cut(self._queue, items, self._batch_bytes)
-                    return items
-                continue
-            self._publisher_sleeps = True
-            self._changed.wait(self._until_next_deadline())
-            self._publisher_sleeps = False
+            with self._lock:
+                self._publisher_sleeps = False
+                if self._closed:
+                    return None
+                late = self._take_late()
+                self._silent = self._unanswered.met_silence(time.monotonic())
+                if late or self._silent:
+                    self._in_hand = late
+                    return late
+                self._is_full = not self._unanswered.has_room(self._links.ready)
+                if self._queue and not self._is_full:
+                    if (has_lingered or len(self._queue) >= BATCH_MESSAGES
+                            or self._room.is_awaited):
+                        items: list[Item] = []
+                        self._in_hand = items  # before they leave the queue
+                        cut(self._queue, items, self._batch_bytes)
+                        return items
+                    has_lingered = True
+                    pause: float | None = self._linger
+                else:
+                    self._publisher_sleeps = True
+                    pause = self._until_next_deadline()
+                waiter.arm()
+            waiter.sleep(pause)
 
     def _until_next_deadline(self) -> float | None:
         first = self._unanswered.next_look()
@@ -345,8 +350,8 @@ class Pipeline:
                 return  # too late: its futures were told already
             self._is_full = False  # a message that is queued from now on wakes the publisher
             if self._publisher_sleeps and self._queue:
+                self._work.notify_all()
                 self._publisher_sleeps = False
-                self._changed.notify_all()
         try:
             self._settle(batch, verdict, error)
         finally:
@@ -372,8 +377,8 @@ class Pipeline:
     def _put_back(self, items: list[Item]) -> None:
         with self._lock:
             if not self._closed:
+                self._work.notify_all()
                 self._queue.extendleft(reversed(items))
-                self._changed.notify_all()
                 return
         for item in items:
             self._fail(item, closed(item))
@@ -386,7 +391,6 @@ class Pipeline:
     def _done(self, items: Sequence[Item]) -> None:
         size = sum([len(item.body) for item in items])
         with self._lock:
+            self._room.notify_all()
             self.pending -= len(items)
             self._pending_bytes -= size
-            if self._putters:
-                self._changed.notify_all()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 
 logger = logging.getLogger("nsqclient.timer")
 
@@ -47,7 +48,7 @@ class Timer:
 
     def __init__(self, name: str = "nsq-timer") -> None:
         self._name = name
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _changed
         self._order = itertools.count()  # equal times run in the order they were given
         self._stopping = False  # guarded by _changed
@@ -55,7 +56,7 @@ class Timer:
 
     def start(self) -> None:
         """Start the thread. Idempotent; does nothing after ``stop()``."""
-        with self._changed:
+        with self._changed.lock:
             if self._thread is None and not self._stopping:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
@@ -65,11 +66,11 @@ class Timer:
         """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
         task = TimerTask(action, self)
         due = time.monotonic() + max(0.0, delay)
-        with self._changed:
+        with self._changed.lock:
             if not self._stopping:
+                if not self._heap or due < self._heap[0][0]:
+                    self._changed.notify_all()
                 heapq.heappush(self._heap, (due, next(self._order), task))
-                if self._heap[0][2] is task:
-                    self._changed.notify()
         return task
 
     def stop(self, deadline: Deadline | None = None) -> bool:
@@ -77,10 +78,10 @@ class Timer:
 
         Idempotent. Called from the timer thread itself it does not join.
         """
-        with self._changed:
+        with self._changed.lock:
+            self._changed.notify_all()
             self._stopping = True
             self._heap.clear()
-            self._changed.notify()
             thread = self._thread
         if thread is None or thread is threading.current_thread():
             return True
@@ -92,18 +93,18 @@ class Timer:
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
+        waiter = self._changed.waiter()
         while True:
-            with self._changed:
+            with self._changed.lock:
                 task = self._take_due()
-                while task is None:
+                if task is None:
                     if self._stopping:
                         return
                     wait = self._heap[0][0] - time.monotonic() if self._heap else None
-                    if wait is not None and wait > threading.TIMEOUT_MAX:
-                        wait = None  # longer than the system can wait
-                    if wait is None or wait > 0:
-                        self._changed.wait(wait)
-                    task = self._take_due()
+                    waiter.arm()
+            if task is None:
+                waiter.sleep(wait)
+                continue
             try:
                 task.run()
             except BaseException:  # a SystemExit must not end a thread of ours

@@ -7,7 +7,6 @@ overtake each other.
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from nsqclient.errors import ClosedError, PublishError, PublishNotSent, PublishU
 from nsqclient.protocol.extended import Stored
 from nsqclient.publishing.statistics import Statistics
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool
 
 #: So many publishes are under way at once.
@@ -39,8 +39,8 @@ class Deferred:
         self._max_pending = max_pending
         self._block = block
         self._statistics = statistics
-        self._changed = threading.Condition()
-        self._pending = 0  # by _changed, as below
+        self._changed = Monitor()
+        self._pending: set[Future[Stored | None]] = set()  # by _changed, as below
         self._is_closed = False
         self._turn = itertools.count()
         # Pools of one thread each: what is put into one stays in order.
@@ -49,7 +49,7 @@ class Deferred:
     @property
     def pending(self) -> int:
         """How many have no outcome yet."""
-        return self._pending
+        return len(self._pending)
 
     def put(
         self, key: object, publish: _Publish, size: int, deadline: Deadline
@@ -61,23 +61,34 @@ class Deferred:
         """
         lane = next(self._turn) if key is None else hash(key)
         future: Future[Stored | None] = Future()
-        with self._changed:
-            if self._block:
-                self._changed.wait_for(
-                    lambda: self._pending < self._max_pending or self._is_closed,
-                    deadline.remaining(),
-                )
+        while not self._try_put(lane, (future, publish, size)):
+            if not self._block or deadline.expired():
+                raise PublishNotSent(f"{self.pending} publishes are pending (max_pending)")
+            self._changed.wait_for(
+                lambda: self.pending < self._max_pending or self._is_closed, deadline.remaining()
+            )
+        return future
+
+    def _try_put(self, lane: int, task: _Task) -> bool:
+        """Queue one publish; False when there is no room."""
+        future = task[0]
+        with self._changed.lock:
             if self._is_closed:
                 raise ClosedError("the producer is closed")
-            if self._pending >= self._max_pending:
-                raise PublishNotSent(f"{self._pending} publishes are pending (max_pending)")
-            self._pending += 1
+            if self.pending >= self._max_pending:
+                return False
             while len(self._lanes) < _THREADS:
                 pool: WorkerPool[_Task] = WorkerPool("nsq-publisher", 1, self._run)
                 pool.start()
                 self._lanes.append(pool)
-            self._lanes[lane % _THREADS].put((future, publish, size))
-        return future
+            try:
+                self._pending.add(future)
+                self._lanes[lane % _THREADS].put(task)
+            except BaseException:  # a signal handler raised: nobody has the Future
+                future.cancel()
+                self._pending.discard(future)
+                raise
+        return True
 
     def _run(self, task: _Task) -> None:
         future, publish, size = task
@@ -93,24 +104,23 @@ class Deferred:
             else:
                 self._statistics.on_published(1, size, time.monotonic() - began)
                 future.set_result(result)
-        with self._changed:
-            self._pending -= 1
+        with self._changed.lock:
             self._changed.notify_all()
+            self._pending.discard(future)
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until all have their outcome; False when time was over."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._pending, deadline.remaining())
+        return self._changed.wait_for(lambda: not self._pending, deadline.remaining())
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse what is not under way; return the names of threads that stay."""
-        with self._changed:
-            self._is_closed = True
+        with self._changed.lock:
             self._changed.notify_all()
+            self._is_closed = True
         for pool in self._lanes:
             for future, _, _ in pool.take_all():
                 if future.set_running_or_notify_cancel():
                     future.set_exception(PublishNotSent("the producer was closed"))
-                with self._changed:
-                    self._pending -= 1
+                with self._changed.lock:
+                    self._pending.discard(future)
         return [name for pool in self._lanes for name in pool.stop(deadline)]

@@ -16,11 +16,14 @@ from nsqclient.errors import ClosedError, ConnectError, NSQError, ServerError
 from nsqclient.protocol.extended import Stored
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 
 logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for the dialogue before the first publish.
 HANDSHAKE_TIMEOUT = 5.0
+#: Seconds between two looks at whether another thread still dials.
+_LOOK = 0.5
 
 
 class Try:
@@ -31,18 +34,21 @@ class Try:
         self.stored: Stored | None = None
         #: Nobody read it: surely not stored.
         self.was_read = True
-        self._settled = threading.Event()
+        # A plain lock, released once: no exception in the waiting thread can hang who settles.
+        self._settled = threading.Lock()
+        self._settled.acquire()
 
     def settle(
         self, error: NSQError | None, stored: Stored | None = None, was_read: bool = True
     ) -> None:
         """Set the outcome and wake the waiter."""
         self.error, self.stored, self.was_read = error, stored, was_read
-        self._settled.set()
+        if self._settled.locked():
+            self._settled.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it is settled; False when it was not in time."""
-        return self._settled.wait(timeout)
+        """Wait until it is settled; False when it was not in time. Not again after True."""
+        return self._settled.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
 class PooledConnection:
@@ -102,14 +108,22 @@ class PooledConnection:
             token.settle(error, was_read=not isinstance(error, ServerError))
 
 
+class _Claim:
+    """One thread that wants to dial an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
 class Pool:
     """The connections. Life: usable at once, ``close()``. Threads: every method, any thread."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._lock = threading.Lock()
+        self._changed = Monitor()
+        self._lock = self._changed.lock
         self._open: dict[str, PooledConnection] = {}  # by _lock, as below
-        self._dialing: dict[str, threading.Lock] = {}  # one dials, the others wait for it
+        self._dialing: set[_Claim] = set()  # one for each address; the others wait for it
         self._ended: list[Connection] = []  # to be joined
         self._all: set[Connection] = set()  # that have a socket
         self._is_closed = False
@@ -131,18 +145,27 @@ class Pool:
         found = self._open.get(address)
         if found is not None and not found.conn.is_closed:
             return found
-        with self._lock:
-            turn = self._dialing.setdefault(address, threading.Lock())
-        left = deadline.remaining()
-        if not turn.acquire(timeout=-1 if left is None else max(0.0, left)):
-            raise ConnectError(address, "somebody else dials it, and no time was left")
+        claim = _Claim(address)
         try:
+            # The notification is missing where an exception from a signal handler came before it.
+            while not self._changed.wait_for(lambda: self._is_mine(claim), deadline.at_most(_LOOK)):
+                if deadline.expired():
+                    raise ConnectError(address, "another thread dials it, and no time was left")
             found = self._open.get(address)
             if found is not None and not found.conn.is_closed:
                 return found
             return self._dial(address, deadline)
         finally:
-            turn.release()
+            self._dialing.discard(claim)  # first, and in one call
+            with self._lock:
+                self._changed.notify_all()
+
+    def _is_mine(self, claim: _Claim) -> bool:
+        """Take the right to dial, where no other thread has it. Needs the lock."""
+        if any(other.address == claim.address for other in list(self._dialing)):
+            return False
+        self._dialing.add(claim)
+        return True
 
     def _dial(self, address: str, deadline: Deadline) -> PooledConnection:
         pooled = PooledConnection(address, self._config, self)

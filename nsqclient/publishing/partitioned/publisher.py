@@ -6,7 +6,6 @@ client", "Client as producer" and "Production in ordered message scenario".
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from nsqclient.protocol.extended import Stored
 from nsqclient.publishing.partitioned.pool import Pool, PooledConnection, Try
 from nsqclient.publishing.partitioned.tables import Tables
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 
 #: partition -> the command for it
 Build = Callable[[int], bytes]
@@ -71,11 +71,14 @@ class PartitionPublisher:
         self._retry_unknown = retry_unknown
         self._on_retry = on_retry
         self._turns = RoundRobin()
-        self._closing = threading.Event()
+        self._closing = Monitor()
+        self._is_closed = False  # by the lock of _closing
 
     def close(self) -> None:
         """End the pauses between tries: whoever waits has had its last."""
-        self._closing.set()
+        with self._closing.lock:
+            self._closing.notify_all()
+            self._is_closed = True
 
     def publish(
         self, topic: str, key: object, build: Build, traced: bool, deadline: Deadline,
@@ -161,7 +164,7 @@ class PartitionPublisher:
             conn = self._pool.take(nsqd, deadline)
             conn.send(command, token, traced, deadline)
         except ClosedError as exc:
-            if self._closing.is_set():
+            if self._is_closed:
                 raise
             run.reason = exc  # it ended just before
             return None
@@ -213,12 +216,12 @@ class PartitionPublisher:
         pause = pause_before(run.tries, run.is_leader_moving)
         left = deadline.remaining()
         is_over = left is not None and left <= pause
-        if is_over or run.tries >= self._config.partition_tries or self._closing.is_set():
+        if is_over or run.tries >= self._config.partition_tries or self._is_closed:
             raise self._give_up(topic, run)
         self._on_retry()
         if run.is_leader_moving or isinstance(run.reason, ServerError):
             self._tables.refresh_and_wait(topic, Deadline(pause))
-        self._closing.wait(pause)
+        self._closing.wait_for(lambda: self._is_closed, pause)
 
     @staticmethod
     def _give_up(topic: str, run: _Run) -> PublishError:

@@ -7,7 +7,6 @@ refusal. Asking happens on threads of its own; publishers only wait where they k
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable
 
@@ -18,6 +17,7 @@ from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitions.lookup_table import LookupTable
 from nsqclient.partitions.routes import TopicRoutes
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool
 
 logger = logging.getLogger("nsqclient.producer")
@@ -49,10 +49,9 @@ class Tables:
     def __init__(self, lookupds: list[str], config: Config) -> None:
         self._lookupds = lookupds
         self._config = config
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._topics: dict[str, _Topic] = {}  # by _changed
         self._chores: WorkerPool[tuple[str, str]] = WorkerPool("nsq-chores", _THREADS, self._ask)
-        self._has_started = False  # by _changed
 
     def routes(self, topic: str, deadline: Deadline) -> TopicRoutes:
         """Return what is known; ask and wait where nothing is.
@@ -62,15 +61,15 @@ class Tables:
         Raises:
             DiscoveryError: none has answered.
         """
-        with self._changed:
+        with self._changed.lock:
             found = self._topics.get(topic)
             if found is None:
                 found = self._topics[topic] = _Topic(self._lookupds)
             is_old = time.monotonic() - found.asked_at > self._config.lookupd_poll_interval
         if is_old:
             self.refresh(topic)
-        with self._changed:
-            self._changed.wait_for(lambda: found.rounds, deadline.remaining())
+        self._changed.wait_for(lambda: found.rounds, deadline.remaining())
+        with self._changed.lock:
             merged = found.table.merged()
             error = found.error
         if not merged.is_partitioned and not merged.plain and error is not None:
@@ -79,35 +78,31 @@ class Tables:
 
     def refresh(self, topic: str) -> None:
         """Ask every nsqlookupd for the topic, soon; returns at once."""
-        with self._changed:
+        with self._changed.lock:
             found = self._topics[topic]
             if found.asking:
                 found.is_due = True
                 return
-            asks = self._begin_round(found)
-            if not self._has_started:
-                self._has_started = True
-                self._chores.start()
-        self._chores.put_many([(topic, lookupd) for lookupd in asks])
+            self._chores.start()
+            self._begin_round(topic, found)
 
     def refresh_and_wait(self, topic: str, deadline: Deadline) -> None:
         """Ask every nsqlookupd and wait for the answers. Blocks: at most until the deadline."""
-        with self._changed:
+        with self._changed.lock:
             found = self._topics[topic]
             # One that is under way may have begun before what we know now.
             wanted = found.rounds + (2 if found.asking else 1)
         self.refresh(topic)
-        with self._changed:
-            self._changed.wait_for(lambda: found.rounds >= wanted, deadline.remaining())
+        self._changed.wait_for(lambda: found.rounds >= wanted, deadline.remaining())
 
     def on_refused(self, topic: str, partition: int, nsqd: str) -> None:
         """This nsqd says that it does not lead the partition."""
-        with self._changed:
+        with self._changed.lock:
             self._topics[topic].table.on_refused(partition, nsqd)
 
     def on_accepted(self, topic: str, partition: int, nsqd: str) -> None:
         """This nsqd leads the partition."""
-        with self._changed:
+        with self._changed.lock:
             self._topics[topic].table.on_accepted(partition, nsqd)
 
     def stop(self, deadline: Deadline) -> list[str]:
@@ -115,13 +110,15 @@ class Tables:
         self._chores.take_all()
         return self._chores.stop(Deadline(deadline.at_most(_GRACE)))
 
-    def _begin_round(self, found: _Topic) -> list[str]:
-        """Needs _changed."""
+    def _begin_round(self, topic: str, found: _Topic) -> None:
+        """Have every nsqlookupd asked. Needs _changed."""
         asks = found.table.begin_round()
+        # In this order, under the lock: where an exception from a signal handler comes in
+        # between, nobody waits for a question that was never asked.
+        self._chores.put_many([(topic, lookupd) for lookupd in asks])
         found.asking.update(asks)
-        found.asked_at = time.monotonic()
         found.is_due = False
-        return asks
+        found.asked_at = time.monotonic()
 
     def _ask(self, task: tuple[str, str]) -> None:
         """Ask one nsqlookupd for one topic. On a chore thread."""
@@ -138,7 +135,7 @@ class Tables:
             )
             error = DiscoveryError(lookupd, repr(exc))
         more: list[str] = []
-        with self._changed:
+        with self._changed.lock:
             found = self._topics[topic]
             found.asking.discard(lookupd)
             if answer is None:
@@ -152,8 +149,8 @@ class Tables:
                 more = [one for one in found.table.addresses if one not in known]
                 found.asking.update(more)
             if not found.asking:
+                self._changed.notify_all()
                 found.rounds += 1
                 if found.is_due:
-                    more = self._begin_round(found)
-                self._changed.notify_all()
+                    self._begin_round(topic, found)
         self._chores.put_many([(topic, one) for one in more])

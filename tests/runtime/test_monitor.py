@@ -1,0 +1,132 @@
+"""``Monitor``: waiting for a change, and what an exception from a signal handler leaves behind."""
+
+from __future__ import annotations
+
+import threading
+
+from nsqclient.runtime.monitor import Monitor, Waiter
+from tests.support.interrupts import interrupt_everywhere
+from tests.support.waiting import wait_until
+
+
+class Box:
+    """A value and the threads that wait for it."""
+
+    def __init__(self):
+        self.monitor = Monitor()
+        self.value = 0
+
+    def get(self, timeout=30):
+        return self.monitor.wait_for(lambda: self.value, timeout)
+
+    def set(self, value):
+        with self.monitor.lock:
+            self.monitor.notify_all()
+            self.value = value
+
+
+def in_threads(count, target):
+    threads = [threading.Thread(target=target) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_what_is_there_is_returned_at_once():
+    """No other thread is needed where the condition holds already."""
+    box = Box()
+    box.set(7)
+    assert box.get(timeout=0) == 7
+
+
+def test_the_last_result_is_returned_when_the_time_is_over():
+    """A wait that ends by its timeout returns what the condition returned last."""
+    assert Box().get(timeout=0.01) == 0
+    assert Box().get(timeout=-1) == 0
+
+
+def test_every_waiting_thread_is_woken():
+    """One change wakes all threads that wait for it."""
+    box, seen = Box(), []
+    threads = in_threads(5, lambda: seen.append(box.get()))
+    wait_until(lambda: len(box.monitor._armed) == 5, 30)
+    box.set(3)
+    for thread in threads:
+        thread.join()
+    assert seen == [3] * 5
+    assert not box.monitor._armed
+
+
+def test_a_wait_without_limit_ends_with_the_change():
+    """None as the timeout waits as long as it takes."""
+    box, seen = Box(), []
+    threads = in_threads(1, lambda: seen.append(box.get(None)))
+    wait_until(lambda: box.monitor._armed, 30)
+    box.set(1)
+    threads[0].join()
+    assert seen == [1]
+
+
+def test_a_timeout_that_the_system_cannot_wait_for():
+    """A wait of a thousand years is one without limit."""
+    box, seen = Box(), []
+    threads = in_threads(1, lambda: seen.append(box.get(3e10)))
+    wait_until(lambda: box.monitor._armed, 30)
+    box.set(1)
+    threads[0].join()
+    assert seen == [1]
+
+
+def test_a_second_notification_before_the_thread_has_run_does_no_harm():
+    """A thread that was woken twice at once sleeps again only when nothing has changed."""
+    monitor = Monitor()
+    waiter = monitor.waiter()
+    with monitor.lock:
+        waiter.arm()
+        monitor.notify_all()
+        monitor.notify_all()
+    waiter.sleep(None)
+    waiter.sleep(0.01)
+    waiter.close()
+    assert not monitor._armed
+
+
+def test_an_interrupted_wait_leaves_the_lock_free():
+    """Wherever Ctrl-C comes while a thread waits, others can take the lock, and none is armed."""
+    for function in (Monitor.wait_for, Waiter.sleep, Waiter.__init__, Monitor.waiter):
+        def work():
+            box = Box()
+            try:
+                box.get(timeout=0.001)
+            except KeyboardInterrupt:
+                pass
+
+            def check():
+                assert box.monitor.lock.acquire(timeout=0)
+                assert not box.monitor._armed
+
+            return check
+
+        assert interrupt_everywhere(function, work) > 0
+
+
+def test_an_interrupted_notification_never_leaves_a_change_that_nobody_was_woken_for():
+    """Wherever Ctrl-C comes in a change, a waiter is woken or the state is as it was."""
+    for function in (Box.set, Monitor.notify_all):
+        def work():
+            box = Box()
+            waiters = [box.monitor.waiter() for _ in range(3)]
+            for waiter in waiters:
+                waiter.arm()
+            try:
+                box.set(1)
+            except KeyboardInterrupt:
+                pass
+
+            def check():
+                assert box.monitor.lock.acquire(timeout=0)
+                assert not box.value or not any(one._baton.locked() for one in waiters)
+
+            return check
+
+        assert interrupt_everywhere(function, work) > 0
