@@ -30,6 +30,7 @@ from nsqclient.protocol.events import Event, Refused, ServerSettings
 from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.receiving import Receiver
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
 logger = logging.getLogger("nsqclient.connection")
@@ -64,7 +65,7 @@ class Connection:
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
         self._early: list[Event] = []  # came behind the last handshake answer
         self._transport: Transport | None = None
-        self._reader: threading.Thread | None = None
+        self._reader: LibraryThread | None = None
         self._closing = False  # written under _lock
         self._is_open = False  # open() succeeded; written under _lock
         self._is_finished = False  # the listener was told; written under _lock
@@ -177,17 +178,23 @@ class Connection:
 
         When the connection ended before, because of ``close()`` or a write that failed, no
         thread is started, and the listener hears ``on_closed`` from here.
+
+        Raises:
+            ThreadStartError: there is no reader; close the connection.
         """
         with self._lock:
             error = self._error
             if not self._closing:
-                reader = threading.Thread(
-                    target=self._read_loop, name=f"nsq-reader-{self.address}", daemon=True
-                )
-                reader.start()
-                self._reader = reader
-        if error is not None and self._is_open and self._reader is None:
+                reader = LibraryThread(self._read_loop, f"nsq-reader-{self.address}")
+                self._reader = reader  # before the launch, which may be interrupted
+                reader.launch()
+        if error is not None and self._is_open and not self._has_reader:
             self._finish(error)
+
+    @property
+    def _has_reader(self) -> bool:
+        """Tell whether there is a reader, which hears of the end."""
+        return self._reader is not None and self._reader.is_launched
 
     # -- sending
 
@@ -317,7 +324,7 @@ class Connection:
         """
         error = ConnectionLostError(self.address, reason)
         self._fail(error)
-        if self._is_open and self._reader is None:
+        if self._is_open and not self._has_reader:
             self._finish(error)
 
     def abandon(self) -> None:

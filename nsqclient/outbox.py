@@ -15,6 +15,7 @@ from collections.abc import Callable
 from nsqclient.errors import NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.transport import Transport
 from nsqclient.runtime.trying import try_lock
 
@@ -160,18 +161,17 @@ class RestWriter:
         self._on_lost = on_lost
         self._name = f"nsq-writer-{address}"
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None  # by _lock
+        self._thread: LibraryThread | None = None  # by _lock
 
     def wake(self) -> None:
         """Something was left. Does not block."""
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and self._thread.is_launched:
                 return  # it looks once more, under the lock, before it ends
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = LibraryThread(self._run, self._name)
             # Where no thread is left, the next sender or heartbeat takes the rest along.
-            with contextlib.suppress(RuntimeError):
-                thread.start()
-                self._thread = thread
+            with contextlib.suppress(ThreadStartError):
+                self._thread.launch()
 
     def _run(self) -> None:
         while True:

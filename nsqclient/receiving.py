@@ -8,8 +8,6 @@ are answered in time, whatever the publishers do.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +18,6 @@ from nsqclient.protocol.events import Event, Heartbeat, Published
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 from nsqclient.runtime.trying import try_lock
-
-logger = logging.getLogger("nsqclient.connection")
 
 #: Seconds without a helper after which the reader receives again: far less than a heartbeat, and
 #: long enough to cost nothing while publishes follow each other.
@@ -71,6 +67,7 @@ class Receiver:
         self._is_resting = False  # written by the reader; read without a lock
         self._bell = threading.Lock()  # released: the reader is called
         self._bell.acquire()
+        self._calling = threading.Lock()  # held while one calls it
 
     def run(self, transport: Transport) -> None:
         """Receive until the stream ends; always leaves by an exception.
@@ -82,6 +79,9 @@ class Receiver:
         self._transport = transport
         self._heard = time.monotonic()
         while True:
+            if self._failure is not None:  # of a helper that was interrupted while it read
+                with self._core_lock:
+                    self._core.move_events(self._handed)
             events, self._handed = self._handed, []
             self._dispatch(events)  # verdicts that came before a fault count
             del events  # its tokens are not kept alive until the next answer
@@ -125,8 +125,9 @@ class Receiver:
     def call_reader(self) -> None:
         """Let the reader receive again: an answer is awaited that no helper waits for."""
         if self._is_resting:
-            with contextlib.suppress(RuntimeError):  # it was called already
-                self._bell.release()
+            with self._calling:
+                if self._bell.locked():  # else it was called already
+                    self._bell.release()
 
     def _rest(self) -> None:
         """Let helpers receive. On the reader; needs _turn, and holds it again when it returns."""
@@ -157,11 +158,9 @@ class Receiver:
                 del handed[0]  # not before: an interrupted one is left to the reader
         except NSQError:
             raise
-        except Exception as exc:
-            logger.exception("%s: receiving failed", self._address)
-            self._failure = ConnectionLostError(self._address, f"internal error: {exc!r}")
         except BaseException:
-            # Ctrl-C: bytes may have been taken from the socket and not reached the core.
+            # From a signal handler, as with Ctrl-C: bytes may have been taken from the socket and
+            # not reached the core.
             self._failure = ConnectionLostError(self._address, "interrupted while receiving")
             raise
 
@@ -207,7 +206,7 @@ class Receiver:
                 core.receive_data(data)
             except RemoteProtocolError as exc:
                 broken = exc
-            self._handed += core.take_events()  # no interrupt comes in between
+            core.move_events(self._handed)
             answer = core.has_data_to_send()
         if answer:  # the NOP to a heartbeat
             self._bytes_left = self._flush()

@@ -28,7 +28,9 @@ from nsqclient.message import Message
 from nsqclient.consuming.reports import Ledger, StopReport
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.trying import try_lock
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
@@ -82,13 +84,34 @@ class StopProcedure:
     def stop(self, timeout: float, wait: bool) -> StopReport:
         """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
         deadline = Deadline(timeout)
-        if self._first.acquire(blocking=False):
-            threading.Thread(
-                target=self._run, args=(deadline,), name="nsq-stop", daemon=True
-            ).start()
-        if wait and self._over.acquire(timeout=deadline.at_most(timeout) + 3 * _GRACE):
-            self._over.release()
+        self._begin(deadline)
+        if wait:
+            self._wait(deadline.at_most(timeout) + 3 * _GRACE)
         return self._report
+
+    def _begin(self, deadline: Deadline) -> None:
+        """Have the procedure run, unless a call before did so."""
+        thread = LibraryThread(self._run, "nsq-stop", (deadline,))
+        held: list[bool] = []
+        is_run_here = False
+        try:
+            if try_lock(self._first, held):
+                thread.launch()
+        except ThreadStartError:  # the interpreter ends, or the system has none left
+            is_run_here = True
+            self._run(deadline)
+        finally:
+            if held == [True] and not (thread.is_launched or is_run_here):
+                self._first.release()  # a signal handler raised: the next call begins
+
+    def _wait(self, timeout: float) -> None:
+        """Wait until the procedure is over."""
+        held: list[bool] = []
+        try:
+            held.extend(map(self._over.acquire, (True,), (timeout,)))  # as try_lock
+        finally:
+            if held == [True]:
+                self._over.release()
 
     def on_drained(self, sub: Subscription) -> None:
         """CLOSE_WAIT came, or the connection ended."""

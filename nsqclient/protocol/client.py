@@ -197,13 +197,14 @@ class ClientProtocol:
         awaited, token = self._awaited[0]
         if awaited is _Awaited.PUBLISH:
             _expect(data, OK)  # first, so that unanswered() still knows the token
-            self._awaited.popleft()
+            # In this order: interrupted in between, the token is in both places, not in none.
             self._events.append(Published(token))
+            self._awaited.popleft()
             return
         if awaited is _Awaited.TRACED:
             stored = read_stored(data)
-            self._awaited.popleft()
             self._events.append(Published(token, stored))
+            self._awaited.popleft()
             return
         self._awaited.popleft()
         if awaited is _Awaited.IDENTIFY:
@@ -249,19 +250,31 @@ class ClientProtocol:
         # behind it was not read by nsqd any more: unanswered() then means "not stored".
         token = None
         if self._awaited and self._awaited[0][0] in _PUBLISHES:
-            token = self._awaited.popleft()[1]
+            token = self._awaited[0][1]
             if self.is_partitioned and error.code in _SPARES_PUBLISHERS:
                 self._events.append(NotPublished(error, token))
+                self._awaited.popleft()
                 return
         self._events.append(Refused(error, token))
+        if token is not None:
+            self._awaited.popleft()
         self._move(Did.END)
 
     # -- to the socket
 
     def take_events(self) -> list[Event]:
         """Remove and return what has happened, in order."""
-        events, self._events = self._events, []
+        events: list[Event] = []
+        self.move_events(events)
         return events
+
+    def move_events(self, target: list[Event]) -> None:
+        """Append what has happened to ``target``, and remove it here.
+
+        An exception from a signal handler, which comes behind a call, cannot come in between.
+        """
+        target += self._events
+        self._events = []
 
     def has_data_to_send(self) -> bool:
         """Tell whether ``data_to_send()`` would return something."""

@@ -34,16 +34,17 @@ class Attempt:
 
     def set(self, verdict: Verdict, error: NSQError | None) -> None:
         """Set the outcome; ``wake()`` comes next."""
-        self.verdict = verdict
-        self.error = error
-        self.is_done = True
+        if not self.is_done:  # else by a thread that a signal handler interrupted afterwards
+            self.verdict = verdict
+            self.error = error
+            self.is_done = True
 
     def wake(self) -> None:
         """Wake the waiter."""
-        try:
+        # Not locked: it was settled before, in a thread that a signal handler interrupted. Two
+        # threads never settle one at the same time.
+        if self._settled.locked():
             self._settled.release()
-        except RuntimeError:
-            pass  # it was settled before, by somebody whom Ctrl-C interrupted
 
     def is_settled(self) -> bool:
         """Tell whether the outcome is there."""

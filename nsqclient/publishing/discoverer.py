@@ -13,6 +13,7 @@ from nsqclient.errors import DiscoveryError, PublishNotSent
 from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.publishing.links import Links
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
@@ -65,7 +66,7 @@ class Discoverer:
             try:
                 timer.start()
                 self._chores.start()
-            except RuntimeError as exc:  # no thread is left; the next publish tries again
+            except ThreadStartError as exc:  # the next publish tries again
                 timer.stop()
                 self._chores.stop(Deadline(0))
                 self._chores = self._make_chores()

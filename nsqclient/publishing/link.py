@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
 
 
 #: Seconds without a byte or an answer after which a publish thinks of another nsqd, at most.
@@ -62,9 +62,9 @@ class Link:
     def __init__(self, address: str, owner: LinkOwner) -> None:
         self.address = address
         self.conn: Connection | None = None  # read without the lock by publishers
-        self.is_dialing = False
+        self.dialing: LibraryThread | None = None  # the thread that dials it now
         self.dialed: Connection | None = None  # while it is being opened
-        self.dialer: threading.Thread | None = None  # the last thread that dialed
+        self.dialer: LibraryThread | None = None  # the last thread that dialed
         self.has_stored = False  # on this connection
         self.failures = 0  # dials that failed or led to nothing, in a row
         self.refusals = 0  # publishes that nsqd was unable to store, in a row
@@ -125,6 +125,11 @@ class Link:
             pass  # queued, so the reader settles the token when it reports the end
         assert conn is not None
         return conn
+
+    @property
+    def is_dialing(self) -> bool:
+        """Tell whether a thread dials it, or is certain to."""
+        return self.dialing is not None and self.dialing.is_launched
 
     def progress(self) -> tuple[int, int]:
         """Two numbers that grow while nsqd takes bytes and answers publishes."""

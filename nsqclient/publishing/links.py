@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-import threading
 import time
 from collections.abc import Iterable
 
@@ -26,6 +25,8 @@ from nsqclient.errors import (
 from nsqclient.flow.delays import reconnect_delay
 from nsqclient.publishing.link import Link
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -54,7 +55,7 @@ class Links:
         self._sticky = sticky
         self._rng = random.Random()
         self._turn = itertools.count(self._rng.randrange(1000))
-        self._changed = threading.Condition()
+        self._changed = Monitor()
         self._links = {address: Link(address, self) for address in addresses}  # by _changed
         self._alive: list[Link] = []  # those that are connected, the longest first; by _changed
         #: Those to use: connected, and not silent while another one is not. Replaced, never
@@ -74,13 +75,13 @@ class Links:
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Add new nsqds; drop those that are not named and not connected."""
         addresses = set(addresses)
-        with self._changed:
+        with self._changed.lock:
+            self._changed.notify_all()
             for address in addresses - set(self._links):
                 self._links[address] = Link(address, self)
             for address in set(self._links) - addresses:
                 if self._links[address].conn is None and not self._links[address].is_dialing:
                     del self._links[address]
-            self._changed.notify_all()
 
     def take(self, deadline: Deadline) -> Link:
         """Return a connected nsqd, waiting for one where none is.
@@ -96,24 +97,30 @@ class Links:
         if ready:
             self._look_after_the_rest()
             return ready[0] if self._sticky else ready[next(self._turn) % len(ready)]
-        with self._changed:
-            while not self.ready:
-                if self._closed:
-                    raise ClosedError("the producer is closed")
-                now = time.monotonic()
-                pause = self._dial_the_rest(now, hurry=True)
-                reason = self._reason()
-                if pause is None and reason is not None and not self._may_help(reason):
-                    raise reason
-                if deadline.expired():
-                    raise reason or ConnectError("nsqd", "no nsqd was connected in time")
-                self._changed.wait(deadline.at_most(_MAX_PAUSE if pause is None else pause))
-            return self.ready[0]
+        waiter = self._changed.waiter()
+        try:
+            while True:
+                with self._changed.lock:
+                    if self.ready:
+                        return self.ready[0]
+                    if self._closed:
+                        raise ClosedError("the producer is closed")
+                    now = time.monotonic()
+                    pause = self._dial_the_rest(now, hurry=True)
+                    reason = self._reason()
+                    if pause is None and reason is not None and not self._may_help(reason):
+                        raise reason
+                    if deadline.expired():
+                        raise reason or ConnectError("nsqd", "no nsqd was connected in time")
+                    waiter.arm()
+                waiter.sleep(deadline.at_most(_MAX_PAUSE if pause is None else pause))
+        finally:
+            waiter.close()
 
     def _look_after_the_rest(self) -> None:
         """Dial those that are not connected, now and then. Cheap where all are."""
         if len(self.ready) < len(self._links) and time.monotonic() >= self._next_look:
-            with self._changed:
+            with self._changed.lock:
                 self._dial_the_rest(time.monotonic())
 
     def _dial_the_rest(self, now: float, hurry: bool = False) -> float | None:
@@ -152,24 +159,21 @@ class Links:
 
     def _start_dial(self, link: Link) -> None:
         """Dial in a thread of its own. Needs _changed."""
-        thread = threading.Thread(
-            target=self._dial, args=(link,), name=f"nsq-dialer-{link.address}", daemon=True
-        )
+        thread = LibraryThread(self._dial, f"nsq-dialer-{link.address}", (link,))
+        # Before the launch, which an exception from a signal handler may interrupt.
+        link.dialing = link.dialer = thread
         try:
-            thread.start()
-        except RuntimeError as exc:  # the system has no thread left, or the interpreter ends
+            thread.launch()
+        except ThreadStartError as exc:
             link.last_error = ConnectError(link.address, f"no thread to dial it: {exc}")
             link.failures += 1
             self._rest(link, link.failures)
-            return
-        link.dialer = thread
-        link.is_dialing = True
 
     def _dial(self, link: Link) -> None:
         conn = Connection(link.address, self._config, link)
         error = self._open(link, conn)
-        with self._changed:
-            link.is_dialing, link.dialed = False, None
+        with self._changed.lock:
+            link.dialing, link.dialed = None, None
             closed = self._closed
             link.last_error = error
             if error is not None:
@@ -182,7 +186,7 @@ class Links:
             # Started before anybody may use it: what it is sent is answered by its reader.
             try:
                 conn.start()
-            except RuntimeError as exc:  # no thread is left: on_closed() hears of it from here
+            except ThreadStartError as exc:  # on_closed() hears of it from here
                 conn.close(f"no thread to read from it: {exc}")
             if closed:
                 conn.close("the producer was closed")
@@ -191,12 +195,12 @@ class Links:
             level = logging.WARNING if link.failures == 1 else logging.DEBUG
             logger.log(level, "cannot publish to %s, trying again: %s", link.address,
                        explained(error, link.address))
-        with self._changed:
+        with self._changed.lock:
+            self._changed.notify_all()
             if link.conn is conn and not conn.is_closed:
                 link.is_silent = False
                 self._alive.append(link)
                 self._choose()
-            self._changed.notify_all()
 
     def _choose(self) -> None:
         """Say anew which ones are to be used. Needs _changed."""
@@ -205,7 +209,7 @@ class Links:
 
     def _open(self, link: Link, conn: Connection) -> NSQError | None:
         """Open a connection; return what went wrong."""
-        with self._changed:
+        with self._changed.lock:
             link.dialed = conn
             if self._closed:
                 return ClosedError("the producer is closed")
@@ -226,7 +230,7 @@ class Links:
 
     def remove(self, link: Link, conn: Connection | None) -> None:
         """This connection is of no use any more."""
-        with self._changed:
+        with self._changed.lock:
             if link.conn is conn:
                 link.conn = None
             if link.conn is None:
@@ -239,19 +243,19 @@ class Links:
 
         Returns: whether there is another one that is not silent.
         """
-        with self._changed:
+        with self._changed.lock:
             others = [other for other in self._alive if other is not link and not other.is_silent]
             news = bool(others) and link in self._alive and not link.is_silent
-            if news:
+            if others:
                 link.is_silent = True
-                self._choose()
+                self._choose()  # also where an exception from a signal handler prevented it before
         if news:
             logger.warning("%s does not answer publishes: others are used", link.address)
         return bool(others)
 
     def on_heard(self, link: Link) -> None:
         """It answers again; with ``sticky`` it has lost its place."""
-        with self._changed:
+        with self._changed.lock:
             link.is_silent = False
             if link in self._alive:
                 self._alive.remove(link)
@@ -271,7 +275,7 @@ class Links:
 
     def on_unable(self, link: Link, conn: Connection) -> None:
         """nsqd is up and cannot store: do not come back at once."""
-        with self._changed:
+        with self._changed.lock:
             link.refusals += 1
             self._rest(link, link.refusals)
         self.remove(link, conn)
@@ -279,7 +283,8 @@ class Links:
     def on_closed(self, link: Link, conn: Connection, error: NSQError) -> None:
         """A connection ended."""
         self.remove(link, conn)
-        with self._changed:
+        with self._changed.lock:
+            self._changed.notify_all()
             link.last_error = error if isinstance(error, NSQConnectionError) else link.last_error
             if not link.has_stored and not isinstance(error, ServerError):
                 # It takes connections and loses them: dialing at once would go round in circles.
@@ -287,20 +292,19 @@ class Links:
                 self._rest(link, link.failures)
             self._ended = [old for old in self._ended if not old.join(Deadline(0))] + [conn]
             closed = self._closed
-            self._changed.notify_all()
         if not closed:
             logger.warning("lost a connection, connecting again: %s", error)
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse further use and end all connections; return the names of threads that stay."""
-        with self._changed:
+        with self._changed.lock:
+            self._changed.notify_all()
             self._closed = True
             links = list(self._links.values())
             live = [link.conn for link in links if link.conn is not None]
             dialed = [link.dialed for link in links if link.dialed is not None]
             dialers = [link.dialer for link in links if link.dialer is not None]
             conns = [*self._ended, *live]
-            self._changed.notify_all()
         for conn in dialed:
             conn.close("the producer was closed")
         for conn in live:

@@ -39,6 +39,7 @@ from nsqclient.publishing.unseen import UnseenFailures
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -103,7 +104,8 @@ class Pipeline:
         self._publisher_sleeps = False
         self._is_full = False  # it sleeps because no nsqd has room
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: LibraryThread | None = None
+        self._has_publisher = False  # it was started
 
     def put(self, item: Item) -> None:
         """Queue a message.
@@ -141,7 +143,7 @@ class Pipeline:
                 raise ClosedError("the producer is closed")
             if not self._has_room(size):
                 return False
-            if self._thread is None:
+            if not self._has_publisher:
                 self._start()
             if self._publisher_sleeps and not self._is_full:
                 self._work.notify_all()
@@ -154,13 +156,14 @@ class Pipeline:
 
     def _start(self) -> None:
         """Start the publisher. Needs _lock."""
-        thread = threading.Thread(target=self._run, name="nsq-publisher", daemon=True)
+        if self._thread is None:  # else the launch was interrupted
+            self._thread = LibraryThread(self._run, "nsq-publisher")
         try:
-            thread.start()
-        except RuntimeError as exc:  # the system has no thread left, or the interpreter ends
+            self._thread.launch()
+        except ThreadStartError as exc:
             self._count("rejected", 1)
             raise PublishNotSent(f"no thread to publish it: {exc}") from exc
-        self._thread = thread
+        self._has_publisher = True
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError, is_library_thread
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def run_apart(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | 
 
     Blocks: until it is done, and at most a second after the deadline.
     """
-    if threading.current_thread().name.startswith("nsq-"):
+    if is_library_thread():
         return procedure()
     done: list[T] = []
     failures: list[BaseException] = []
@@ -34,10 +34,10 @@ def run_apart(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | 
         except BaseException as exc:
             failures.append(exc)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = LibraryThread(run, name)
     try:
-        thread.start()
-    except RuntimeError:  # the interpreter ends, and starts no thread any more
+        thread.launch()
+    except ThreadStartError:
         return procedure()
     left = deadline.remaining()
     thread.join(None if left is None else left + _GRACE)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
 #: Seconds after which a sleeper is woken in any case. Waiting for a ring or a point of time, where
 #: the kernel does both, costs a tenth more than waiting for a ring.
@@ -128,7 +129,7 @@ class Bells:
         self._used: set[weakref.ref[Bell]] = set()  # weak: one may get lost, by Ctrl-C
         self._most = _most()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None  # written under _lock
+        self._thread: LibraryThread | None = None  # written under _lock
         self._hurry = threading.Event()
         self._is_closed = False
 
@@ -176,10 +177,10 @@ class Bells:
             return bell
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._tick, name="nsq-ticker", daemon=True)
+                thread = LibraryThread(self._tick, "nsq-ticker")
                 try:
-                    thread.start()
-                except RuntimeError:  # the system has none left, or the interpreter ends
+                    thread.launch()
+                except ThreadStartError:
                     self._used.discard(bell.ref)
                     bell = Bell()
                     self._used.add(bell.ref)

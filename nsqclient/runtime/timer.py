@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import LibraryThread
 
 logger = logging.getLogger("nsqclient.timer")
 
@@ -47,20 +48,21 @@ class Timer:
     """
 
     def __init__(self, name: str = "nsq-timer") -> None:
-        self._name = name
         self._changed = Monitor()
         self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _changed
         self._order = itertools.count()  # equal times run in the order they were given
         self._stopping = False  # guarded by _changed
-        self._thread: threading.Thread | None = None  # guarded by _changed
+        self._thread = LibraryThread(self._run, name)
 
     def start(self) -> None:
-        """Start the thread. Idempotent; does nothing after ``stop()``."""
+        """Start the thread. Idempotent, also where it failed; does nothing after ``stop()``.
+
+        Raises:
+            ThreadStartError: no thread can be started.
+        """
         with self._changed.lock:
-            if self._thread is None and not self._stopping:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread  # not before: one that did not start cannot be joined
+            if not self._stopping:
+                self._thread.launch()
 
     def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
         """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
@@ -82,8 +84,8 @@ class Timer:
             self._changed.notify_all()
             self._stopping = True
             self._heap.clear()
-            thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        thread = self._thread
+        if thread is threading.current_thread():
             return True
         thread.join(None if deadline is None else deadline.remaining())
         return not thread.is_alive()

@@ -17,10 +17,18 @@ from nsqclient.errors import (
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.digits import read_digits
 
+#: What a socket with a timeout raises has no errno.
+_TIMED_OUT = ("timed out",)
+
 #: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
 RECV_SIZE = 256 * 1024
 
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
+
+
+def is_of_system(exc: OSError) -> bool:
+    """Tell whether a system call raised it; else a signal handler did, as with TimeoutError()."""
+    return exc.errno is not None or exc.args == _TIMED_OUT
 
 
 def parse_address(address: object, what: str = "address") -> tuple[str, int]:
@@ -74,7 +82,7 @@ def _dial(
     ``socket.create_connection`` would give each of them the whole time.
     """
     found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
-    error: OSError = TimeoutError()
+    error: OSError = TimeoutError(*_TIMED_OUT)
     for index, (family, kind, protocol, _, target) in enumerate(found):
         remaining = deadline.remaining()
         if remaining is not None and remaining <= 0:
@@ -88,7 +96,7 @@ def _dial(
             return sock
         except BaseException as exc:
             sock.close()
-            if not isinstance(exc, OSError):
+            if not isinstance(exc, OSError) or not is_of_system(exc):
                 raise
             error = exc
     raise error
@@ -141,11 +149,15 @@ class Transport:
         except socket.gaierror as exc:
             raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
         except TimeoutError as exc:
+            if not is_of_system(exc):
+                raise
             within = "" if deadline.timeout is None else f" within {deadline.timeout:g} s"
             raise ConnectError(address, f"no answer{within}") from exc
         except ConnectionRefusedError as exc:
             raise ConnectError(address, "connection refused: is the server running there?") from exc
         except (OSError, UnicodeError) as exc:
+            if isinstance(exc, OSError) and not is_of_system(exc):
+                raise
             raise ConnectError(address, f"cannot connect: {exc}") from exc
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -163,9 +175,11 @@ class Transport:
         """
         try:
             return self._sock.recv(size)
-        except _WOULD_BLOCK:
-            return None
         except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            if isinstance(exc, _WOULD_BLOCK):
+                return None
             raise self._lost(exc) from exc
 
     def send_some(self, data: bytes | memoryview) -> int:
@@ -176,9 +190,11 @@ class Transport:
         """
         try:
             return self._sock.send(data)
-        except _WOULD_BLOCK:
-            return 0
         except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            if isinstance(exc, _WOULD_BLOCK):
+                return 0
             raise self._lost(exc) from exc
 
     def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:
@@ -216,8 +232,10 @@ class Transport:
         """
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # not connected any more
+        except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            # else it is not connected any more
 
     def close(self) -> None:
         """Give the file descriptor back. Call ``shutdown()`` first; nobody may wait on it now."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
 
 T = TypeVar("T")
 
@@ -48,9 +49,7 @@ class WorkerPool(Generic[T]):
         self._lock = threading.RLock()  # a signal handler may stop what it interrupts starting
         self._stopping = False  # written under _lock
         self._threads = [
-            threading.Thread(
-                target=self._loop, name=name if threads == 1 else f"{name}-{n + 1}", daemon=True
-            )
+            LibraryThread(self._loop, name if threads == 1 else f"{name}-{n + 1}")
             for n in range(threads)
         ]
         self._started = False  # guarded by _lock
@@ -60,14 +59,18 @@ class WorkerPool(Generic[T]):
         return len(self._items)
 
     def start(self) -> None:
-        """Start the threads. Idempotent."""
+        """Start the threads that do not run yet. Idempotent.
+
+        Raises:
+            ThreadStartError: no thread can be started.
+        """
         with self._lock:
             if self._started or self._stopping:
                 return
-            self._started = True
             # Under the lock, so that stop() from another thread finds all of them started.
             for thread in self._threads:
-                thread.start()
+                thread.launch()
+            self._started = True
 
     def put(self, item: T) -> None:
         """Add one item; never blocks."""

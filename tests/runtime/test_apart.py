@@ -9,6 +9,7 @@ import pytest
 
 from nsqclient.runtime.apart import run_apart
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
 from tests.support.waiting import wait_until
 
 
@@ -41,10 +42,23 @@ def test_in_a_thread_of_ours_it_runs_in_place():
     def work():
         seen.append(run_apart(threading.current_thread, Deadline(10), "nsq-apart"))
 
+    thread = LibraryThread(work, "nsq-reader-x")
+    thread.launch()
+    thread.join()
+    assert seen == [thread]
+
+
+def test_in_a_thread_of_yours_it_runs_apart_whatever_the_name():
+    """A thread is not one of the library's because of its name."""
+    seen = []
+
+    def work():
+        seen.append(run_apart(threading.current_thread, Deadline(10), "nsq-apart"))
+
     thread = threading.Thread(target=work, name="nsq-reader-x")
     thread.start()
     thread.join()
-    assert seen == [thread]
+    assert [one.name for one in seen] == ["nsq-apart"]
 
 
 def test_where_no_thread_can_start_it_runs_in_place(monkeypatch):

@@ -283,14 +283,14 @@ def test_stop_during_start(make_pool, monkeypatch):
     """Stop may come while the threads are being started, as from a signal handler."""
     pool = make_pool(2, None, started=False)
     first, second = pool._threads
-    start = first.start
+    launch = first.launch
     stopped = []
 
     def interrupted():
         stopped.append(pool.stop(Deadline(WAIT)))
-        start()
+        launch()
 
-    monkeypatch.setattr(first, "start", interrupted)
+    monkeypatch.setattr(first, "launch", interrupted)
     pool.start()
     assert stopped == [[]]
     assert pool.stop(Deadline(WAIT)) == []

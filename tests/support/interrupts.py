@@ -1,12 +1,21 @@
-"""Ctrl-C at every point of a function where it may come, one after the other, without luck."""
+"""Ctrl-C at every point where it may come, one after the other, without luck."""
 
 from __future__ import annotations
 
 import dis
+import functools
 import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+import nsqclient
+
+#: Code of the library, and of what it is built on that is Python code itself.
+_LIBRARY = str(Path(nsqclient.__file__).parent)
+_THREADING = threading.__file__
 
 
 def interrupt_everywhere(function: Any, work: Callable[[], Callable[[], None]]) -> int:
@@ -19,46 +28,88 @@ def interrupt_everywhere(function: Any, work: Callable[[], Callable[[], None]]) 
 
     Returns: how often it was interrupted.
     """
+    code = function.__code__
+
+    def run(number: int) -> bool:
+        interruption = Interruption(number, lambda other: other is code)
+        with interruption:
+            check = work()
+        check()
+        return interruption.has_come
+
     number = 0
-    while _run(function.__code__, number, work):
+    while run(number):
         number += 1
     return number
 
 
-def _points(code: CodeType) -> set[int]:
-    """Where CPython lets signal handlers run: behind calls and at the start of a function."""
+def is_library(code: CodeType) -> bool:
+    """Tell whether this is code of the library, or of the standard library's threading."""
+    return code.co_filename.startswith(_LIBRARY) or code.co_filename == _THREADING
+
+
+class Interruption:
+    """Raises in the calling thread, in the block, after so many points where CPython could.
+
+    Args:
+        number: how many points are passed before.
+        is_wanted: whether the points of this code count.
+        error: what is raised.
+    """
+
+    def __init__(
+        self, number: int, is_wanted: Callable[[CodeType], bool] = is_library,
+        error: type[BaseException] = KeyboardInterrupt,
+    ) -> None:
+        self._left = number
+        self._is_wanted = is_wanted
+        self._error = error
+        #: It was raised.
+        self.has_come = False
+        #: Where: file name, line and name of the function.
+        self.place = ""
+        self._before: Any = None
+
+    def __enter__(self) -> Interruption:
+        self._before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks at it in settrace only
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, arg: object) -> Any:
+        if self.has_come or not self._is_wanted(frame.f_code):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in _points(frame.f_code):
+            if not self._left:
+                self.has_come = True
+                self.place = (
+                    f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                    f" {frame.f_code.co_name}"
+                )
+                raise self._error
+            self._left -= 1
+        return self._trace
+
+
+@functools.lru_cache(maxsize=None)
+def _points(code: CodeType) -> frozenset[int]:
+    """Where CPython lets signal handlers run: behind calls, at the start of a function, in loops.
+
+    Behind the instruction that acquires the lock of a ``with`` statement is none of them.
+    """
+    instructions = list(dis.get_instructions(code))
     points = set()
     last = "RESUME"
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions:
         if last.startswith(("CALL", "RESUME")):
             points.add(instruction.offset)
         last = instruction.opname
-    return points
-
-
-def _run(code: CodeType, number: int, work: Callable[[], Callable[[], None]]) -> bool:
-    """Interrupt after so many points; False when there were fewer."""
-    points = _points(code)
-    left = number
-    is_done = False
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal left, is_done
-        if frame.f_code is not code or is_done:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in points:
-            if not left:
-                is_done = True
-                raise KeyboardInterrupt
-            left -= 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        check = work()
-    finally:
-        sys.settrace(before)
-    check()
-    return is_done
+        if "JUMP" in last and isinstance(instruction.argval, int):
+            if instruction.argval < instruction.offset:  # back to the start of a loop
+                at_jump = sys.version_info >= (3, 11)  # else behind it
+                points.add(instruction.offset if at_jump else instruction.argval)
+    return frozenset(points)

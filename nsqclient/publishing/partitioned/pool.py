@@ -42,8 +42,8 @@ class Try:
         self, error: NSQError | None, stored: Stored | None = None, was_read: bool = True
     ) -> None:
         """Set the outcome and wake the waiter."""
-        self.error, self.stored, self.was_read = error, stored, was_read
         if self._settled.locked():
+            self.error, self.stored, self.was_read = error, stored, was_read
             self._settled.release()
 
     def wait(self, timeout: float | None) -> bool:

@@ -1,0 +1,94 @@
+"""``LibraryThread``: every thread that the library starts.
+
+``Thread.start()`` waits for the new thread with an ``Event``. Where an exception from a signal
+handler interrupts that wait, the lock of the event may stay taken, and the new thread, which is to
+set it, hangs for ever. So another thread calls ``start()``; the caller waits with a plain lock.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class ThreadStartError(RuntimeError):
+    """No thread can be started: the system has none left, or the interpreter ends."""
+
+
+class LibraryThread(threading.Thread):
+    """A daemon thread of the library's.
+
+    Life: created, ``launch()``, ``join()`` as any thread. Threads: any.
+    """
+
+    def __init__(
+        self, target: Callable[..., object], name: str, args: tuple[Any, ...] = ()
+    ) -> None:
+        super().__init__(target=target, name=name, args=args, daemon=True)
+        self._launches: list[int] = []  # one entry once it is certain to start, unless it fails
+        self._has_begun = self._has_ended = False
+
+    def launch(self) -> None:
+        """Start it, unless it was launched before; return when it runs.
+
+        An exception from a signal handler may end the wait; ``is_launched`` says whether it
+        comes to run nevertheless.
+
+        Raises:
+            ThreadStartError: the system has no thread left, or the interpreter ends.
+        """
+        if self._launches:
+            return
+        started = _thread.allocate_lock()
+        started.acquire()
+        failures: list[BaseException] = []
+
+        def start() -> None:
+            try:
+                self.start()
+            except BaseException as exc:
+                failures.append(exc)
+                self._launches.clear()
+            finally:
+                started.release()
+
+        try:
+            # The note is made in the same call, with no bytecode in between.
+            self._launches.extend(map(_thread.start_new_thread, (start,), ((),)))
+        except RuntimeError as exc:
+            if self._launches:
+                raise  # by a signal handler, behind the call
+            raise ThreadStartError(str(exc)) from exc
+        started.acquire()
+        if failures:
+            raise ThreadStartError(str(failures[0])) from failures[0]
+
+    @property
+    def is_launched(self) -> bool:
+        """Tell whether it runs, has run, or is certain to."""
+        return bool(self._launches)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Tell whether it runs or is certain to."""
+        return bool(self._launches) and not self._has_ended
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, as ``Thread.join``; not where it does not run yet."""
+        if self._has_begun:
+            super().join(timeout)
+
+    def run(self) -> None:
+        """Run the target."""
+        self._has_begun = True
+        try:
+            super().run()
+        finally:
+            self._has_ended = True
+
+
+def is_library_thread() -> bool:
+    """Tell whether the calling thread is one of the library's."""
+    return isinstance(threading.current_thread(), LibraryThread)

@@ -1,0 +1,142 @@
+"""A signal handler raises again and again in calls of the library: ADDRESS MODE ERROR COUNT SEED.
+
+Mode: what is called: publish, many, crowd (four other threads publish, too), async, flush,
+messages, mixed. Error: the class that the handler raises. Prints as a JSON object how many were
+raised, how many reached the caller, and what worked afterwards.
+"""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import json
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from nsqclient import Config, Consumer, NSQError, Producer
+
+#: Longest time in seconds until a call is interrupted.
+_LONGEST = 0.003
+_CONFIG = Config(publish_timeout=5, msg_timeout=1, max_attempts=0)
+
+
+class Expired(Exception):
+    """What a watchdog raises."""
+
+
+ERRORS: dict[str, type[BaseException]] = {"Expired": Expired}
+
+address, mode, error_name, count, seed = sys.argv[1:]
+Error: type[BaseException] = ERRORS.get(error_name) or getattr(builtins, error_name)
+rng = random.Random(int(seed))
+outcomes: Counter[str] = Counter()
+is_armed = False
+
+
+def interrupt(signum: int, frame: object) -> None:
+    """The signal handler."""
+    global is_armed
+    if is_armed:
+        is_armed = False
+        outcomes["raised"] += 1
+        raise Error("from a signal handler")
+
+
+def run(call: Callable[[], object]) -> None:
+    """Call it until an interrupt has reached us."""
+    global is_armed
+    try:
+        is_armed = True
+        signal.setitimer(signal.ITIMER_REAL, rng.random() * _LONGEST + 1e-6)
+        while is_armed:
+            call()
+    except Error as exc:
+        if str(exc) != "from a signal handler":
+            outcomes[repr(exc)] += 1
+        else:
+            outcomes["caught"] += 1
+    except NSQError as exc:
+        outcomes[f"{type(exc).__name__}: {exc}"] += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    is_armed = False
+
+
+def on_unraisable(args: object) -> None:
+    """Python itself drops an exception in a finalizer, and says so here."""
+    outcomes["in a finalizer"] += 1
+
+
+def main() -> None:
+    """Interrupt the calls, then see what still works."""
+    sys.unraisablehook = on_unraisable
+    faulthandler.dump_traceback_later(280, exit=True)
+    signal.signal(signal.SIGALRM, interrupt)
+    producer = Producer([address], config=_CONFIG)
+    producer.publish("interrupts", b"x")
+    consumer = None
+    if mode == "messages":
+        consumer = Consumer(
+            "interrupts", "ch", nsqd_tcp_addresses=[address], max_in_flight=20, config=_CONFIG
+        )
+
+    def take() -> None:
+        for _ in consumer.messages(timeout=0.5):
+            producer.publish_async("interrupts", b"x")
+
+    calls: dict[str, Callable[[], object]] = {
+        "publish": lambda: producer.publish("interrupts", b"x"),
+        "many": lambda: producer.publish_many("interrupts", [b"x"] * 5),
+        "crowd": lambda: producer.publish("interrupts", b"x"),
+        "async": lambda: producer.publish_async("interrupts", b"x").result(5),
+        "flush": lambda: (producer.publish_async("interrupts", b"x"), producer.flush(5)),
+        "messages": take,
+        "ping": lambda: producer.ping(),
+    }
+    over = False
+
+    def crowd() -> None:
+        while not over:
+            producer.publish("interrupts", b"y")
+
+    others = [threading.Thread(target=crowd) for _ in range(4 if mode == "crowd" else 0)]
+    for other in others:
+        other.start()
+    names = list(calls) if mode == "mixed" else [mode]
+    if consumer is None and "messages" in names:
+        names.remove("messages")
+    while outcomes["raised"] < int(count):
+        run(calls[rng.choice(names)])
+    over = True
+    for other in others:
+        other.join(20)
+        outcomes["hung"] += other.is_alive()
+    began = time.monotonic()
+    for _ in range(50):
+        try:
+            producer.publish("interrupts", b"x", timeout=1)
+        except NSQError as exc:
+            outcomes[f"afterwards {exc!r}"] += 1
+    outcomes["async afterwards"] = producer.publish_async("interrupts", b"x").result(5) is None
+    outcomes["flushed"] = producer.flush(5)
+    if consumer is not None:
+        received = 0
+        for _ in consumer.messages(timeout=5):
+            received += 1
+            if received == 20:
+                break
+        outcomes["received afterwards"] = received
+        outcomes["stopped"] = bool(consumer.stop(5))
+    outcomes["closed"] = producer.close(5)
+    outcomes["took"] = round(time.monotonic() - began)
+    names_left = [thread.name for thread in threading.enumerate()]
+    outcomes["left"] = sum(name.startswith("nsq-") for name in names_left)
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()
