@@ -9,7 +9,9 @@ from urllib.parse import quote_plus, urljoin
 
 import requests
 
-from nsqclient.http.limits import LimitedAdapter, TooLarge, read_body
+from nsqclient.http.limits import (
+    ACCEPT_ENCODING, LimitedAdapter, TooLarge, UnexpectedEncoding, read_body,
+)
 from nsqclient.version import __version__
 
 _MAX_REDIRECTS = 10
@@ -67,7 +69,8 @@ class Requester:
         session.verify = context is None or context.verify_mode is not ssl.CERT_NONE
         session.headers.clear()
         session.headers.update({
-            "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": "gzip", **headers,
+            "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": ACCEPT_ENCODING,
+            **headers,
         })
 
     def send(self, url: str, body: bytes) -> None:
@@ -83,9 +86,10 @@ class Requester:
             else:
                 response = self._post(url, body)
             read_body(response, _MAX_ANSWER)
-        except TooLarge:
+        except (TooLarge, UnexpectedEncoding):
             pass  # it has answered; what more it says matters to nobody
-        except requests.exceptions.RequestException as exc:
+        except (requests.exceptions.RequestException, ValueError) as exc:
+            # ValueError: of a Location that is no URL or not UTF-8.
             raise Failed(f"{type(exc).__name__}: {exc}") from exc
         if not 200 <= response.status_code < 300:
             raise Failed(f"HTTP {response.status_code}", response.status_code)

@@ -5,7 +5,6 @@ The answers of the auth server, the checks and the texts are nsqd's.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
@@ -18,6 +17,7 @@ from http.client import HTTPException
 from typing import Any, NamedTuple
 
 from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.protocol import peer_json
 from nsqclient.protocol.server_events import Auth, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.protocol.server_values import quote
 
@@ -76,10 +76,7 @@ def read_state(body: bytes) -> AuthState:
         ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
             not compile, a ttl that is not positive.
     """
-    try:
-        answer = json.loads(body)
-    except RecursionError as exc:
-        raise ValueError("nested too deeply") from exc
+    answer = peer_json.read_json(body, _MAX_ANSWER)
     if not isinstance(answer, dict):
         raise ValueError("not a JSON object")
     ttl = _field(answer, "ttl", int, 0)

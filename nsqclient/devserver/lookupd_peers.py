@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from nsqclient.devserver.lookupd_peer import (
     Registrations,
 )
 from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.protocol import peer_json
 from nsqclient.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral, is_valid_name
 from nsqclient.runtime.deadline import Deadline
@@ -183,7 +183,7 @@ def ask_channels(http_address: str, topic: str, timeout: float = HTTP_TIMEOUT) -
     if answer.status != 200:
         raise ValueError(f"status {answer.status}: {body[:200]!r}")
     try:
-        names = json.loads(body)["channels"]
+        names = peer_json.read_json(body, _MAX_ANSWER)["channels"]
     except (KeyError, TypeError):
         names = None
     if not isinstance(names, list):

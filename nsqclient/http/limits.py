@@ -17,13 +17,20 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, ReadTimeoutError
+from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ReadTimeoutError
 
 _CHUNK = 64 * 1024
+#: The value of Accept-Encoding: all that ``read_body`` decodes.
+ACCEPT_ENCODING = "gzip"
+_ENCODINGS = ("", "identity", ACCEPT_ENCODING)
 
 
 class TooLarge(Exception):
     """The answer has more bytes than the caller takes."""
+
+
+class UnexpectedEncoding(Exception):
+    """The answer is encoded in a way that was not asked for."""
 
 
 class LimitedAdapter(HTTPAdapter):
@@ -74,11 +81,17 @@ def read_body(response: requests.Response, most: int) -> bytes:
 
     Raises:
         TooLarge: it has more than ``most`` bytes, decompressed.
+        UnexpectedEncoding: it is encoded otherwise than by gzip, or more than once. Nothing of it
+            was decoded: each encoding can multiply the size of the one before by a thousand, and
+            not every version of urllib3 limits what comes out of each.
         requests.exceptions.Timeout: it was not there in time.
         requests.exceptions.RequestException: the connection broke.
     """
     parts, size = [], 0
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
     try:
+        if encoding not in _ENCODINGS:
+            raise UnexpectedEncoding(f"its answer has the Content-Encoding {encoding!r:.100}")
         for part in response.iter_content(_CHUNK):
             size += len(part)
             if size > most:
@@ -124,6 +137,13 @@ class _Response(HTTPResponse):
         super().__init__(sock, *args, **options)
         self.fp.close()
         self.fp = io.BufferedReader(_TimedReader(sock))
+
+    def begin(self) -> None:
+        super().begin()
+        lengths = ",".join(self.headers.get_all("Content-Length", [])).split(",")
+        if len({length.strip() for length in lengths}) > 1:
+            # urllib3 says so as well, when nobody is left who would close the socket.
+            raise InvalidHeader(f"several values of Content-Length: {', '.join(lengths)!r:.100}")
 
 
 class _Connection(HTTPConnection):

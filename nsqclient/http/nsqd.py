@@ -15,6 +15,7 @@ from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Se
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, read_json
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 _SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
@@ -215,11 +216,13 @@ class NsqdHTTP(HTTPClient):
         Raises:
             HTTPStatusError: 400 INVALID_OPTION.
         """
-        text = self._send("GET", f"config/{name}").decode("utf-8", "replace")
+        answer = self._send("GET", f"config/{name}")
         try:
-            return json.loads(text)
-        except ValueError:
-            return text  # strings come without quotes
+            return read_json(answer)
+        except JsonLimitError as exc:
+            raise self._unusable(f"config/{name}", str(exc)) from exc
+        except InvalidJson:
+            return answer.decode("utf-8", "replace")  # strings come without quotes
 
     def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
         """Tell nsqd where to register from now on; a restart forgets it."""

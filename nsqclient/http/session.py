@@ -6,7 +6,6 @@ and ``data``; they are unwrapped here.
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -21,8 +20,11 @@ from nsqclient.errors import (
     ConfigError, HTTPAnswerError, HTTPError, HTTPNoAnswerError, HTTPStatusError,
 )
 from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.limits import TooLarge, limit, read_body
+from nsqclient.http.limits import (
+    ACCEPT_ENCODING, TooLarge, UnexpectedEncoding, limit, read_body,
+)
 from nsqclient.http.tls import context_of
+from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, read_json
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 
@@ -108,7 +110,10 @@ class HTTPClient:
             to_seconds(timeout, "timeout", minimum=0.001),
         )
         # As bytes, because a str would have to be Latin-1.
-        sent = {"Accept": _ACCEPT, "User-Agent": config.user_agent, **headers}
+        sent = {
+            "Accept": _ACCEPT, "Accept-Encoding": ACCEPT_ENCODING,
+            "User-Agent": config.user_agent, **headers,
+        }
         if bearer_token:
             sent["Authorization"] = f"Bearer {bearer_token}"
         self._headers = {
@@ -148,7 +153,10 @@ class HTTPClient:
         try:
             return read(data)
         except Malformed as exc:
-            raise HTTPAnswerError(self._url(self.address, endpoint), str(exc)) from exc
+            raise self._unusable(endpoint, str(exc)) from exc
+
+    def _unusable(self, endpoint: str, why: str) -> HTTPAnswerError:
+        return HTTPAnswerError(self._url(self.address, endpoint), f"not a usable answer: {why}")
 
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
@@ -158,12 +166,11 @@ class HTTPClient:
         if may_be_empty and not body:
             return None
         try:
-            data = json.loads(body)
-        except (ValueError, RecursionError) as exc:
-            raise HTTPAnswerError(
-                self._url(self.address, endpoint),
-                "its answer is no JSON: is this its HTTP port?",
-            ) from exc
+            data = read_json(body, self._max_answer_size)
+        except JsonLimitError as exc:
+            raise self._unusable(endpoint, str(exc)) from exc
+        except InvalidJson as exc:
+            raise self._unusable(endpoint, "no JSON: is this its HTTP port?") from exc
         if isinstance(data, dict) and isinstance(data.get("data"), (dict, type(None))):
             return data.get("data", data)
         return data
@@ -177,28 +184,40 @@ class HTTPClient:
     ) -> bytes:
         """Send one request; return the body of the answer of one that succeeded."""
         url = self._url(self.address, endpoint)
+        request = self._prepare(requests.Request(method, url, self._headers, params=params,
+                                                 data=body))
         deadline = Deadline(sum(self._timeouts))
         try:
-            response = self._session.request(
-                method, url, params=params, data=body, headers=self._headers,
-                timeout=self._timeouts, allow_redirects=False, stream=True,
+            response = self._session.send(
+                request, timeout=self._timeouts, allow_redirects=False, stream=True,
             )
             if method == "GET":
                 response = self._follow(response, deadline)
             answer = read_body(response, self._max_answer_size)
-        except TooLarge as exc:
-            raise HTTPAnswerError(url, str(exc)) from None
-        except requests.exceptions.InvalidHeader:
-            # "from None": the text of that exception shows the secret.
-            raise HTTPNoAnswerError(
-                url, "auth_secret, user_agent or another value has characters that no HTTP header"
-                " can carry"
-            ) from None
+        except (TooLarge, UnexpectedEncoding) as exc:
+            raise self._unusable(endpoint, str(exc)) from None
+        except requests.exceptions.InvalidHeader as exc:
+            raise self._unusable(endpoint, f"its headers contradict each other: {exc}") from exc
         except requests.exceptions.RequestException as exc:
             raise self._error(url, exc, len(body or b"")) from exc
+        except ValueError as exc:
+            # Of a Location that is no URL or not UTF-8: requests reads it while it sends.
+            raise self._unusable(endpoint, f"a header cannot be read: {exc}") from exc
         if response.status_code != 200:
             raise HTTPStatusError(url, response.status_code, _message(answer))
         return answer
+
+    def _prepare(self, request: requests.Request) -> requests.PreparedRequest:
+        try:
+            return self._session.prepare_request(request)
+        except requests.exceptions.InvalidHeader:
+            # "from None": the text of that exception shows the secret.
+            raise HTTPNoAnswerError(
+                request.url, "auth_secret, user_agent or another value has characters that no HTTP"
+                " header can carry"
+            ) from None
+        except requests.exceptions.RequestException as exc:
+            raise self._error(request.url, exc, 0) from exc
 
     def _follow(self, response: requests.Response, deadline: Deadline) -> requests.Response:
         """Go where redirects lead; all of them together have the time of one answer."""
@@ -261,8 +280,8 @@ class HTTPClient:
 def _message(answer: bytes) -> str:
     """What the server says is wrong: its code, in either format, or the start of the text."""
     try:
-        data = json.loads(answer)
-    except (ValueError, RecursionError):
+        data = read_json(answer)
+    except InvalidJson:
         data = None
     if isinstance(data, dict):
         for key in ("message", "status_txt"):

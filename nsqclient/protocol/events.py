@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
+from nsqclient.protocol import peer_json
 from nsqclient.protocol.extended import Extras, Stored
 from nsqclient.protocol.wire import OK, RawMessage
+
+
+#: Bytes of an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.
+MAX_JSON_SIZE = 1024 * 1024
+#: Go's longest duration, 292 years, in milliseconds.
+_LONGEST_MS = 2**63 // 1_000_000
 
 
 class ServerSettings(NamedTuple):
@@ -111,9 +117,10 @@ Event = Union[
 def read_json(data: bytes) -> Mapping[str, Any]:
     """Read a JSON object; RemoteProtocolError when it is none."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as exc:
-        raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}") from exc
+        value = peer_json.read_json(data, MAX_JSON_SIZE)
+    except peer_json.InvalidJson as exc:
+        raise RemoteProtocolError(
+            f"expected a JSON object, nsqd sent {data[:64]!r}: {exc}") from exc
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"expected a JSON object, nsqd sent {data[:64]!r}")
     return value
@@ -126,23 +133,25 @@ def read_settings(data: bytes) -> ServerSettings:
     raw = read_json(data)
     known = ServerSettings()
 
-    def number(key: str, default: int, lowest: int = 0) -> int:
+    def number(key: str, default: int, lowest: int = 0, highest: int = 2**63 - 1) -> int:
         value = raw.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise RemoteProtocolError(
                 f"IDENTIFY answer: {key} is {value!r:.100}, not a whole number")
-        if value < lowest:
-            raise RemoteProtocolError(f"IDENTIFY answer: {key} is {value}, under {lowest}")
+        if not lowest <= value <= highest:
+            raise RemoteProtocolError(
+                f"IDENTIFY answer: {key} is {value}, not from {lowest} to {highest}")
         return value
 
     return ServerSettings(
         raw=raw,
         version=printable(str(raw.get("version", "")), LONGEST_TEXT),
         max_rdy_count=number("max_rdy_count", known.max_rdy_count, 1),
-        msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms),
-        max_msg_timeout_ms=number("max_msg_timeout", known.max_msg_timeout_ms),
+        msg_timeout_ms=number("msg_timeout", known.msg_timeout_ms, 0, _LONGEST_MS),
+        max_msg_timeout_ms=number(
+            "max_msg_timeout", known.max_msg_timeout_ms, 0, _LONGEST_MS),
         output_buffer_timeout_ms=number(
-            "output_buffer_timeout", known.output_buffer_timeout_ms, -1),
+            "output_buffer_timeout", known.output_buffer_timeout_ms, -1, _LONGEST_MS),
         auth_required=raw.get("auth_required") is True,
         tls_v1=raw.get("tls_v1") is True,
         deflate=raw.get("deflate") is True,

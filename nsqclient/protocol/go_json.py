@@ -54,5 +54,12 @@ def decode(
         limit = 2**63 if limits is None else limits.get(name, 2**63)
         if isinstance(value, int) and not -limit <= value < limit:
             raise NotDecodable
-        fields[name] = value
+        fields[name] = _replace_surrogates(value) if kind is str else value
     return fields
+
+
+def _replace_surrogates(text: str) -> str:
+    """Half of a surrogate pair becomes U+FFFD, as in Go: nobody could write it out again."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

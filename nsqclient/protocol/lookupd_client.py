@@ -5,7 +5,6 @@ The layout of the bytes is drawn in :mod:`nsqclient.protocol.lookupd`.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from nsqclient.errors import (
     ServerError,
     server_error,
 )
+from nsqclient.protocol import peer_json
 from nsqclient.protocol.lookupd import DEFAULT_MAX_BODY_SIZE, MAGIC_V1, Identity, State
 from nsqclient.protocol.names import check_channel, check_topic
 
@@ -149,7 +149,7 @@ class LookupdClientCore:
 def _read_peer(answer: bytes) -> Identity:
     """Read nsqlookupd's identity; old or foreign ones may leave fields out."""
     try:
-        given: Mapping[str, Any] = json.loads(answer)
+        given: Mapping[str, Any] = peer_json.read_json(answer)
         return Identity(
             broadcast_address=str(given.get("broadcast_address", "")),
             hostname=str(given.get("hostname", "")),
@@ -157,7 +157,7 @@ def _read_peer(answer: bytes) -> Identity:
             tcp_port=int(given.get("tcp_port", 0)),
             version=str(given.get("version", "")),
         )
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+    except (ValueError, TypeError, AttributeError) as exc:
         raise RemoteProtocolError(
             f"nsqlookupd answered IDENTIFY with {answer[:64]!r}, not with JSON"
         ) from exc

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from unittest import mock
 
 from nsqclient import Config, ConfigError, InvalidTopicError, RemoteProtocolError
 from nsqclient.cli.goflags import FlagError, HelpRequested
@@ -24,6 +27,8 @@ from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_message import BadRequestError, BodyError, read_request
 from nsqclient.devserver.http_router import HTTPError
 from nsqclient.devserver.mpub_body import read_binary, read_lines
+from nsqclient.errors import HTTPError as ClientHTTPError
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.http.answers import LookupdInfo, Node, NsqdInfo, Producer, Stats
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.partitioned import read_lookupds, read_meta, read_partitions
@@ -32,9 +37,10 @@ from nsqclient.protocol.events import read_settings
 from nsqclient.protocol.lookupd import Identity, LookupdServerCore
 from nsqclient.protocol.lookupd_client import LookupdClientCore
 from nsqclient.protocol.names import check_topic
+from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.runtime.deadline import parse_duration
 from nsqclient.runtime.transport import parse_address
-from tests.fuzz.streams import mutate
+from tests.fuzz.streams import mutate, mutate_json
 from tests.support.memory import MIB, resident
 
 #: How much more memory a run may take than there was before it, in bytes.
@@ -49,6 +55,7 @@ class Target(NamedTuple):
     parse: Callable[[bytes], object]
     documented: tuple[type[BaseException], ...]  #: what it may raise
     seeds: tuple[bytes, ...]
+    is_json: bool = False  #: every other input has values replaced, and stays JSON
 
 
 def _text(data: bytes) -> str:
@@ -98,10 +105,7 @@ def _mpub(data: bytes) -> None:
 
 
 def _answers(data: bytes) -> None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return
+    value = read_json(data)
     for kind in (Stats, NsqdInfo, LookupdInfo, Producer, Node):
         try:
             kind.read(Fields(value, "it"))
@@ -110,16 +114,58 @@ def _answers(data: bytes) -> None:
 
 
 def _partitioned_answers(data: bytes) -> None:
-    try:
-        value = json.loads(data)
-        fields = Fields(value, "it")
-    except (ValueError, RecursionError, Malformed):
-        return
+    value = read_json(data)
+    fields = Fields(value, "it")
     for read in (read_partitions, read_meta, lambda _: read_lookupds(value)):
         try:
             read(fields)
         except Malformed:
             pass
+
+
+def _http_answer(data: bytes) -> None:
+    """The whole way of an answer: its head, redirects, encoding, JSON."""
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: NsqdHTTP("nsqd:1").stats(), lambda: NsqdHTTP("nsqd:1").get_option("x"),
+        lambda: NsqdHTTP("nsqd:1").pub("t", b"x"), lambda: NsqlookupdHTTP("lookupd:1").lookup("t"),
+    )
+    with answering(data):
+        try:
+            calls[len(data) % len(calls)]()
+        except ClientHTTPError:
+            pass
+
+
+class _Answering(io.RawIOBase):
+    """A socket, as far as http.client and urllib3 look, that answers and takes all requests."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._rest = io.BytesIO(data)
+
+    def makefile(self, *args: object, **options: object) -> io.BytesIO:
+        return self._rest
+
+    def sendall(self, data: bytes) -> None:
+        pass
+
+    def gettimeout(self) -> float:
+        return 5.0
+
+    def settimeout(self, seconds: float) -> None:
+        pass
+
+
+@contextmanager
+def answering(data: bytes) -> Iterator[None]:
+    """Every connection of our HTTP clients gets this answer, and nothing is dialed."""
+    with mock.patch("nsqclient.http.limits._Connection._new_conn", lambda conn: _Answering(data)), \
+            mock.patch("nsqclient.http.limits._TLSConnection.connect", _refuse):
+        yield
+
+
+def _refuse(conn: object) -> None:
+    raise ConnectionRefusedError("a redirect to https")
 
 
 def _flags(data: bytes) -> None:
@@ -154,7 +200,9 @@ _STATS = json.dumps({
         "channels": [{
             "channel_name": "c", "depth": 1, "in_flight_count": 0, "clients": [
                 {"client_id": "x", "remote_address": "127.0.0.1:1", "state": 3}
-            ], "e2e_processing_latency": {"count": 0, "percentiles": None},
+            ], "e2e_processing_latency": {"count": 7, "percentiles": [
+                {"quantile": 0.99, "value": 246189467}, {"quantile": 0.5, "value": 1.5e6},
+            ]},
         }],
     }], "producers": [],
 }).encode()
@@ -163,7 +211,7 @@ _PRODUCER = (
     b'"http_port":4151,"version":"1.3.0","tombstones":[false],"topics":["t"]}'
 )
 TARGETS = {
-    "settings": Target(read_settings, (RemoteProtocolError,), (_SETTINGS,)),
+    "settings": Target(read_settings, (RemoteProtocolError,), (_SETTINGS,), True),
     "lookupd server": Target(_lookupd_server, (), (
         b"  V1IDENTIFY\n\0\0\0\x59" + b'{"broadcast_address":"b","hostname":"h","tcp_port":4150,'
         b'"http_port":4151,"version":"1.3.0"}' + b"REGISTER t c\nPING\nUNREGISTER t c\n",
@@ -179,16 +227,27 @@ TARGETS = {
         b"0\r\nT: x\r\n\r\n",
     )),
     "mpub": Target(_mpub, (), (b"a\nb\n\nc", b"\0\0\0\2\0\0\0\1a\0\0\0\2bc")),
-    "answers": Target(_answers, (), (_STATS, _PRODUCER)),
-    "partitioned answers": Target(_partitioned_answers, (), (
+    "answers": Target(_answers, (InvalidJson, Malformed), (_STATS, _PRODUCER), True),
+    "HTTP answer": Target(_http_answer, (), (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+            len(_STATS), _STATS),
+        b'HTTP/1.1 200 OK\r\nX-NSQ-Content-Type: nsq; version=1.0\r\n\r\n'
+        b'{"start_time": 1, "producers": [%s]}' % _PRODUCER,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:4151/x?y#z\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b'{"version":"1"}'),
+        b'HTTP/1.1 403 Forbidden\r\nContent-Length: 44\r\n\r\n'
+        b'{"message": "TLS_REQUIRED", "https_port": 1}',
+    ), True),
+    "partitioned answers": Target(_partitioned_answers, (InvalidJson, Malformed), (
         b'{"partitions":{"0":' + _PRODUCER + b'},"meta":{"partition_num":2,"replica":1}}',
         b'{"lookupdleader":{"ID":"x"},"lookupdnodes":[{"ID":"x","NodeIP":"127.0.0.1",'
         b'"HttpPort":"4161"}]}',
-    )),
+    ), True),
     "authorizations": Target(read_state, (ValueError,), (
         b'{"ttl":60,"identity":"i","identity_url":"","authorizations":[{"permissions":'
         b'["subscribe","publish"],"topic":"^t.*$","channels":["^c$"]}]}',
-    )),
+    ), True),
     "flags": Target(_flags, (), (
         b"-tcp-address=127.0.0.1:0 --msg-timeout 1m30s -max-msg-size=5 --snappy=false -verbose",
         b"--topic=t --channel c -n 5 --nsqd-tcp-address=127.0.0.1:1 -- x", b"-h --help - -- -=",
@@ -227,11 +286,12 @@ def play(name: str, data: bytes) -> bool:
 def fuzz(name: str, count: int, seed: int) -> int:
     """Play so many mutated seeds; return how many were taken. Raises as ``play``."""
     rng = random.Random(f"{seed} {name}")
-    seeds = TARGETS[name].seeds
+    seeds, is_json = TARGETS[name].seeds, TARGETS[name].is_json
     before = resident()[0]
     taken = 0
     for _ in range(count):
-        data = mutate(rng.choice(seeds), rng)
+        change = mutate_json if is_json and rng.random() < 0.5 else mutate
+        data = change(rng.choice(seeds), rng)
         taken += play(name, data)
     grown = resident()[0] - before
     assert grown < MOST_MEMORY, f"{name}: {grown / MIB:.0f} MiB more than before"

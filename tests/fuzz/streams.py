@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -94,8 +95,9 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     buffer = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(buffer) + 1)
-        if rng.random() < 0.02:  # int() refuses so many digits, and bad patterns never end
-            buffer[at:at] = bytes([rng.choice(RUNS)]) * rng.randrange(4000, 6000)
+        if rng.random() < 0.02:  # no float holds 310 digits, int() refuses 4,301; bad patterns
+            size = rng.choice((21, 310, 4200, rng.randrange(4000, 6000)))
+            buffer[at:at] = bytes([rng.choice(RUNS)]) * size
             continue
         way = rng.randrange(6)
         if way == 0 and at < len(buffer):
@@ -112,6 +114,28 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         else:
             del buffer[at:]
     return bytes(buffer)
+
+
+_JSON_VALUE = re.compile(rb'"[^"]*"|-?\d+(?:\.\d+)?|true|false|null|\[\]|\{\}')
+#: What a peer may write where a value belongs; all of it is JSON to Python.
+HOSTILE_VALUES = (
+    b"1" * 21, b"-" + b"1" * 309, b"1" * 310, b"1" * 4299, b"9" * 5000, b"1e308", b"-1e309",
+    b"1e999", b"NaN", b"-Infinity", rb'"\ud800"', rb'"\udc00\ud83d"', b'"%s"' % (b"9" * 5000),
+    b'""', b"null", b"true", b"-1", b"0.5", b"[]", b"{}", b'[{"quantile":"x","value":"y"}]',
+    b"[[1]]", b"[" * 40 + b"]" * 40, b"[" * 900 + b"]" * 900, b"[" * 5000,
+    b'{"a":' * 300 + b"1" + b"}" * 300, b"18446744073709551615", b"-9223372036854775808",
+    b'"\xff"', b'"<script>"', b'"a b/../c\\r\\n"',
+)
+
+
+def mutate_json(data: bytes, rng: random.Random) -> bytes:
+    """Replace one to three values, so that what comes is JSON most often."""
+    for _ in range(rng.randrange(1, 4)):
+        places = list(_JSON_VALUE.finditer(data))
+        if places:
+            place = rng.choice(places)
+            data = data[:place.start()] + rng.choice(HOSTILE_VALUES) + data[place.end():]
+    return data
 
 
 def cut(data: bytes, rng: random.Random) -> Iterator[bytes]:

@@ -107,7 +107,7 @@ def test_headers(server):
     with NsqlookupdHTTP(server.address, config, bearer_token="") as lookupd:
         lookupd.topics()
     sent = [request.headers for request in server.requests]
-    assert sent[0]["User-Agent"] == "mine/1"
+    assert sent[0]["User-Agent"] == "mine/1" and sent[0]["Accept-Encoding"] == "gzip"
     assert sent[0]["X-A"].encode("latin-1") == "\u00fc".encode()
     assert [headers.get("Authorization") for headers in sent] == [
         None, "Bearer t0ken", "Bearer s3cret", None,
@@ -175,6 +175,47 @@ def test_an_answer_that_is_none(server, nsqd, body):
         nsqd.stats()
 
 
+@pytest.mark.parametrize("value, why", [
+    (b"1" * 309, "a number of 309 digits"), (b"-" + b"1" * 400, "400 digits"),
+    (b"9" * 4299, "4299 digits"), (b"9" * 5000, "5000 digits"), (b"1e999", "20 digits"),
+    (b"[" * 500 + b"]" * 500, "levels"),
+], ids=["309", "-400", "4299", "5000", "1e999", "deep"])
+def test_json_beyond_the_limits_is_no_usable_answer(server, nsqd, lookupd, value, why):
+    """Wherever it stands: the error is typed and says what it was."""
+    calls = [
+        (b'{"start_time": %s}', nsqd.info), (b'{"max_heartbeat_interval": %s}', nsqd.info),
+        (b'{"start_time": %s, "topics": []}', nsqd.stats),
+        (b'{"topics": [{"e2e_processing_latency": {"percentiles": [{"value": %s}]}}]}',
+         nsqd.stats),
+        (b'{"topics": [{"depth": %s}]}', nsqd.stats_json),
+        (b"%s", lambda: nsqd.get_option("max_msg_size")),
+        (b'{"producers": [{"tcp_port": %s}]}', lookupd.nodes),
+        (b'{"partitions": {}, "meta": {"partition_num": %s}}', lambda: lookupd.lookup("t")),
+    ]
+    for body, call in calls:
+        server.body = body % value
+        with pytest.raises(HTTPAnswerError, match=f"not a usable answer: .*{why}"):
+            call()
+
+
+@pytest.mark.parametrize("body", [
+    b'{"max_heartbeat_interval": NaN}', b'{"version": "\\ud800"}', b'{"version": "\xff"}',
+])
+def test_what_is_nearly_json_is_no_usable_answer(server, nsqd, body):
+    """Python would take it, and fail later where it is printed or computed with."""
+    server.body = body
+    with pytest.raises(HTTPAnswerError, match="not a usable answer: no JSON"):
+        nsqd.info()
+
+
+def test_an_error_page_of_deep_json_is_quoted(server, nsqd):
+    """The status is what counts; its text is the start of what came."""
+    server.status, server.body = 500, b'{"message":' + b"[" * 100_000
+    with pytest.raises(HTTPStatusError, match="HTTP 500") as caught:
+        nsqd.ping()
+    assert len(str(caught.value)) < 400
+
+
 def test_one_unusable_producer_does_not_hide_the_others(server, lookupd, caplog):
     """It is left out with a warning."""
     server.body = b'{"producers": [7, {"tcp_port": "x"}, {"broadcast_address": "h"}]}'
@@ -189,7 +230,7 @@ def test_unusable_parts_of_a_partitioned_cluster_are_left_out(server, lookupd, c
         "partitions": {"0": good, "9" * 5000: good, "1024": good, "x": good, "1": 7}, "meta": {},
     }).encode()
     assert [*lookupd.lookup("t").partitions] == [0]
-    hosts = ["h", "a\r\nb", "u:p@h", "h/x?", "x" * 300, "\ud800", ""]
+    hosts = ["h", "a\r\nb", "u:p@h", "h/x?", "x" * 300, "\u00fc", ""]
     nodes = [{"NodeIP": host, "HttpPort": "1"} for host in hosts]
     nodes += [{"NodeIP": "h", "HttpPort": port} for port in ("0", "65536", "9" * 5000, "-1", "")]
     server.body = json.dumps({"lookupdnodes": nodes}).encode()
@@ -203,6 +244,26 @@ def test_a_redirected_publish_is_refused(server, nsqd):
     with pytest.raises(HTTPStatusError, match="301"):
         nsqd.pub("t", b"x")
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("location", [
+    "http://[::1/", "http://[", "http://h:port/", "//[x]/", "\xff\xfe", "http://\xff/", "mailto:x",
+    "http://" + "a" * 300 + "/", "http://h:99999/", "http://\u00b2/", "http://a..b/",
+])
+def test_a_redirect_to_what_is_no_url(server, nsqd, location):
+    """It is a typed error that says whose it is."""
+    server.status, server.headers = 302, {"Location": location}
+    with pytest.raises(HTTPError) as caught:
+        nsqd.info()
+    assert "auth_secret" not in str(caught.value)
+
+
+def test_contradicting_lengths_are_the_servers_fault(server, nsqd):
+    """Two different Content-Length headers have nothing to do with auth_secret."""
+    server.body, server.headers = b"{}", {"Content-Length": "5"}
+    with pytest.raises(HTTPAnswerError, match="headers contradict each other") as caught:
+        nsqd.info()
+    assert "auth_secret" not in str(caught.value)
 
 
 def test_cookies_are_not_kept(server, nsqd):
@@ -243,17 +304,17 @@ def test_a_header_that_cannot_be(server):
 
 def _broken_upload(monkeypatch, server, limit):
     """Publish 1000 bytes through a connection that is reset; nsqd's limit is as given."""
-    real = requests.Session.request
+    real = requests.Session.send
 
-    def request(self, method, url, **options):
-        if method == "POST":
+    def send(self, request, **options):
+        if request.method == "POST":
             try:
                 raise ConnectionResetError("reset")
             except OSError as exc:
                 raise requests.exceptions.ConnectionError("Connection aborted") from exc
-        return real(self, method, url, **options)
+        return real(self, request, **options)
 
-    monkeypatch.setattr(requests.Session, "request", request)
+    monkeypatch.setattr(requests.Session, "send", send)
     server.body = limit
     with NsqdHTTP(server.address) as nsqd:
         nsqd.pub("t", b"x" * 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
+import tracemalloc
 from contextlib import contextmanager
 
 import pytest
@@ -15,6 +16,7 @@ from nsqclient.discovery import lookup
 from nsqclient.errors import ConfigError, DiscoveryError, HTTPAnswerError, HTTPNoAnswerError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from tests.support.http_recorder import recording
+from tests.support.memory import MIB
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 
@@ -109,6 +111,45 @@ def test_the_limit_is_for_what_comes_out_of_compression(leak_guard):
         server.headers = {"Content-Encoding": "gzip"}
         with pytest.raises(HTTPAnswerError, match="more than 1000000 bytes"):
             http.stats_text()
+
+
+@pytest.mark.parametrize("encoding", [
+    "gzip, gzip", "gzip,gzip", "identity, gzip", "deflate", "br", "zstd", "GZIP, GZIP, GZIP",
+])
+def test_an_encoding_that_was_not_asked_for_is_refused(leak_guard, encoding):
+    """Nothing of it is decoded: one that is encoded twice can grow a millionfold."""
+    with recording() as server, NsqdHTTP(server.address) as http:
+        server.body = gzip.compress(gzip.compress(b"x"))
+        server.headers = {"Content-Encoding": encoding}
+        with pytest.raises(HTTPAnswerError, match="not a usable answer: .* Content-Encoding"):
+            http.stats_text()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZip", "identity"])
+def test_an_encoding_that_was_asked_for_is_read(leak_guard, encoding):
+    """A proxy before nsqd may compress its answers once."""
+    with recording() as server, NsqdHTTP(server.address) as http:
+        server.body = b"text" if encoding == "identity" else gzip.compress(b"text")
+        server.headers = {"Content-Encoding": encoding}
+        assert http.stats_text() == "text"
+
+
+def test_an_answer_that_is_gzipped_twice_takes_no_memory(leak_guard):
+    """One header says so, or two do."""
+    inner = gzip.compress(bytes(64 * MIB), 1)
+    with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
+        server.body = gzip.compress(inner)
+        for name in ("Content-Encoding", "content-encoding"):
+            server.headers = {"Content-Encoding": "gzip, gzip"}
+            if name.islower():
+                server.headers = {"Content-Encoding": "gzip", name: "gzip"}
+            tracemalloc.start()
+            try:
+                with pytest.raises(HTTPAnswerError, match="Content-Encoding"):
+                    http.stats_text()
+                assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+            finally:
+                tracemalloc.stop()
 
 
 def test_a_lookup_that_is_too_large(leak_guard, monkeypatch):

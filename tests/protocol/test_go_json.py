@@ -35,3 +35,11 @@ def test_what_it_refuses(body):
     """Go would not decode it: no JSON, another type, a number that does not fit."""
     with pytest.raises(NotDecodable):
         decode(body, KINDS, {"rate": 128})
+
+
+@pytest.mark.parametrize("sent, read", [
+    (rb"a\ud800b", "a\ufffdb"), (rb"\udc00", "\ufffd"), (rb"\ud83d\ude00", "\U0001f600"),
+])
+def test_half_of_a_surrogate_pair_is_replaced(sent, read):
+    """As Go does; it could not be handed on in an answer of ours."""
+    assert decode(b'{"hostname": "%s"}' % sent, {"hostname": str}) == {"hostname": read}

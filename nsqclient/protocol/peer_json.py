@@ -1,0 +1,100 @@
+"""``read_json``: reads JSON that a server sent, in bounded time and memory. Pure.
+
+``json.loads`` alone accepts integers of thousands of digits, which no float can hold, NaN, which is
+not JSON, halves of surrogate pairs, which cannot be printed, and any depth up to a
+``RecursionError``. What passes here can be computed with, printed and written as JSON again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+#: Bytes; a caller that expects less sets its own limit.
+MAX_SIZE = 64 * 1024 * 1024
+#: Digits before the decimal point: those of 2^64. Nothing that NSQ counts or measures has more.
+MAX_DIGITS = 20
+#: ``/stats`` nests six levels.
+MAX_DEPTH = 32
+#: Objects and lists together: an empty one takes 3 bytes of JSON and 64 bytes of memory. ``/stats``
+#: has three for each client.
+MAX_CONTAINERS = 1_000_000
+
+_LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
+_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+
+
+class InvalidJson(ValueError):
+    """It is not JSON; the text says why."""
+
+
+class JsonLimitError(InvalidJson):
+    """It exceeds a limit; the text says which."""
+
+
+def read_json(data: bytes, max_size: int = MAX_SIZE) -> Any:
+    """Return the value.
+
+    Raises:
+        JsonLimitError: it has more than ``max_size`` bytes, more than a million objects and lists,
+            more than 32 levels of them, or a number of more than 20 digits.
+        InvalidJson: it is not JSON in UTF-8. NaN and Infinity are not JSON, and half of a surrogate
+            pair is not UTF-8.
+    """
+    if len(data) > max_size:
+        raise JsonLimitError(f"more than {max_size} bytes of JSON")
+    containers = data.count(b"{") + data.count(b"[")
+    if containers > MAX_CONTAINERS:
+        raise JsonLimitError(f"more than {MAX_CONTAINERS} objects and lists")
+    # A call for each integer would make reading half as slow again, and long numbers are rare.
+    check_int = _read_int if _LONG_NUMBER in data.translate(_DIGITS_TO_ZEROS) else None
+    try:
+        value = json.loads(
+            data.decode(), parse_int=check_int, parse_float=_read_float,
+            parse_constant=_refuse_constant,
+        )
+    except InvalidJson:
+        raise
+    except RecursionError:
+        raise JsonLimitError("too many levels of objects and lists") from None
+    except ValueError as exc:
+        raise InvalidJson(str(exc)) from exc
+    if containers > MAX_DEPTH:
+        _check_depth(value)
+    if rb"\ud" in data or rb"\uD" in data:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidJson("half of a surrogate pair") from None
+    return value
+
+
+def _read_int(text: str) -> int:
+    if len(text.removeprefix("-")) > MAX_DIGITS:
+        raise JsonLimitError(f"a number of {len(text.removeprefix('-'))} digits")
+    return int(text)
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    if abs(value) >= 10.0**MAX_DIGITS:
+        raise JsonLimitError(f"a number of more than {MAX_DIGITS} digits")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidJson(f"{name} is not JSON")
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise JsonLimitError(f"more than {MAX_DEPTH} levels of objects and lists")
