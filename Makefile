@@ -15,7 +15,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	faults fuzz chaos spark-chaos pipeline soak security audit \
+	floors faults fuzz chaos spark-chaos pipeline soak security audit \
 	clean
 .NOTPARALLEL:
 
@@ -26,6 +26,7 @@ help:
 	@echo "make test         all tests, on the embedded server and on the real nsqd"
 	@echo "make unit         all tests but the integration suite and those that use Spark"
 	@echo "make integration  the tests on both kinds of server"
+	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
 	@echo "make fuzz         mutated input for both protocol cores and every other parser"
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
@@ -78,6 +79,10 @@ unit: $(VENV)/installed-test
 
 integration: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
+
+# An environment of its own, .venv-floors: nothing newer than the lower bounds may be in it.
+floors: | $(RUN)
+	@$(RUN) tools/floors.py $(ARGS)
 
 faults: $(VENV)/installed-test servers
 	@NSQ_FAULTS=full $(RUN) -m pytest -n $(JOBS) tests/faults $(ARGS)
@@ -137,6 +142,6 @@ coverage: $(VENV)/installed-coverage servers
 	@$(RUN) -m coverage report
 
 clean:
-	@rm -rf $(VENV) .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) .venv-floors .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
 		.coverage htmlcov build dist docs/_build *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

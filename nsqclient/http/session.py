@@ -208,7 +208,11 @@ class HTTPClient:
         return answer
 
     def _prepare(self, request: requests.Request) -> requests.PreparedRequest:
+        # Some versions of requests admit a line end at the end; http.client's error shows the
+        # value.
         try:
+            if any(b"\n" in value or b"\r" in value for value in self._headers.values()):
+                raise requests.exceptions.InvalidHeader
             return self._session.prepare_request(request)
         except requests.exceptions.InvalidHeader:
             # "from None": the text of that exception shows the secret.

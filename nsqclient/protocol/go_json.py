@@ -54,7 +54,7 @@ def decode(
         limit = 2**63 if limits is None else limits.get(name, 2**63)
         if isinstance(value, int) and not -limit <= value < limit:
             raise NotDecodable
-        fields[name] = _replace_surrogates(value) if kind is str else value
+        fields[name] = _replace_surrogates(value) if isinstance(value, str) else value
     return fields
 
 
