@@ -30,6 +30,7 @@ from nsqclient.protocol.partition_commands import MAX_PARTITION
 from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, StopReport
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.signals import first_signal
@@ -312,8 +313,9 @@ class Consumer(Wiring):
     def healthy(self) -> Health:
         """Tell whether the consumer does what it should; for readiness probes.
 
-        Healthy: started, not stopping, connected to at least one nsqd, and not waiting in
-        backoff. The result is true or false and has a ``reason``.
+        Healthy: started, not stopping, not paused, with a max_in_flight above 0 and a handler or
+        a loop over ``messages()``, connected to at least one nsqd, and not waiting in backoff.
+        The result is true or false and has a ``reason``: what keeps messages from being consumed.
         """
         if not self._started:
             return Health(False, "not started")
@@ -321,11 +323,18 @@ class Consumer(Wiring):
             return Health(False, "stopped")
         if self._membership.unfit is not None:
             return Health(False, str(self._membership.unfit))
+        if self._handler is None and not self._loops.count:
+            return Health(False, "no handler was given, and nobody iterates over messages()")
+        if self._flow.is_paused:
+            return Health(False, "paused: resume() was not called")
+        if self._flow.max_in_flight == 0:
+            return Health(False, "max_in_flight is 0")
         if not self._running:
             return Health(False, "connected to no nsqd")
         if self._flow.phase is Phase.WAITING:
-            return Health(False, f"backing off after {self._flow.backoff_counter} failures")
-        return Health(True, f"connected to {len(self._running)} nsqds")
+            failures = counted(self._flow.backoff_counter, "failure")
+            return Health(False, f"backing off after {failures}")
+        return Health(True, f"connected to {counted(len(self._running), 'nsqd')}")
 
     def stats(self) -> ConsumerStats:
         """Take a snapshot of the counters and of every connection."""

@@ -21,7 +21,7 @@ class Loops:
     def __init__(self, set_paused: Callable[[bool], None]) -> None:
         self._set_paused = set_paused
         self._lock = threading.Lock()
-        self._count = 0  # written under _lock
+        self.count = 0  #: loops that run; written under _lock
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
@@ -34,11 +34,11 @@ class Loops:
 
     def _add(self, number: int) -> None:
         with self._lock:
-            self._count += number
+            self.count += number
         while True:
-            paused = self._count == 0
+            paused = self.count == 0
             self._set_paused(paused)
-            if paused == (self._count == 0):
+            if paused == (self.count == 0):
                 return  # else another loop began or ended meanwhile
 
 

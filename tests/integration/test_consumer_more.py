@@ -308,6 +308,34 @@ def test_health_tells_the_reason(server):
     assert not consumer.healthy() and "stopped" in consumer.healthy().reason
 
 
+def test_health_says_why_nothing_is_consumed(server):
+    """A ceiling of 0 and a pause are reasons, and healthy() is true again after each."""
+    with consume(server, Collector()) as consumer:
+        wait_until(consumer.healthy)
+        assert consumer.healthy().reason == "connected to 1 nsqd"
+        consumer.set_max_in_flight(0)
+        assert not consumer.healthy() and "max_in_flight is 0" in consumer.healthy().reason
+        consumer.set_max_in_flight(1)
+        assert consumer.healthy()
+        consumer.pause()
+        assert not consumer.healthy() and "paused" in consumer.healthy().reason
+        consumer.resume()
+        assert consumer.healthy()
+
+
+def test_health_of_a_consumer_without_handler(server):
+    """It consumes only while somebody iterates over messages()."""
+    publish(server, b"x")
+    with consume(server, None) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        assert not consumer.healthy() and "messages()" in consumer.healthy().reason
+        messages = consumer.messages(timeout=20)
+        next(messages)
+        assert consumer.healthy()
+        messages.close()
+        assert not consumer.healthy() and "messages()" in consumer.healthy().reason
+
+
 def test_connects_and_disconnects_are_told(server):
     """The callbacks name the nsqd."""
     events = []

@@ -1,0 +1,17 @@
+"""Numbers with their noun."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.runtime.plurals import counted
+
+
+@pytest.mark.parametrize("count, words, text", [
+    (0, ["failure"], "0 failures"), (1, ["failure"], "1 failure"), (2, ["failure"], "2 failures"),
+    (1, ["reply", "replies"], "1 reply"), (2, ["reply", "replies"], "2 replies"),
+    (1000, ["nsqd"], "1000 nsqds"),
+])
+def test_one_has_the_singular(count, words, text):
+    """And every other number the plural."""
+    assert counted(count, *words) == text
