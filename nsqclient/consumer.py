@@ -7,15 +7,19 @@ the handler, ``stopping`` ends it all.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nsqclient.addresses import check_addresses
+from nsqclient.advice import explained
 from nsqclient.batch import BatchHandler
 from nsqclient.config import Config
 from nsqclient.deadletter import log_giving_up
-from nsqclient.errors import ClosedError, ConfigError, NSQError
+from nsqclient.errors import ClosedError, ConfigError, ConnectError, NSQError
+from nsqclient.display import without_password
 from nsqclient.flow.backoff import Phase
 from nsqclient.consuming.callbacks import Callbacks, check_callbacks
 from nsqclient.consuming.flow_control import FlowControl
@@ -137,6 +141,7 @@ class Consumer(Wiring):
         self._started = False  # guarded by _lock
         self._unhandled = UnhandledDeliveries()
         self._running: list[Subscription] = []  # open and started; guarded by _lock
+        self._connected_until = -math.inf  # the last loss, on time.monotonic(); guarded by _lock
         self._timer = Timer()
         self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-chores",
@@ -253,11 +258,14 @@ class Consumer(Wiring):
 
         Args:
             timeout: the loop ends when no message has come for so many seconds; None: never.
+                Leave time enough to connect.
 
         Blocks: until the next message. Starts the consumer; stopping it ends the loop.
 
         Raises:
             ConfigError: a handler was given.
+            ConnectError: in the loop, when it would end, and no nsqd was connected in all those
+                seconds. Another loop may follow.
         """
         if self._handler is not None:
             raise ConfigError("messages() is for a Consumer without a handler")
@@ -265,8 +273,29 @@ class Consumer(Wiring):
         self.start()
         return iterate(
             self._workers, self._handling, self._loops, seconds,
-            lambda: self._stopping.has_begun,
+            lambda: self._stopping.has_begun, self._check_connected,
         )
+
+    def _check_connected(self, since: float) -> None:
+        """Raise when no nsqd was connected at any time since then.
+
+        Raises:
+            ConnectError: says for how long, and the last reason.
+        """
+        # In the opposite order of on_lost(): a connection that ends meanwhile is seen in one.
+        if self._running or self._connected_until >= since:
+            return
+        failure = self._membership.unfit or self._membership.last_failure
+        reason = "nothing has failed yet" if failure is None else explained(failure)
+        addresses = self._arguments["nsqd_tcp_addresses"] + [
+            without_password(address) for address in self._arguments["lookupd_http_addresses"]
+        ]
+        raise ConnectError(
+            ", ".join(addresses),
+            f"{self.topic}/{self.channel} was connected to no nsqd for"
+            f" {time.monotonic() - since:.3g} s, while it waited for a message; the last failure:"
+            f" {reason}",
+        ) from failure
 
     def __enter__(self) -> Consumer:
         return self.start()

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from nsqclient.admin.cluster import Cluster, Node
 from nsqclient.admin.merging import Values, client_count, number, objects, text
 from nsqclient.consumer import Consumer
-from nsqclient.errors import NSQError
+from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.version import __version__
@@ -174,17 +174,20 @@ class Peeks:
             consumer.start()
             while sent < count and time.monotonic() < until and not self._closing.is_set():
                 left = max(0.01, until - time.monotonic())
-                for message in consumer.messages(timeout=min(_TURN, left)):
-                    yield _shown(message, addresses.get(message.nsqd_address, ""))
-                    sent += 1
-                    if plan.lender:
-                        # Held to the end: it would come again at once.
-                        message.enable_async()
-                        lent.append(message)
-                    if sent >= count or time.monotonic() >= until or self._closing.is_set():
-                        if not plan.lender:
-                            message.finish()
-                        break
+                try:
+                    for message in consumer.messages(timeout=min(_TURN, left)):
+                        yield _shown(message, addresses.get(message.nsqd_address, ""))
+                        sent += 1
+                        if plan.lender:
+                            # Held to the end: it would come again at once.
+                            message.enable_async()
+                            lent.append(message)
+                        if sent >= count or time.monotonic() >= until or self._closing.is_set():
+                            if not plan.lender:
+                                message.finish()
+                            break
+                except ConnectError:
+                    pass  # not connected yet, or not any more: on_error has logged why
                 # So that a browser that went away is noticed when nothing comes.
                 yield {}
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,21 +49,27 @@ def iterate(
     loops: Loops,
     timeout: float | None,
     is_over: Callable[[], bool],
+    check_connected: Callable[[float], None],
 ) -> Iterator[Message]:
     """Yield messages until none has come for ``timeout`` seconds, or the consumer stops.
+
+    Before it ends because none has come, it calls ``check_connected`` with the time of
+    time.monotonic() from which on it waited; what this raises, ends the loop instead.
 
     A message is finished when the next one is asked for, unless it was answered or is async.
     When the loop is left in the middle of a turn, nobody can say whether the work was done: the
     message is given back at once.
     """
     with loops.one_more():
-        deadline = Deadline(timeout)
+        since, deadline = time.monotonic(), Deadline(timeout)
         while not is_over():
             # Answers of the turn before leave before we wait.
             if not len(workers):
                 handling.flush()
             message = workers.take_one(deadline.remaining())
             if message is None:
+                if not is_over():
+                    check_connected(since)
                 break
             sub = handling.admit(message)
             if sub is None:
@@ -83,5 +90,5 @@ def iterate(
                     handling.finish(message, sub)
             finally:
                 handling.end_turn(message)
-            deadline = Deadline(timeout)
+            since, deadline = time.monotonic(), Deadline(timeout)
         handling.flush()

@@ -100,6 +100,8 @@ class Membership:
         self._table = self._leadership.table
         #: Why this topic cannot be consumed in this way; dialing it would not help.
         self.unfit: PartitionError | None = None
+        #: The last reason for a missing connection; None while nothing has failed.
+        self.last_failure: NSQError | None = None
         self._asking: set[str] = set()  # lookupds with a request under way
         self._ignorant: set[str] = set()  # lookupds that have not known the topic
         self._is_unknown_told = False
@@ -134,8 +136,9 @@ class Membership:
         with self._lock:
             return [known.sub for known in self._known.values() if known.sub is not None]
 
-    def lost(self, sub: Subscription) -> None:
+    def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
         """A connection ended: see to it that it comes back."""
+        self.last_failure = error
         with self._lock:
             known = self._known.get(sub.place)
             if known is None or known.sub is not sub:
@@ -253,6 +256,7 @@ class Membership:
         if is_final:
             self._tell_unfit(news)
             return
+        self.last_failure = error
         self._log.cannot_connect(str(place), error)
         self._owner.on_error(error)
 
@@ -314,6 +318,7 @@ class Membership:
         except DiscoveryError as exc:
             with self._lock:
                 self._table.on_failure(lookupd)
+            self.last_failure = exc
             self._log.lookup_failed(exc)
             self._owner.on_error(exc)
             return
@@ -334,8 +339,11 @@ class Membership:
             else:
                 self._is_unknown_told = True  # it is known, and a silence later means less
             everybody = self._ignorant.issuperset(self._table.addresses)
-            tell = not self._is_unknown_told and everybody and not self._known
+            is_unknown = everybody and not self._known
+            tell = not self._is_unknown_told and is_unknown
             self._is_unknown_told = self._is_unknown_told or tell
+        if is_unknown:
+            self.last_failure = NSQError(f"no nsqlookupd knows the topic {self._topic}")
         if tell:
             self._log.topic_unknown(self._config.lookupd_poll_interval)
 
@@ -386,6 +394,7 @@ class Membership:
     def _tell_unfit(self, news: PartitionError | None) -> None:
         """Say once why the topic cannot be consumed in this way."""
         if news is not None:
+            self.last_failure = news
             logger.error("%s: %s", self._topic, news)
             self._owner.on_error(news)
 

@@ -6,6 +6,7 @@ The base of ``Consumer``, so that the front door reads as documentation. Its con
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,7 @@ class Wiring:
     _tell: Callable[..., Any]
     _lock: threading.Lock
     _running: list[Subscription]  # open and started; guarded by _lock
+    _connected_until: float  # the last loss, on time.monotonic(); guarded by _lock
     _unhandled: UnhandledDeliveries
     _timer: Timer
     _chores: WorkerPool[Callable[[], None]]
@@ -124,6 +126,7 @@ class Wiring:
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """For Subscription: its connection ended."""
         with self._lock:
+            self._connected_until = time.monotonic()  # first, see Consumer._check_connected
             self._running = [other for other in self._running if other is not sub]
         self._stopping.ledger.add(sub)
         self._stopping.on_drained(sub)
@@ -132,7 +135,7 @@ class Wiring:
             self._log.lost(str(sub.place), error)
             self.on_error(error)
         self._tell("on_disconnect", sub.address)
-        self._membership.lost(sub)
+        self._membership.lost(sub, error)
 
     def _on_phase(self, phase: Phase, wait: float) -> None:
         """For FlowControl: the backoff changed its phase."""

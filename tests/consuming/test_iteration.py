@@ -8,6 +8,7 @@ import time
 import pytest
 
 from nsqclient.consuming.iteration import Loops, iterate
+from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool
 
@@ -57,14 +58,20 @@ class Bench:
         self.pauses = []
         self.loops = Loops(self.pauses.append)
         self.is_over = False
+        self.waited_since, self.failure = [], None
         for number in range(len(bodies)):
             body = bodies[number:number + 1]
             self.pool.put(Message(body, b"0" * 16, 1, 1, 0.0, time.monotonic() + 60, self.sub))
 
     def loop(self, timeout=0.0):
         return iterate(
-            self.pool, self.handling, self.loops, timeout, lambda: self.is_over
+            self.pool, self.handling, self.loops, timeout, lambda: self.is_over, self.check
         )
+
+    def check(self, since):
+        self.waited_since.append(since)
+        if self.failure is not None:
+            raise self.failure
 
 
 def test_each_turn_ends_with_its_message_finished():
@@ -132,3 +139,24 @@ def test_a_stop_between_the_queue_and_the_turn_hands_back():
     bench.handling.admit = stop_now
     assert list(bench.loop()) == []
     assert (bench.sub.back, bench.handling.turns) == ([b"a"], 0)
+
+
+def test_a_loop_that_waited_without_a_connection_raises():
+    """When it would end; the wait began with the end of the last turn."""
+    bench = Bench()
+    bench.failure = ConnectError("a:1", "refused")
+    ends, bodies = [], []
+    with pytest.raises(ConnectError):
+        for message in bench.loop():
+            bodies.append(message.body)
+            ends.append(time.monotonic())
+    assert bodies == [b"a", b"b", b"c"] and bench.pauses[-1] is True
+    assert len(bench.waited_since) == 1 and bench.waited_since[0] >= ends[-1]
+
+
+def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
+    """It ends as it should."""
+    bench = Bench(b"")
+    loop = bench.loop(timeout=None)
+    bench.pool.take_one = lambda timeout: setattr(bench, "is_over", True)
+    assert list(loop) == [] and bench.waited_since == []

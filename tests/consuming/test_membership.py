@@ -8,7 +8,7 @@ from nsqclient.config import Config
 from nsqclient.consuming import membership as module
 from nsqclient.consuming.membership import Membership
 from nsqclient.discovery import Found
-from nsqclient.errors import ConnectError, DiscoveryError
+from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitions.routes import Place, TopicRoutes
 from tests.support.virtual_time import VirtualTimer
 
@@ -331,3 +331,25 @@ def test_the_last_word_on_expected_connections_is_true(monkeypatch):
     membership._on_expected = tell
     membership._count_expected()
     assert world.expected[-1] == 0
+
+
+def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
+    """A dial, a lookup, a loss, or a topic that no nsqlookupd knows; whatever came last."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = DiscoveryError("l:1", "down")
+    world.membership.start()
+    assert world.membership.last_failure is world.answers["l:1"]
+    world.answers["l:1"] = []
+    world.timer.advance(100)
+    assert str(world.membership.last_failure) == "no nsqlookupd knows the topic t"
+    world.answers["l:1"], world.failures["a:1"] = ["a:1"], REFUSED
+    world.timer.advance(100)
+    assert world.membership.last_failure is REFUSED
+    world.failures.clear()
+    world.timer.advance(1000)
+    sub, = world.connected
+    world.failures["a:1"] = ConnectError("a:1", "again")
+    gone = ConnectionLostError("a:1", "gone")
+    world.membership.stop()
+    world.membership.lost(sub, gone)
+    assert world.membership.last_failure is gone

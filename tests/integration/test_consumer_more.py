@@ -14,6 +14,7 @@ from nsqclient import (
     BatchHandler,
     Config,
     ConfigError,
+    ConnectError,
     ConnectionLostError,
     Consumer,
     DeadLetterDirectory,
@@ -72,6 +73,44 @@ def test_stop_inside_a_loop_ends_it_after_the_turn(server):
     assert consumer.stop(5).complete
     assert turns == 1
     wait_until(lambda: server.stats("events", "c")["depth"] == 2)
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("nsqd_tcp_addresses", "events/c .* for 0.2 s, .*refused.*see that nsqd runs"),
+    ("lookupd_http_addresses", "the last failure: nsqlookupd .*refused"),
+])
+def test_a_loop_that_was_never_connected_raises(kind, words):
+    """A server that is not there is no empty topic; the error says why, and what to do."""
+    address, failed = f"127.0.0.1:{free_port()}", threading.Event()
+    options = {kind: [address], "on_error": lambda error: failed.set()}
+    with Consumer("events", "c", **options) as consumer:
+        assert failed.wait(10)
+        with pytest.raises(ConnectError, match=words) as caught:
+            list(consumer.messages(timeout=0.2))
+    assert caught.value.address == address and caught.value.__cause__ is not None
+
+
+def test_a_loop_over_a_topic_that_nobody_knows_raises(lookupd_factory, caplog):
+    """It does not look like an empty topic."""
+    lookupd = lookupd_factory()
+    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address]) as consumer:
+        wait_until(lambda: "no nsqlookupd knows" in caplog.text)
+        with pytest.raises(ConnectError, match="no nsqlookupd knows the topic events"):
+            list(consumer.messages(timeout=0.2))
+
+
+def test_a_loop_over_an_empty_topic_ends(server):
+    """Also when the connection is lost while it waits: there was one."""
+    with consume(server, None) as consumer:
+        wait_until(consumer.healthy)
+        assert list(consumer.messages(timeout=0.2)) == []
+        end = threading.Timer(0.1, server.stop)
+        end.start()
+        assert list(consumer.messages(timeout=1)) == []
+        end.join()
+        wait_until(lambda: not consumer.healthy())
+        with pytest.raises(ConnectError, match="the last failure"):
+            list(consumer.messages(timeout=0.2))
 
 
 def test_messages_is_for_consumers_without_handler(server):
