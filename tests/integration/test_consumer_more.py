@@ -102,13 +102,13 @@ def test_a_loop_over_a_topic_that_nobody_knows_raises(lookupd_factory, caplog):
 def test_a_loop_over_an_empty_topic_ends(server):
     """Also when the connection is lost while it waits: there was one."""
     with consume(server, None) as consumer:
-        wait_until(consumer.healthy)
+        wait_until(lambda: consumer.stats().connections)
         assert list(consumer.messages(timeout=0.2)) == []
         end = threading.Timer(0.1, server.stop)
         end.start()
         assert list(consumer.messages(timeout=1)) == []
         end.join()
-        wait_until(lambda: not consumer.healthy())
+        wait_until(lambda: not consumer.stats().connections)
         with pytest.raises(ConnectError, match="the last failure"):
             list(consumer.messages(timeout=0.2))
 
