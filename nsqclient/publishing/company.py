@@ -267,23 +267,32 @@ class Company:
         size = 4
         try:
             while len(taken) < _MOST:
-                one = self._queue.popleft()
+                # In one call, so that an exception from a signal handler cannot lose it.
+                taken.extend(map(deque.popleft, (self._queue,)))
+                one = taken[-1]
                 size += 4 + len(one.body)
-                if taken and size > self._max_bytes:
+                if len(taken) > 1 and size > self._max_bytes:
                     self._queue.appendleft(one)
+                    taken.pop()
                     break
                 one.link = link  # before the look: see withdraw()
-                if not one.is_withdrawn:
-                    taken.append(one)
+                if one.is_withdrawn:
+                    taken.pop()
         except IndexError:
             pass
 
     def _send_home(self) -> None:
         """No nsqd is there: each waits for one by itself."""
         reason = ConnectError("nsqd", "no nsqd is connected any more")
-        while self._queue:
-            try:
-                one = self._queue.popleft()
-            except IndexError:
-                return
-            one.settle(Verdict.NOT_READ, reason)
+        home: list[Companion] = []
+        try:
+            while self._queue:
+                try:
+                    home.extend(map(deque.popleft, (self._queue,)))  # as in _take
+                except IndexError:
+                    return
+                home[-1].settle(Verdict.NOT_READ, reason)
+        except BaseException:
+            for one in home:
+                one.settle(Verdict.NOT_READ, reason)
+            raise
