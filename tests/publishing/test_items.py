@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError, wait
 import pytest
 
 from nsqclient.errors import ClosedError, PublishUnknown
-from nsqclient.publishing import items
 from nsqclient.publishing.items import Item
+from nsqclient.runtime import futures
 from tests.support.processes import in_child
 
 
@@ -72,15 +72,15 @@ def test_a_deferred_message_travels_alone():
     assert future(delay_ms=1).alone and not future().alone
 
 
-def test_threads_that_ask_at_once_share_one_condition():
-    """Whoever asks first makes the condition for all."""
+def test_threads_that_ask_at_once_share_one_lock():
+    """Whoever asks first makes what all of them use."""
     item = future()
     barrier = threading.Barrier(4)
     seen = []
 
     def ask():
         barrier.wait(10)
-        seen.append(item._condition)
+        seen.append(item._condition._lock)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -110,5 +110,5 @@ def test_a_fork_while_another_thread_settles_a_message():
         assert item.start()
         item.succeed()
 
-    with items._quick:
+    with futures._quick:
         assert in_child(work) == 0

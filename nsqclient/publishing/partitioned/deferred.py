@@ -15,6 +15,7 @@ from nsqclient.errors import ClosedError, PublishError, PublishNotSent, PublishU
 from nsqclient.protocol.extended import Stored
 from nsqclient.publishing.statistics import Statistics
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.futures import PlainFuture
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool
 
@@ -60,7 +61,7 @@ class Deferred:
             PublishNotSent: there was no room. ClosedError: after ``close()``.
         """
         lane = next(self._turn) if key is None else hash(key)
-        future: Future[Stored | None] = Future()
+        future: Future[Stored | None] = PlainFuture()
         while not self._try_put(lane, (future, publish, size)):
             if not self._block or deadline.expired():
                 raise PublishNotSent(f"{self.pending} publishes are pending (max_pending)")

@@ -19,6 +19,7 @@ from nsqclient.publishing.items import Item
 from nsqclient.publishing.link import Link
 from nsqclient.publishing.partitioned.front import Extras, PartitionedFront
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.futures import PlainFuture
 
 
 class HandOverGate(Protocol):
@@ -72,7 +73,7 @@ class HandOver:
                 front.refuse_deferral()
             outcome = self._gate.publish_later(front, item.topic, item.body, Extras(), deadline)
         except NSQError as exc:
-            outcome = Future()
+            outcome = PlainFuture()
             outcome.set_exception(exc)
         outcome.add_done_callback(finish)
 

@@ -1,0 +1,264 @@
+"""``PlainFuture``: a ``Future`` that no thread which waits for it can lock for ever.
+
+A plain ``concurrent.futures.Future`` makes a ``Condition`` at once, which costs more than the rest
+of an asynchronous publish. And where an exception from a signal handler interrupts a thread in
+``result()``, the condition may stay taken: then the thread that sets the outcome hangs. Here that
+thread never waits for a lock that threads of the user's hold for more than an instant.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError, TimeoutError
+from typing import Any
+
+from nsqclient.runtime.trying import try_lock
+
+logger = logging.getLogger("concurrent.futures")  # as of any Future
+
+# concurrent.futures spells its states as strings.
+PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"
+_CANCELLED, _CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
+
+#: Guards changes of a PlainFuture's state. One for all: it is held for a few instructions, and
+#: never but by a ``with`` statement.
+_quick = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that does not exist in the child may hold the lock."""
+    global _quick
+    _quick = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class _Watchers:
+    """Who wants to know the outcome of one PlainFuture."""
+
+    __slots__ = ("batons", "callbacks", "waiters", "lock")
+
+    def __init__(self) -> None:
+        self.batons: set[threading.Lock] = set()  # each held by a thread that waits
+        self.callbacks: deque[Callable[[Any], object]] = deque()
+        self.waiters: list[Any] = []  # of concurrent.futures.wait() and as_completed()
+        self.lock = threading.Lock()  # what those two hold while they look and put waiters here
+
+
+class _Turn:
+    """What ``wait()`` and ``as_completed()`` take for a Future's condition."""
+
+    __slots__ = ("acquire", "_future", "_lock")
+
+    def __init__(self, future: PlainFuture, lock: threading.Lock) -> None:
+        self._future = future
+        self._lock = lock
+        self.acquire = lock.acquire
+
+    def release(self) -> None:
+        """Give it back, and do what a thread that did not get it has left to its owner."""
+        self._lock.release()
+        self._future._announce()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
+class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they return
+    """A Future with the same methods.
+
+    Everything that it needs before somebody asks is an attribute of the class.
+    """
+
+    _state: str = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    _watchers: _Watchers | None = None
+    #: The state that ``wait()`` and ``as_completed()`` are yet to hear of.
+    _final: str | None = None
+
+    def __init__(self) -> None:
+        """Make one without an outcome; a subclass need not call it."""
+
+    def _watch(self) -> _Watchers:
+        watchers = self._watchers
+        if watchers is None:
+            with _quick:
+                watchers = self._watchers
+                if watchers is None:
+                    watchers = self._watchers = _Watchers()
+        return watchers
+
+    # -- what the functions of concurrent.futures look at
+
+    @property
+    def _condition(self) -> Any:  # type: ignore[override] # made when needed
+        return _Turn(self, self._watch().lock)
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override] # made when needed
+        return self._watch().waiters
+
+    # -- for who waits
+
+    def cancel(self) -> bool:
+        """Cancel it, unless it runs or has run. As Future.cancel."""
+        with _quick:
+            if self._state == PENDING:
+                self._state = _CANCELLED
+        if not self.cancelled():
+            return False
+        self._wake()
+        return True
+
+    def cancelled(self) -> bool:
+        """Tell whether it was cancelled. As Future.cancelled."""
+        return self._state in (_CANCELLED, _CANCELLED_AND_NOTIFIED)
+
+    def running(self) -> bool:
+        """Tell whether it has begun and has no outcome. As Future.running."""
+        return self._state == RUNNING and self._final is None
+
+    def done(self) -> bool:
+        """Tell whether it has an outcome, or was cancelled. As Future.done."""
+        return self._state not in (PENDING, RUNNING) or self._final is not None
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return or raise its outcome, and wait for it. As Future.result."""
+        self._wait(timeout)
+        if self._exception is not None:
+            try:
+                raise self._exception
+            finally:
+                del self  # no reference cycle with the traceback
+        return self._result
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what went wrong, or None, and wait for it. As Future.exception."""
+        self._wait(timeout)
+        return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the outcome; raise where it is none."""
+        if not self.done():
+            batons = self._watch().batons
+            baton = threading.Lock()
+            baton.acquire()
+            try:
+                batons.add(baton)
+                if not self.done():  # looked at after it was added
+                    if timeout is None:
+                        baton.acquire()
+                    else:
+                        baton.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+                    if not self.done():
+                        raise TimeoutError()
+            finally:
+                batons.discard(baton)
+        if self.cancelled():
+            raise CancelledError()
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn`` with the Future when its outcome is there. As Future.add_done_callback."""
+        callbacks = self._watch().callbacks
+        callbacks.append(fn)
+        if self.done():  # looked at after it was added: it is called here, or there
+            self._call_back(callbacks)
+
+    def _call_back(self, callbacks: deque[Callable[[Any], object]]) -> None:
+        while callbacks:
+            try:
+                fn = callbacks.popleft()
+            except IndexError:
+                return  # another thread calls the last one
+            try:
+                fn(self)
+            except Exception:
+                logger.exception("exception calling callback for %r", self)
+
+    # -- for who sets the outcome
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Say that it begins; False when it was cancelled. As that of Future."""
+        with _quick:
+            if self._state == PENDING:
+                self._state = RUNNING
+                return True
+        if self._state != _CANCELLED:
+            raise RuntimeError("Future in unexpected state")
+        self._final = _CANCELLED_AND_NOTIFIED
+        self._announce()
+        return False
+
+    def set_result(self, result: Any) -> None:
+        """Set a good outcome. As Future.set_result."""
+        self._settle(result, None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Set what went wrong. As Future.set_exception."""
+        self._settle(None, exception)
+
+    def succeed(self) -> None:
+        """As ``set_result(None)``, for one that runs; quicker."""
+        with _quick:
+            # Nobody has asked yet: whoever does from now on sees the outcome.
+            if self._watchers is None:
+                self._state = FINISHED
+                return
+        self._settle(None, None)
+
+    def _settle(self, result: Any, exception: BaseException | None) -> None:
+        with _quick:
+            if self.done():
+                raise InvalidStateError(f"{self._state}: {self!r}")
+            self._result, self._exception = result, exception
+            self._final = FINISHED
+        self._announce()
+        self._wake()
+
+    def _announce(self) -> None:
+        """Have ``wait()`` and ``as_completed()`` hear of the end. Does not wait.
+
+        Where one of them holds the lock, it looks again when it has released it.
+        """
+        while self._final is not None and self._state != self._final:
+            watchers = self._watch()
+            held: list[bool] = []
+            try:
+                if not try_lock(watchers.lock, held):
+                    return
+                if self._state != self._final:
+                    self._state = self._final
+                    for waiter in watchers.waiters:
+                        if self._state != FINISHED:
+                            waiter.add_cancelled(self)
+                        elif self._exception is None:
+                            waiter.add_result(self)
+                        else:
+                            waiter.add_exception(self)
+            finally:
+                if held == [True]:
+                    watchers.lock.release()
+
+    def _wake(self) -> None:
+        """Wake the threads that wait, then call the callbacks."""
+        watchers = self._watchers
+        if watchers is not None:
+            with _quick:  # of two that cancel it at the same time
+                for baton in list(watchers.batons):
+                    if baton.locked():
+                        baton.release()
+            self._call_back(watchers.callbacks)
+
+    def _forget_locks(self) -> None:
+        """In a forked child: a thread that does not exist here may hold the lock."""
+        if self._watchers is not None:
+            self._watchers.lock = threading.Lock()

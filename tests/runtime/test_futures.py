@@ -1,0 +1,212 @@
+"""``PlainFuture``: as a Future of the standard library, and never locked for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent import futures
+from concurrent.futures import CancelledError, Future, InvalidStateError
+
+import pytest
+
+from nsqclient.runtime.futures import PlainFuture
+from tests.support.interrupts import Interruption
+from tests.support.waiting import wait_until
+
+#: What does not touch the condition, or is called by nothing that is left.
+_UNUSED = {
+    "__class_getitem__", "__repr__", "_Future__get_result", "_get_snapshot", "_invoke_callbacks",
+}
+
+
+def running():
+    """A Future whose work has begun."""
+    future = PlainFuture()
+    assert future.set_running_or_notify_cancel()
+    return future
+
+
+def in_thread(work):
+    """Run it in a thread; return where its outcome will be."""
+    seen = []
+
+    def run():
+        try:
+            seen.append(work())
+        except BaseException as exc:
+            seen.append(exc)
+
+    threading.Thread(target=run).start()
+    return seen
+
+
+def test_it_has_every_method_of_a_future():
+    """Nothing of the standard library's is left that would use its condition."""
+    inherited = {
+        name for name, value in vars(Future).items()
+        if callable(value) and getattr(PlainFuture, name) is value
+    }
+    assert inherited <= _UNUSED
+
+
+def test_waiting_for_a_result():
+    """Every thread that waits is woken with the result."""
+    future = running()
+    seen = [in_thread(lambda: future.result(30)) for _ in range(3)]
+    forever = in_thread(future.result)
+    wait_until(lambda: len(future._watch().batons) == 4)
+    assert future.running() and not future.done()
+    future.set_result(5)
+    wait_until(lambda: all(seen) and forever)
+    assert seen == [[5]] * 3 and forever == [5]
+    assert future.done() and not future.running() and future.exception() is None
+    assert "finished" in repr(future)
+
+
+def test_waiting_for_an_exception():
+    """result() raises what went wrong, exception() returns it."""
+    future, error = running(), KeyError("x")
+    seen = in_thread(lambda: future.exception(30))
+    future.set_exception(error)
+    wait_until(lambda: seen)
+    assert seen == [error]
+    with pytest.raises(KeyError):
+        future.result(0)
+
+
+def test_no_outcome_in_time():
+    """TimeoutError of concurrent.futures, and the Future is as before."""
+    future = running()
+    for ask in (future.result, future.exception):
+        with pytest.raises(futures.TimeoutError):
+            ask(0.01)
+        with pytest.raises(futures.TimeoutError):
+            ask(-1)
+    assert not future._watch().batons
+
+
+def test_a_second_outcome_is_an_error():
+    """The first one stays."""
+    future = running()
+    future.set_result(1)
+    with pytest.raises(InvalidStateError):
+        future.set_result(2)
+    assert future.result(0) == 1
+    with pytest.raises(RuntimeError):
+        future.set_running_or_notify_cancel()
+
+
+def test_cancelled_before_it_began():
+    """Whoever waits hears of it, and it does not begin."""
+    future, called = PlainFuture(), []
+    future.add_done_callback(called.append)
+    seen = in_thread(lambda: future.result(30))
+    wait_until(lambda: future._watch().batons)
+    assert future.cancel() and future.cancel() and future.cancelled() and future.done()
+    wait_until(lambda: seen)
+    assert isinstance(seen[0], CancelledError) and called == [future]
+    assert not future.set_running_or_notify_cancel()
+    assert futures.wait([future], 0).done == {future}
+
+
+def test_not_cancelled_once_it_runs():
+    """Nor when it has its outcome."""
+    future = running()
+    assert not future.cancel()
+    future.succeed()
+    assert not future.cancel() and future.result(0) is None
+
+
+def test_callbacks_are_called_once_in_order(caplog):
+    """Those that were added before the outcome and those after it; what one raises is logged."""
+    future, called = running(), []
+    future.add_done_callback(lambda future: called.append(1))
+    future.add_done_callback(lambda future: 1 / 0)
+    future.add_done_callback(lambda future: called.append(2))
+    with caplog.at_level(logging.ERROR):
+        future.succeed()
+    future.add_done_callback(lambda future: called.append(3))
+    assert called == [1, 2, 3] and "exception calling callback" in caplog.text
+
+
+@pytest.mark.parametrize("condition", [
+    futures.ALL_COMPLETED, futures.FIRST_COMPLETED, futures.FIRST_EXCEPTION,
+])
+def test_concurrent_futures_wait(condition):
+    """wait() returns as with Futures of the standard library, some done and some not."""
+    done, later, failing = running(), running(), running()
+    done.succeed()
+    seen = in_thread(lambda: futures.wait([done, later, failing], 30, condition))
+    if condition != futures.FIRST_COMPLETED:
+        wait_until(lambda: later._watch().waiters)
+        later.succeed()
+        failing.set_exception(KeyError())
+    wait_until(lambda: seen)
+    finished = {done} if condition == futures.FIRST_COMPLETED else {done, later, failing}
+    if condition == futures.FIRST_EXCEPTION:
+        assert failing in seen[0].done
+    else:
+        assert seen[0].done == finished
+
+
+def test_concurrent_futures_as_completed():
+    """as_completed() yields each once, also a cancelled one."""
+    every = [running() for _ in range(20)] + [PlainFuture()]
+    seen = in_thread(lambda: list(futures.as_completed(every, 30)))
+    wait_until(lambda: every[-1]._watch().waiters)
+    every[-1].cancel()
+    for future in every[:-1]:
+        future.succeed()
+    every[-1].set_running_or_notify_cancel()
+    wait_until(lambda: seen)
+    assert sorted(map(id, seen[0])) == sorted(map(id, every))
+
+
+def test_asyncio_awaits_it():
+    """asyncio.wrap_future works."""
+    future = running()
+
+    async def main():
+        asyncio.get_running_loop().call_soon(future.set_result, 3)
+        return await asyncio.wrap_future(future)
+
+    assert asyncio.run(main()) == 3
+
+
+def test_an_outcome_does_not_wait_for_a_thread_that_looks():
+    """Whoever holds the lock of wait() gets the news when it gives it back."""
+    future = running()
+    with future._condition:
+        future.set_result(1)
+        assert future.result(0) == 1 and future._state == "RUNNING"
+    assert future._state == "FINISHED"
+
+
+@pytest.mark.parametrize("call", [
+    lambda future: future.result(0.001), lambda future: future.exception(0.001),
+    lambda future: future.add_done_callback(print), lambda future: futures.wait([future], 0.001),
+    lambda future: list(futures.as_completed([future], 0.001)),
+    lambda future: future.running(),
+])
+def test_an_interrupted_call_never_hangs_who_sets_the_outcome(call):
+    """Wherever an exception comes in a thread that asks, the outcome can be set, and is seen."""
+    def is_wanted(code):
+        return "nsqclient/runtime" in code.co_filename or "concurrent" in code.co_filename
+
+    number = 0
+    while True:
+        future = running()
+        interruption = Interruption(number, is_wanted)
+        try:
+            with interruption:
+                call(future)
+        except (KeyboardInterrupt, futures.TimeoutError):
+            pass
+        done = in_thread(lambda future=future: future.set_exception(ValueError()) or "done")
+        wait_until(lambda done=done: done == ["done"], message=interruption.place)
+        assert isinstance(future.exception(0), ValueError)
+        if not interruption.has_come:
+            break
+        number += 1
+    assert number > 0
