@@ -18,7 +18,7 @@ from typing import Any
 
 from nsqclient.runtime.trying import try_lock
 
-logger = logging.getLogger("concurrent.futures")  # as of any Future
+logger = logging.getLogger("nsqclient.producer")
 
 # concurrent.futures spells its states as strings.
 PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"
@@ -182,7 +182,7 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
             try:
                 fn(self)
             except Exception:
-                logger.exception("exception calling callback for %r", self)
+                logger.exception("a callback of %r failed", self)
 
     # -- for who sets the outcome
 
