@@ -28,7 +28,7 @@ help:
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
-	@echo "make fuzz         mutated input for both protocol cores and every other parser"
+	@echo "make fuzz         mutated input for both protocol cores, every other parser, the admin page"
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
 	@echo "make audit        pip-audit, or the words NOT RUN"
@@ -90,6 +90,7 @@ faults: $(VENV)/installed-test servers
 fuzz: $(VENV)/installed-test
 	@$(RUN) -m tests.fuzz $(ARGS)
 	@$(RUN) -m tests.fuzz.parsers --count 1000000
+	@$(RUN) -m tests.fuzz.admin --count 20000
 
 # COUNT= messages, KILLS= of the driver, SEED= of their moments; ARGS="-k disk" chooses one.
 spark-chaos: $(VENV)/installed-test servers

@@ -14,6 +14,7 @@ from nsqclient.admin.cluster import Node, UpstreamError
 from nsqclient.admin.guard import Refused
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.protocol.peer_json import InvalidJson, read_json
 
 
 class BadRequest(Exception):
@@ -55,8 +56,8 @@ def body() -> dict[str, Any]:
     if not data:
         return {}
     try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as exc:
+        values = read_json(data)
+    except InvalidJson as exc:
         raise BadRequest("INVALID_BODY", f"the body is no JSON: {exc}") from None
     if not isinstance(values, dict):
         raise BadRequest("INVALID_BODY", "the body must be a JSON object")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqclient.display import LONGEST_TEXT, printable, without_password
-from nsqclient.errors import HTTPError, HTTPStatusError, NSQError
+from nsqclient.errors import HTTPAnswerError, HTTPError, HTTPStatusError, NSQError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
@@ -181,6 +181,8 @@ def _task(outcomes: _Outcomes[K, T], key: K, question: Question[T]) -> Callable[
 
 def _failure(question: Question[T], exc: Exception) -> Failure:
     reason = exc.reason if isinstance(exc, HTTPError) else str(exc) or type(exc).__name__
+    if isinstance(exc, HTTPAnswerError):
+        reason = f"unusable answer: {reason.removeprefix('not a usable answer: ')}"
     reason = without_password(printable(reason, LONGEST_TEXT))
     status, code = (exc.status, exc.message) if isinstance(exc, HTTPStatusError) else (0, "")
     return Failure(question.kind, question.address, reason, question.asked, status, code)

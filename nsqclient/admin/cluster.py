@@ -159,8 +159,8 @@ class Cluster:
         """Ask each of some nsqds the same thing, at once."""
 
         def question(node: Node) -> Question[T]:
-            client = self.nsqd(node)
-            return Question("nsqd", node.address, lambda: ask(client), node.reached_at)
+            # The client is made in there: an address that is none is a failure of this nsqd alone.
+            return Question("nsqd", node.address, lambda: ask(self.nsqd(node)), node.reached_at)
 
         return self._asker.ask({node: question(node) for node in nodes}, even_if_slow=is_action)
 
@@ -261,7 +261,7 @@ def _order(node: Node) -> tuple[str, str]:
 
 
 def _version(node: Node) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", node.version)[:3])
+    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", node.version)[:3])
 
 
 def _mark_old(nodes: list[Node]) -> list[Node]:

@@ -13,6 +13,7 @@ from nsqclient.admin.answers import BadRequest
 from nsqclient.admin.context import context
 from nsqclient.admin.guard import Refused, check_may_act
 from nsqclient.errors import ConfigError
+from nsqclient.protocol.peer_json import read_json
 
 blueprint = Blueprint("config_api", __name__)
 
@@ -58,7 +59,7 @@ def _set_lookupds() -> None:
     if not cluster.has_lookupds:
         raise BadRequest("INVALID_OPTION", "this page asks nsqds directly")
     try:
-        addresses = json.loads(request.get_data())
+        addresses = read_json(request.get_data())
         if not isinstance(addresses, list) or not addresses:
             raise ValueError("give a list of addresses")
         cluster.set_lookupds(addresses)

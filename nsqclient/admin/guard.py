@@ -49,7 +49,10 @@ def check_host(settings: AdminSettings, request: Request) -> None:
     """Raises Refused when the page is called by a name that is not ours."""
     if not settings.allowed_hosts:
         return
-    host = (urlsplit(f"//{request.host}").hostname or "").lower()
+    try:
+        host = (urlsplit(f"//{request.host}").hostname or "").lower()
+    except ValueError:  # of brackets
+        host = ""
     if host not in settings.allowed_hosts:
         raise Refused(
             403, "FORBIDDEN_HOST",
@@ -61,7 +64,11 @@ def check_host(settings: AdminSettings, request: Request) -> None:
 def check_change(request: Request) -> None:
     """Raises Refused when a request that changes something may come from a foreign page."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+    try:
+        is_ours = origin is None or urlsplit(origin).netloc.lower() == request.host.lower()
+    except ValueError:  # of brackets
+        is_ours = False
+    if not is_ours:
         raise Refused(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
                       " proxy in front must hand on the Host header")
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
@@ -79,7 +86,10 @@ def user_of(settings: AdminSettings, request: Request) -> str:
     For logs and pages alone: nobody has checked it, and it is shown without control characters.
     """
     named = request.headers.get(settings.acl_http_header, "")
-    basic = request.authorization
+    try:
+        basic = request.authorization
+    except ValueError:  # of base64 that is none
+        basic = None
     if not named and basic is not None and basic.type == "basic":
         named = basic.username or ""
     return printable(named, _LONGEST_NAME)

@@ -26,6 +26,7 @@ from nsqclient.consumer import Consumer
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
+from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.version import __version__
 
 logger = logging.getLogger("nsqclient.admin")
@@ -230,8 +231,8 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
         return shown
     if not shown["truncated"]:
         try:
-            value = json.loads(shown["text"])
-        except (ValueError, RecursionError):
+            value = read_json(body)
+        except InvalidJson:
             pass
         else:
             if isinstance(value, (dict, list)):

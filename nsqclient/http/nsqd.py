@@ -10,8 +10,8 @@ from typing import Any
 from nsqclient.config import Config
 from nsqclient.errors import HTTPError, HTTPStatusError, InvalidMessageError
 from nsqclient.http.answers import NsqdInfo, Stats
-from nsqclient.http.fields import Fields
 from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
+from nsqclient.http.stats_check import check_stats
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.names import check_channel, check_topic
@@ -103,13 +103,13 @@ class NsqdHTTP(HTTPClient):
     ) -> dict[str, Any]:
         """Ask as :meth:`stats` does; return the JSON object as nsqd sent it.
 
-        For who hands it on, or reads a few fields of very many topics: nothing in it is checked,
-        but that ``topics`` is a list of objects.
+        For those who hand it on, or read a few fields of very many topics. A field that nsqd has is
+        missing, null or of its type; ``topics`` is a list.
         """
         data = self._ask_json("stats", {
             "format": "json", **_selection(topic, channel, include_clients, False),
         })
-        return self._read("stats", data, _checked_stats)
+        return self._read("stats", data, check_stats)
 
     def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
         """Ask for the counters as nsqd formats them for people."""
@@ -263,13 +263,6 @@ class NsqdHTTP(HTTPClient):
             if isinstance(allowed, int) and len(body) > allowed:
                 raise HTTPStatusError(broken.url, 413, code) from broken
             raise
-
-
-def _checked_stats(data: Any) -> dict[str, Any]:
-    fields = Fields(data, "its answer")
-    fields.objects("topics")
-    # nsqd says null where there are none.
-    return {**data, "topics": fields.items("topics")}
 
 
 def _selection(

@@ -19,6 +19,11 @@ from typing import NamedTuple
 from unittest import mock
 
 from nsqclient import Config, ConfigError, InvalidTopicError, RemoteProtocolError
+from nsqclient.admin.cluster import Node as AdminNode
+from nsqclient.admin.history import Histories
+from nsqclient.admin.merging import From, merge_topic, objects, text
+from nsqclient.admin.metrics import to_text
+from nsqclient.admin.overview import build_rows, samples
 from nsqclient.cli.goflags import FlagError, HelpRequested
 from nsqclient.cli.nsq_stat import build_flags as nsq_stat_flags
 from nsqclient.cli.nsq_tail import build_flags as nsq_tail_flags
@@ -32,6 +37,7 @@ from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.http.answers import LookupdInfo, Node, NsqdInfo, Producer, Stats
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.partitioned import read_lookupds, read_meta, read_partitions
+from nsqclient.http.stats_check import check_stats
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.protocol.events import read_settings
 from nsqclient.protocol.lookupd import Identity, LookupdServerCore
@@ -136,6 +142,23 @@ def _http_answer(data: bytes) -> None:
             pass
 
 
+def _admin_stats(data: bytes) -> None:
+    """The numbers of the admin page, from what one nsqd says of itself."""
+    answer = check_stats(read_json(data))
+    stats = {_NODE: answer}
+    histories = Histories()
+    for at in (1.0, 2.0):
+        histories.add_round(samples(stats), {_NODE.address: at})
+    rows = build_rows(stats, (), histories)
+    topics = [
+        merge_topic(text(topic, "topic_name"), [From("n:1", "h", topic)] * 2, 1.7e9)
+        for topic in objects(answer, "topics")
+    ]
+    shown = json.dumps([list(rows.values()), topics], ensure_ascii=False, allow_nan=False)
+    for written in (shown, to_text(stats, {_NODE.address: True}, {})):
+        assert len(written.encode()) < 10 * len(data) + 10_000
+
+
 class _Answering(io.RawIOBase):
     """A socket, as far as http.client and urllib3 look, that answers and takes all requests."""
 
@@ -182,17 +205,18 @@ def _config(data: bytes) -> None:
 
 
 def _names_and_numbers(data: bytes) -> None:
-    text = _text(data)
+    name = _text(data)
     calls: tuple[Callable[[str], object], ...] = (
         check_topic, parse_address, lookup_url, lambda url: nsqd_url(url, "stats"), parse_duration,
     )
     for call in calls:
         try:
-            call(text)
+            call(name)
         except (ConfigError, InvalidTopicError, ValueError):
             pass
 
 
+_NODE = AdminNode("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
 _SETTINGS = b'{"max_rdy_count":2500,"version":"1.3.0","msg_timeout":60000,"deflate_level":6}'
 _STATS = json.dumps({
     "version": "1.3.0", "health": "OK", "start_time": 1, "topics": [{
@@ -239,6 +263,7 @@ TARGETS = {
         b'HTTP/1.1 403 Forbidden\r\nContent-Length: 44\r\n\r\n'
         b'{"message": "TLS_REQUIRED", "https_port": 1}',
     ), True),
+    "admin stats": Target(_admin_stats, (InvalidJson, Malformed), (_STATS,), True),
     "partitioned answers": Target(_partitioned_answers, (InvalidJson, Malformed), (
         b'{"partitions":{"0":' + _PRODUCER + b'},"meta":{"partition_num":2,"replica":1}}',
         b'{"lookupdleader":{"ID":"x"},"lookupdnodes":[{"ID":"x","NodeIP":"127.0.0.1",'

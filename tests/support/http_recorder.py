@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
 
 
 class Recorder(ThreadingHTTPServer):
-    """Answers with ``status``, ``body`` and ``headers``, or what ``decide`` returns."""
+    """Answers with ``status``, ``body`` and ``headers``; ``decide`` and ``reply`` may choose."""
 
     daemon_threads = False  # so that server_close() waits for them
     request_queue_size = 128
@@ -35,6 +35,8 @@ class Recorder(ThreadingHTTPServer):
         self.headers: dict[str, str] = {}
         #: Request -> status; instead of ``status``.
         self.decide: Callable[[Recorded], int] | None = None
+        #: Request -> body; instead of ``body``.
+        self.reply: Callable[[Recorded], bytes] | None = None
         self.requests: list[Recorded] = []
         self.release = threading.Event()
         self.release.set()
@@ -78,10 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(server.status if decide is None else decide(request))
         for name, value in server.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(server.body)))
+        answer = server.body if server.reply is None else server.reply(request)
+        self.send_header("Content-Length", str(len(answer)))
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(server.body)
+        self.wfile.write(answer)
 
     do_GET = do_POST = do_PUT = _answer
 

@@ -1,0 +1,119 @@
+"""A server with unusable answers costs the admin page its own row, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from nsqclient.devserver import Nsqd
+from tests.support.admin import running_admin
+from tests.support.http_recorder import recording
+from tests.support.waiting import wait_until
+
+_TOPIC = '{"topic_name": "events", "depth": %s, "message_count": 5, "channels": %s, %s}'
+_LATENCY = '"e2e_processing_latency": {"count": 1000000000, "percentiles": [%s]}'
+
+
+def stats(depth="1", channels="[]", more='"paused": false'):
+    """/stats with one topic, of which parts are what the test says."""
+    return ('{"version": "1.3.0", "health": "OK", "topics": [%s]}' % (
+        _TOPIC % (depth, channels, more))).encode()
+
+
+HOSTILE = {
+    "lone surrogate": stats(more=r'"x": "\ud800"'),
+    "lone surrogate in a name": stats(channels=r'[{"channel_name": "\udfff"}]'),
+    "string percentile": stats(more=_LATENCY % '{"quantile": 0.5, "value": "x"}'),
+    "string quantile": stats(more=_LATENCY % '{"quantile": "x", "value": 1}'),
+    "list as quantile": stats(more=_LATENCY % '{"quantile": [], "value": 1}'),
+    "NaN": stats(more=_LATENCY % '{"quantile": NaN, "value": Infinity}'),
+    "overflow": stats(more=_LATENCY % '{"quantile": 0.5, "value": 1e999}'),
+    "10^400": stats(depth="1" + "0" * 400),
+    "10^4000": stats(depth="1" + "0" * 4000),
+    "negative 10^309": stats(depth="-1" + "0" * 309),
+    "list as depth": stats(depth="[1]"),
+    "string as depth": stats(depth='"1"'),
+    "true as depth": stats(depth="true"),
+    "list as channel": stats(channels="[[]]"),
+    "object as channels": stats(channels="{}"),
+    "list as client": stats(channels='[{"channel_name": "c", "clients": [7]}]'),
+    "deep": stats(more='"x": ' + "[" * 400 + "]" * 400),
+    "list": b"[]", "text": b"OK",
+}
+PATHS = [
+    "/", "/topics/events", "/api/topics", "/api/topics/events", "/api/nodes", "/api/counter",
+    "/metrics", "/api/live/topics", "/api/live/topics/events", "/api/live/nodes",
+    "/api/live/producers", "/api/live/lookup",
+]
+
+
+def strict(answer):
+    """The JSON of an answer, as a browser reads it."""
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(answer.text, parse_constant=refuse)
+
+
+@pytest.fixture
+def sound():
+    """An nsqd with a topic and four messages."""
+    with Nsqd() as nsqd:
+        nsqd.publish("events", b"x")
+        for _ in range(3):
+            nsqd.publish("events", b"x")
+        yield nsqd
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_an_unusable_answer_to_stats_costs_its_row_alone(leak_guard, sound, body):
+    """Every page is there, the other nsqd's numbers are right, and the row says why it has none."""
+    with ExitStack() as stack:
+        hostile = stack.enter_context(recording())
+        _, port = hostile.address.split(":")
+        info = {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "h",
+                "http_port": int(port), "tcp_port": 1}
+
+        hostile.reply = lambda request: (
+            json.dumps(info).encode() if request.path == "/info" else body)
+        admin = stack.enter_context(running_admin(
+            nsqd_http_addresses=[sound.http_address, hostile.address]))
+        for path in PATHS:
+            answer = admin.get(path)
+            assert answer.status_code == 200, f"{path}: {answer.text}"
+        nodes = {each["address"]: each for each in strict(admin.get("/api/live/nodes"))["list"]}
+        assert nodes[sound.http_address]["is_up"] and not nodes[hostile.address]["is_up"]
+        assert nodes[hostile.address]["reason"].startswith("unusable answer: ")
+        topics = strict(admin.get("/api/live/topics"))
+        [row] = topics["rows"]
+        assert row[:2] == ["events", 4] and [p["address"] for p in topics["problems"]] == [
+            hostile.address]
+        serial = topics["serial"]
+        wait_until(lambda: strict(admin.get("/api/live/topics"))["serial"] > serial)
+        assert strict(admin.get("/api/topics/events"))["depth"] == 4
+        assert "unusable answer" in strict(admin.get("/api/topics/events"))["message"]
+
+
+@pytest.mark.parametrize("change", [
+    {"broadcast_address": "a b/c"}, {"broadcast_address": ""}, {"broadcast_address": "[["},
+    {"http_port": 0}, {"http_port": 10**19}, {"http_port": -1}, {"version": "9" * 5000},
+    {"version": "1.\u00b2"}, {"broadcast_address": "u:p@h"},
+], ids=str)
+def test_an_unusable_nsqd_in_a_list_costs_its_row_alone(leak_guard, sound, change):
+    """A nsqlookupd lists one whose address is none: the others are shown."""
+    host, port = sound.http_address.split(":")
+    producer = {"broadcast_address": host, "http_port": int(port), "tcp_port": 1, "hostname": "h",
+                "version": "1.3.0", "remote_address": "x", "topics": ["events"],
+                "tombstones": [False]}
+    with recording() as lookupd:
+        lookupd.body = json.dumps({
+            "version": "1.3.0", "topics": ["events"], "channels": [],
+            "producers": [producer, {**producer, "tcp_port": 2, **change}],
+        }).encode()
+        with running_admin(lookupd_http_addresses=[lookupd.address]) as admin:
+            for path in PATHS:
+                answer = admin.get(path)
+                assert answer.status_code == 200, f"{path}: {answer.text}"
+            assert strict(admin.get("/api/live/topics"))["rows"][0][1] % 4 == 0
