@@ -44,9 +44,6 @@ from nsqclient.consuming.subscription import Subscription
 from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.consuming.wiring import Wiring
 
-#: Dials under way at once, beside those that discovery brings.
-_MOST_DIALS = 4
-
 
 class Consumer(Wiring):
     """Consumes one channel of one topic.
@@ -145,9 +142,8 @@ class Consumer(Wiring):
         self._timer = Timer()
         self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-chores",
-            # A dial or a lookup may hang for seconds, and should not delay the others.
-            2 + len(lookupd_http_addresses) + min(len(nsqd_tcp_addresses), _MOST_DIALS),
-            lambda chore: chore(),
+            # A lookup may hang for a minute, and should not delay the others.
+            2 + len(lookupd_http_addresses), lambda chore: chore(),
         )
         self._flow = FlowControl(
             config, config.max_in_flight, self._timer, self._chores.put, self._on_phase, self._log
@@ -228,7 +224,7 @@ class Consumer(Wiring):
         """Tell whether the caller is a thread that a stop waits for."""
         return (
             self._workers.is_worker() or self._chores.is_worker() or self._timer.is_timer()
-            or self._handling.is_turn_of_caller()
+            or self._membership.is_dialer() or self._handling.is_turn_of_caller()
             or threading.current_thread().name.startswith("nsq-reader-")
         )
 

@@ -114,7 +114,7 @@ class Producer(Account):
 
     def _begin(self) -> None:
         """Make everything that a forked child must have of its own."""
-        self._links = Links(self._nsqds, self.config, self._sticky)
+        self._links = Links(self._nsqds, self.config, self._sticky, self._lookupds)
         self._statistics = Statistics()
         max_pending, max_pending_bytes, block = self._window
         self._discoverer = Discoverer(self._lookupds, self._nsqds, self.config, self._links)

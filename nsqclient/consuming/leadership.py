@@ -13,7 +13,6 @@ from nsqclient.errors import NSQError, PartitionError, ServerError
 from nsqclient.partitions.lookup_table import LookupTable
 from nsqclient.partitions.reactions import LEADER_CODES, SubReaction, on_sub_refused
 from nsqclient.partitions.routes import Place, TopicRoutes
-from nsqclient.runtime.timer import TimerTask
 
 
 @dataclass
@@ -21,11 +20,10 @@ class Known:
     """One nsqd, or one partition of it, that a consumer wants, or wanted. By Membership's lock."""
 
     direct: bool
-    is_expected: bool = True  # its first dial has not ended yet
+    has_worked: bool = False  # it took our subscription once
     sub: Subscription | None = None  # open, or being opened
     opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
     failures: int = 0  # dials in a row that failed
-    redial: TimerTask | None = None
     listed_at: float = 0.0  # when a nsqlookupd named it last, on time.monotonic()
     extended: bool = False  # its messages have headers
     has_flipped: bool = False  # that was tried the other way since it worked

@@ -2,7 +2,7 @@
 
 Addresses come from two sources: given by the user, or listed by a nsqlookupd. Of a partitioned
 topic there is a connection for each partition, to its leader. The timer only hands over; dialing
-and asking happen on chore threads.
+happens on the threads of a ``DialScheduler``, asking on chore threads.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from nsqclient.errors import (
 from nsqclient.flow.delays import lookup_delay, reconnect_delay
 from nsqclient.partitions.routes import Place, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DIRECT, standing_of
+from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.timer import Timer, TimerTask
 from nsqclient.runtime.transport import parse_address
 from nsqclient.consuming.leadership import Known, Leadership
@@ -41,10 +44,12 @@ HANDSHAKE_TIMEOUT = 5.0
 _SHORT_LIFE = 1.0
 #: How far such failures slow the lookups down: as after so many rounds, 2 s.
 _SHORT_LIFE_ROUNDS = 3
+#: Seconds for which a new address has a share of max_in_flight kept free for it.
+_EXPECTED_TIME = 1.0
 
 
 class MembershipOwner(Protocol):
-    """What a Membership needs of its consumer. Called from chore threads."""
+    """What a Membership needs of its consumer. Called from the threads that dial and ask."""
 
     def make_subscription(self, address: str) -> Subscription:
         """Build a Subscription that is not open yet."""
@@ -62,8 +67,12 @@ class MembershipOwner(Protocol):
 class Membership:
     """Keeps a consumer connected.
 
-    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, save
-    what runs on chore threads.
+    Each nsqlookupd that the user gave, and the nsqds that the user gave, may use an equal part of
+    the ``max_dials`` dials under way at once. A nsqlookupd that another one listed uses the part of
+    that one.
+
+    Life: ``start()``, then ``stop()`` and ``join_dials()``; not restarted. Threads: any; nothing
+    here blocks, save ``join_dials()``, and what runs on chore threads and on those that dial.
     """
 
     def __init__(
@@ -81,6 +90,8 @@ class Membership:
         *,
         ordered: bool = False,
         make_partition: Callable[[Place, bool], Subscription] | None = None,
+        max_dials: int = MAX_DIALS,
+        make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
         self._log = LifeLog(topic) if log is None else log
         self._filter = discovery_filter
@@ -98,6 +109,17 @@ class Membership:
             topic, lookupds, ordered=ordered, may_have_partitions=make_partition is not None
         )
         self._table = self._leadership.table
+        #: nsqlookupd -> the given one that it is known through; by _lock, as below
+        self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
+        #: nsqlookupd -> what its last answer named.
+        self._named: dict[str, frozenset[Place]] = {}
+        self._dials: DialScheduler[Place] = DialScheduler(
+            ([DIRECT] if self._known else []) + list(self._seeds), self, timer.schedule,
+            limit=max_dials, make_thread=make_thread,
+        )
+        #: Those whose first dial has not ended yet, for _EXPECTED_TIME.
+        self._expected: set[Place] = set(self._known)
+        self._stops_expecting = False  # a timer task will see to that
         #: Why this topic cannot be consumed in this way; dialing it would not help.
         self.unfit: PartitionError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
@@ -114,8 +136,11 @@ class Membership:
     def start(self) -> None:
         """Dial what was given, and ask every nsqlookupd at once."""
         self._count_expected()
-        for place, known in list(self._known.items()):
-            self._run_chore(self._dialer(place, known))
+        with self._lock:
+            for place, known in self._known.items():
+                self._put(place, known)
+        self._dials.dispatch()
+        self._limit_expecting()
         if self._table.addresses:
             self._round()
 
@@ -123,7 +148,16 @@ class Membership:
         """Dial and ask no more; return the subscriptions that are open or being opened."""
         with self._lock:
             self._stopped = True
+            self._dials.close()
             return [known.sub for known in self._known.values() if known.sub is not None]
+
+    def join_dials(self, deadline: Deadline) -> list[str]:
+        """Wait for the dials under way; return the names of threads that stay. After ``stop()``."""
+        return self._dials.join(deadline)
+
+    def is_dialer(self) -> bool:
+        """Tell whether the calling thread is one that dials."""
+        return self._dials.is_dialer()
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
@@ -149,61 +183,96 @@ class Membership:
             had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
             known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
-                self._schedule_dial(sub.place, known)
-                return
-            self._lost.add(sub.place)
-            if not had_worked:
+                self._put_later(sub.place, known)
+            else:
+                self._lost.add(sub.place)
                 # Not at once, but within 2 s: it may just have been restarted several times.
-                self._hurry = min(known.failures, _SHORT_LIFE_ROUNDS)
-                self._schedule_round()
-                return
-            self._hurry = 0
-        self._round()
+                self._hurry = 0 if had_worked else min(known.failures, _SHORT_LIFE_ROUNDS)
+                if not had_worked:
+                    self._schedule_round()
+        if known.direct:
+            self._dials.dispatch()
+        elif had_worked:
+            self._round()
 
     # -- dialing
 
-    def _schedule_dial(self, place: Place, known: Known) -> None:
-        """Needs _lock."""
-        delay = reconnect_delay(known.failures, self._config.max_reconnect_delay, self._rng)
-        dial = self._dialer(place, known)
-        known.redial = self._timer.schedule(delay, lambda: self._run_chore(dial))
+    def _put(
+        self, place: Place, known: Known, retry_at: float = 0.0, lookupd: str = ""
+    ) -> None:
+        """Have it dialed; dispatch() comes next. Needs _lock."""
+        standing = standing_of(known.has_worked, known.failures)
+        self._dials.put(place, self._sources(place, known, lookupd), standing, retry_at)
 
-    def _dialer(self, place: Place, known: Known) -> Callable[[], None]:
-        return lambda: self._dial(place, known)
+    def _put_later(self, place: Place, known: Known) -> None:
+        """Have it dialed when it has rested; dispatch() comes next. Needs _lock."""
+        delay = reconnect_delay(known.failures, self._config.max_reconnect_delay, self._rng)
+        self._put(place, known, time.monotonic() + delay)
+
+    def _sources(self, place: Place, known: Known, lookupd: str = "") -> set[str]:
+        """Who named it; ``lookupd`` where nobody else does. Needs _lock."""
+        sources = {self._seeds[one] for one, named in self._named.items() if place in named}
+        if known.direct:
+            sources.add(DIRECT)
+        if not sources and lookupd:
+            sources.add(self._seeds[lookupd])
+        return sources
+
+    def _limit_expecting(self) -> None:
+        """See to it that new addresses do not keep their shares free for long."""
+        with self._lock:
+            if self._expected and not self._stops_expecting and not self._stopped:
+                self._stops_expecting = True
+                self._timer.schedule(_EXPECTED_TIME, self._expect_no_more)
+
+    def _expect_no_more(self) -> None:
+        """Addresses that do not answer would keep shares from those that are connected."""
+        with self._lock:
+            self._stops_expecting = False
+            self._expected.clear()
+        self._count_expected()
 
     def _count_expected(self) -> None:
         """Say how many connections are about to come: those that are there leave them a share."""
         told = None
         while True:
             with self._lock:
-                count = self._expected()
-            # Chores run side by side, and the last to tell must be the one who tells the truth.
+                count = len(self._expected)
+            # Dials run side by side, and the last to tell must be the one who tells the truth.
             if count == told:
                 return
             self._on_expected(count)
             told = count
 
-    def _expected(self) -> int:
-        """Needs _lock."""
-        return sum(known.is_expected for known in self._known.values())
-
-    def _dial(self, place: Place, known: Known) -> None:
-        was_expected = known.is_expected
+    def dial(self, place: Place) -> None:
+        """For the DialScheduler: connect, or note that it failed."""
+        with self._lock:
+            was_expected = place in self._expected
         try:
-            self._open(place, known)
+            self._open(place)
         finally:
             if was_expected:
-                known.is_expected = False
+                with self._lock:
+                    self._expected.discard(place)
                 self._count_expected()
+
+    def on_no_thread(self, place: Place, error: ThreadStartError) -> None:
+        """For the DialScheduler: the system has no thread left."""
+        with self._lock:
+            known = self._known.get(place)
+        if known is not None:
+            reason = ConnectError(place.address, f"no thread to dial it: {error}")
+            self._on_dial_failed(place, known, reason)
 
     def _make(self, place: Place, known: Known) -> Subscription:
         if place.partition is None or self._make_partition is None:
             return self._owner.make_subscription(place.address)
         return self._make_partition(place, known.extended)
 
-    def _open(self, place: Place, known: Known) -> None:
+    def _open(self, place: Place) -> None:
         with self._lock:
-            if self._stopped or known.sub is not None:
+            known = self._known.get(place)
+            if self._stopped or known is None or known.sub is not None:
                 return
             sub = known.sub = self._make(place, known)
         try:
@@ -217,8 +286,9 @@ class Membership:
             return
         with self._lock:
             known.opened_at = time.monotonic()
-            known.is_expected = False  # before it gets its share, or it would leave one free
-            expected = self._expected()
+            known.has_worked = True
+            self._expected.discard(place)  # before it gets its share, or it would leave one free
+            expected = len(self._expected)
             self._lost.discard(place)
             known.has_flipped = False
             moved = self._leadership.take_over(place, self._known, self._lost)
@@ -232,26 +302,27 @@ class Membership:
             old.conn.close("another nsqd leads the partition now")
 
     def _on_dial_failed(self, place: Place, known: Known, error: NSQError) -> None:
-        flipped, news, is_final = None, None, False
+        news, is_final, is_flipped = None, False, False
         with self._lock:
             known.sub = None
             if self._stopped or self._known.get(place) is not known:
                 return
             known.failures += 1
             if known.direct:
-                self._schedule_dial(place, known)
+                self._put_later(place, known)
             elif self._leadership.flip(known, error):
-                flipped = self._dialer(place, known)
+                is_flipped = True
+                self._put(place, known)
             elif not self._leadership.may_dial_again(place, error):
                 before, self.unfit = self.unfit, self._leadership.why_unfit()
                 news = self.unfit if before is None else None
                 is_final = True
-            elif place not in self._lost:
-                self._lost.add(place)
-                self._hurry = 1
-                self._schedule_round()
-        if flipped is not None:
-            self._run_chore(flipped)
+            elif place not in self._lost and self._sources(place, known):
+                self._put_later(place, known)
+            elif place not in self._lost:  # nobody names it any more
+                self._forget(place)
+        self._dials.dispatch()
+        if is_flipped:
             return
         if is_final:
             self._tell_unfit(news)
@@ -289,7 +360,13 @@ class Membership:
             if known.listed_at < limit and known.sub is None:
                 self._log.forgotten(str(place))
                 self._lost.discard(place)
-                del self._known[place]
+                self._forget(place)
+
+    def _forget(self, place: Place) -> None:
+        """Needs _lock."""
+        del self._known[place]
+        self._expected.discard(place)
+        self._dials.discard(place)
 
     def _is_unlisted(self) -> bool:
         """Tell whether no nsqlookupd has listed an nsqd that is still of use. Needs _lock."""
@@ -371,25 +448,69 @@ class Membership:
             if self._stopped:
                 return
             self._table.on_answer(lookupd, found.routes, found.lookupds)
-            asks = self._new_lookupds(found)
+            asks = self._new_lookupds(lookupd, found)
             places = [Place(address) for address in found.routes.plain]
+            named = frozenset(places).union(
+                Place(nsqd, partition) for partition, nsqd in found.routes.partitions.items()
+            )
             gone: list[Subscription] = []
             merged = self._table.merged()
             if merged.is_partitioned:
-                leaders, gone = self._leadership.follow(merged, self._known, self._lost)
+                leaders, gone = self._follow(merged)
                 places += leaders
+            self._drop(self._name(lookupd, named))
             unfit, self.unfit = self.unfit, self._leadership.why_unfit()
-            dials = [] if self.unfit is not None else self._want(lookupd, places, merged)
+            if self.unfit is None:
+                self._want(lookupd, places, merged)
             news = self.unfit if str(self.unfit) != str(unfit) else None
             if self._unlisted_rounds and not self._is_unlisted():
                 self._unlisted_rounds = 0
                 self._schedule_round()  # no need to ask again so soon
         self._count_expected()
-        for chore in asks + dials:
-            self._run_chore(chore)
+        for ask in asks:
+            self._run_chore(ask)
+        self._dials.dispatch()
+        self._limit_expecting()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
         self._tell_unfit(news)
+
+    def _follow(self, merged: TopicRoutes) -> tuple[list[Place], list[Subscription]]:
+        """As Leadership.follow, and forget what it has dropped. Needs _lock."""
+        before = [place for place in self._known if place.partition is not None]
+        found = self._leadership.follow(merged, self._known, self._lost)
+        for place in before:
+            if place not in self._known:
+                self._expected.discard(place)
+                self._dials.discard(place)
+        return found
+
+    def _name(self, lookupd: str, named: frozenset[Place]) -> set[Place]:
+        """Note what an answer names; return what was named before and may be no longer.
+
+        Needs _lock.
+        """
+        dropped = set(self._named.get(lookupd, ())) - named
+        self._named[lookupd] = named
+        for forgotten in set(self._named).difference(self._table.addresses):
+            dropped |= self._named.pop(forgotten)
+        return dropped
+
+    def _drop(self, places: Iterable[Place]) -> None:
+        """Some nsqlookupd names these no longer. Needs _lock."""
+        for place in places:
+            known = self._known.get(place)
+            if known is None or known.direct:
+                continue
+            sources = self._sources(place, known)
+            if sources:
+                self._dials.set_sources(place, sources)
+                continue
+            self._dials.discard(place)
+            # One that is being dialed has a connection that stop() must find; one that worked is
+            # remembered for lookupd_forget_after.
+            if known.sub is None and place not in self._lost:
+                self._forget(place)
 
     def _tell_unfit(self, news: PartitionError | None) -> None:
         """Say once why the topic cannot be consumed in this way."""
@@ -398,18 +519,16 @@ class Membership:
             logger.error("%s: %s", self._topic, news)
             self._owner.on_error(news)
 
-    def _new_lookupds(self, found: Found) -> list[Callable[[], None]]:
+    def _new_lookupds(self, lookupd: str, found: Found) -> list[Callable[[], None]]:
         """Ask at once those that were named for the first time. Needs _lock."""
         named = self._leadership.take_new(address for address, _ in found.lookupds)
+        self._seeds.update((address, self._seeds[lookupd]) for address in named)
         asks = [address for address in named if address not in self._asking]
         self._asking.update(asks)
         return [self._asker(address) for address in asks]
 
-    def _want(
-        self, lookupd: str, places: list[Place], merged: TopicRoutes
-    ) -> list[Callable[[], None]]:
-        """Note what was named, and return the dials that are due. Needs _lock."""
-        dials = []
+    def _want(self, lookupd: str, places: list[Place], merged: TopicRoutes) -> None:
+        """Have dialed what was named and is due. Needs _lock."""
         now = time.monotonic()
         extended = merged.meta is not None and merged.meta.extended
         for place in places:
@@ -417,9 +536,13 @@ class Membership:
             if known is None:
                 self._log.discovered(str(place), lookupd)
                 known = self._known[place] = Known(direct=False)
+                self._expected.add(place)
             known.listed_at = now
-            if known.sub is None and not known.direct:
-                if place.partition is not None and not known.has_flipped:
-                    known.extended = extended
-                dials.append(self._dialer(place, known))
-        return dials
+            if known.sub is not None:
+                continue
+            if place in self._dials:
+                self._dials.set_sources(place, self._sources(place, known, lookupd))
+                continue
+            if place.partition is not None and not known.has_flipped:
+                known.extended = extended
+            self._put(place, known, lookupd=lookupd)

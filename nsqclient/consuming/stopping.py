@@ -6,7 +6,8 @@
    still arrive before CLOSE_WAIT.
 4. Running handlers finish, a last batch is handled, and messages that handlers left to others
    (``enable_async()``) are answered, up to the deadline; readers go on, so heartbeats are answered.
-5. The last FINs are sent, the sockets shut down, readers, workers, timer and chores joined.
+5. The last FINs are sent, the sockets shut down, and readers, timer, the threads that dial, chores
+   and workers joined.
 
 It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
 interrupted thread holds one of our locks: only that thread waits, and never past its deadline.
@@ -194,6 +195,7 @@ class StopProcedure:
         if not self._timer.stop(rest):
             stuck.append("nsq-timer")
         self._chores.take_all()
+        stuck += self._membership.join_dials(rest)
         stuck += self._chores.stop(rest) + self._workers.stop(rest)
         if stuck:
             logger.warning(

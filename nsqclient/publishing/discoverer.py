@@ -13,6 +13,7 @@ from nsqclient.errors import DiscoveryError, PublishNotSent
 from nsqclient.flow.delays import jittered, reconnect_delay
 from nsqclient.publishing.links import Links
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DIRECT
 from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
@@ -114,5 +115,5 @@ class Discoverer:
         with self._lock:
             if addresses:
                 self._answers[lookupd] = addresses
-            union = {address for answer in self._answers.values() for address in answer}
-        self._links.set_addresses(union | set(self._nsqds))
+            named = {DIRECT: self._nsqds, **self._answers}
+        self._links.set_addresses(named)

@@ -18,7 +18,6 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.publishing.verdicts import UNABLE, Verdict, verdict_of
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.threads import LibraryThread
 
 
 #: Seconds without a byte or an answer after which a publish thinks of another nsqd, at most.
@@ -62,9 +61,10 @@ class Link:
     def __init__(self, address: str, owner: LinkOwner) -> None:
         self.address = address
         self.conn: Connection | None = None  # read without the lock by publishers
-        self.dialing: LibraryThread | None = None  # the thread that dials it now
+        self.sources: set[str] = set()  # who named it
+        self.is_dialing = False  # or waits for its turn to be dialed
         self.dialed: Connection | None = None  # while it is being opened
-        self.dialer: LibraryThread | None = None  # the last thread that dialed
+        self.has_worked = False  # it was connected once
         self.has_stored = False  # on this connection
         self.failures = 0  # dials that failed or led to nothing, in a row
         self.refusals = 0  # publishes that nsqd was unable to store, in a row
@@ -125,11 +125,6 @@ class Link:
             pass  # queued, so the reader settles the token when it reports the end
         assert conn is not None
         return conn
-
-    @property
-    def is_dialing(self) -> bool:
-        """Tell whether a thread dials it, or is certain to."""
-        return self.dialing is not None and self.dialing.is_launched
 
     def progress(self) -> tuple[int, int]:
         """Two numbers that grow while nsqd takes bytes and answers publishes."""

@@ -1,7 +1,8 @@
 """``Links``: the nsqds of a producer, dialed in the background.
 
 Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
-address costs nobody anything while another one is alive.
+address costs nobody anything while another one is alive. A ``DialScheduler`` dials, a limited
+number at once; what has to wait before it is dialed again is not in its hands yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nsqclient.advice import explained
 from nsqclient.config import Config
@@ -25,8 +26,10 @@ from nsqclient.errors import (
 from nsqclient.flow.delays import reconnect_delay
 from nsqclient.publishing.link import Link
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DIRECT, standing_of
+from nsqclient.runtime.dial_scheduler import DialScheduler
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -41,47 +44,72 @@ class Links:
     """All nsqds of a producer.
 
     Args:
-        addresses: those to begin with; ``set_addresses`` changes them.
+        addresses: those that the user gave; ``set_addresses`` changes them.
         sticky: use one nsqd until it fails, instead of all in turn.
+        lookupds: the nsqlookupds that may name others.
 
-    Each nsqd has a thread of its own while it is dialed, so that no number of dead addresses
-    delays one that is alive.
+    Each nsqlookupd, and the addresses that the user gave, may use an equal part of the dials that
+    are under way at once, so that no number of dead addresses that one of them names delays what
+    the others name.
 
     Threads: any.
     """
 
-    def __init__(self, addresses: Iterable[str], config: Config, sticky: bool) -> None:
+    def __init__(
+        self, addresses: Iterable[str], config: Config, sticky: bool, lookupds: Iterable[str] = ()
+    ) -> None:
         self._config = config
         self._sticky = sticky
         self._rng = random.Random()
         self._turn = itertools.count(self._rng.randrange(1000))
         self._changed = Monitor()
-        self._links = {address: Link(address, self) for address in addresses}  # by _changed
+        self._links: dict[str, Link] = {}  # by _changed
         self._alive: list[Link] = []  # those that are connected, the longest first; by _changed
         #: Those to use: connected, and not silent while another one is not. Replaced, never
         #: changed, so publishers read it unlocked.
         self.ready: tuple[Link, ...] = ()
-        self._next_look = 0.0  # when those that are not connected are looked at again
+        #: When those that are not connected are looked at again, while one is connected, and
+        #: while publishers wait because none is.
+        self._next_look = self._next_hurried_look = 0.0
         self._closed = False  # written under _changed
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
+        given, asked = set(addresses), list(lookupds)
+        self._dials: DialScheduler[str] = DialScheduler(
+            ([DIRECT] if given or not asked else []) + asked, self
+        )
+        self.set_addresses({DIRECT: given})
 
     @property
     def addresses(self) -> list[str]:
         """The nsqds that may be used."""
         return list(self._links)
 
-    def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Add new nsqds; drop those that are not named and not connected."""
-        addresses = set(addresses)
+    def set_addresses(self, named: Mapping[str, Iterable[str]]) -> None:
+        """Use these nsqds from now on; those not named are dropped where they are not connected.
+
+        Args:
+            named: the addresses that each source names: ``DIRECT``, or a nsqlookupd.
+        """
+        sources: dict[str, set[str]] = {}
+        for source, addresses in named.items():
+            for address in addresses:
+                sources.setdefault(address, set()).add(source)
         with self._changed.lock:
             self._changed.notify_all()
-            for address in addresses - set(self._links):
-                self._links[address] = Link(address, self)
-            for address in set(self._links) - addresses:
-                if self._links[address].conn is None and not self._links[address].is_dialing:
+            for address, names in sources.items():
+                link = self._links.get(address)
+                if link is None:
+                    link = self._links[address] = Link(address, self)
+                if link.sources != names:
+                    link.sources = names
+                    self._dials.set_sources(address, names)
+            for address in set(self._links).difference(sources):
+                if self._links[address].conn is None and self._links[address].dialed is None:
+                    self._dials.discard(address)
                     del self._links[address]
+            self._next_look = self._next_hurried_look = 0.0
 
     def take(self, deadline: Deadline) -> Link:
         """Return a connected nsqd, waiting for one where none is.
@@ -103,14 +131,18 @@ class Links:
                 with self._changed.lock:
                     if self.ready:
                         return self.ready[0]
+                    pause = self._want_the_rest(time.monotonic(), hurry=True)
+                self._dials.dispatch()
+                with self._changed.lock:
+                    if self.ready:
+                        return self.ready[0]
                     if self._closed:
                         raise ClosedError("the producer is closed")
-                    now = time.monotonic()
-                    pause = self._dial_the_rest(now, hurry=True)
-                    reason = self._reason()
+                    is_over = deadline.expired()
+                    reason = self._reason() if is_over or pause is None else None
                     if pause is None and reason is not None and not self._may_help(reason):
                         raise reason
-                    if deadline.expired():
+                    if is_over:
                         raise reason or ConnectError("nsqd", "no nsqd was connected in time")
                     waiter.arm()
                 waiter.sleep(deadline.at_most(_MAX_PAUSE if pause is None else pause))
@@ -121,13 +153,18 @@ class Links:
         """Dial those that are not connected, now and then. Cheap where all are."""
         if len(self.ready) < len(self._links) and time.monotonic() >= self._next_look:
             with self._changed.lock:
-                self._dial_the_rest(time.monotonic())
+                self._want_the_rest(time.monotonic())
+            self._dials.dispatch()
 
-    def _dial_the_rest(self, now: float, hurry: bool = False) -> float | None:
-        """Begin to dial what is not connected and does not rest. Needs _changed.
+    def _want_the_rest(self, now: float, hurry: bool = False) -> float | None:
+        """Have dialed what is not connected and does not rest. Needs _changed.
+
+        ``dispatch()`` comes next, without the lock.
 
         Returns: seconds until the next one has rested; None when all failed for good.
         """
+        if hurry and now < self._next_hurried_look:  # publishers that wait share one look
+            return self._next_hurried_look - now
         pause = None
         for link in self._links.values():
             if link.conn is not None or self._closed:
@@ -140,11 +177,15 @@ class Links:
                 until = min(until, link.failed_at + _MAX_PAUSE)
             rest = until - now
             if rest <= 0:
-                self._start_dial(link)
+                standing = standing_of(link.has_worked, link.failures)
+                self._dials.put(link.address, link.sources, standing)
+                link.is_dialing = True  # last: Ctrl-C before it costs another put, at worst
                 rest = _MAX_PAUSE
             if link.last_error is None or self._may_help(link.last_error) or link.is_dialing:
                 pause = rest if pause is None else min(pause, rest)
         self._next_look = now + (pause or _MAX_PAUSE)
+        if hurry and pause is not None:
+            self._next_hurried_look = now + pause
         return pause if self._links else _MAX_PAUSE
 
     @staticmethod
@@ -157,30 +198,26 @@ class Links:
         errors = [link.last_error for link in self._links.values() if link.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def _start_dial(self, link: Link) -> None:
-        """Dial in a thread of its own. Needs _changed."""
-        thread = LibraryThread(self._dial, f"nsq-dialer-{link.address}", (link,))
-        # Before the launch, which an exception from a signal handler may interrupt.
-        link.dialing = link.dialer = thread
-        try:
-            thread.launch()
-        except ThreadStartError as exc:
-            link.last_error = ConnectError(link.address, f"no thread to dial it: {exc}")
-            link.failures += 1
-            self._rest(link, link.failures)
-
-    def _dial(self, link: Link) -> None:
-        conn = Connection(link.address, self._config, link)
+    def dial(self, address: str) -> None:
+        """For the DialScheduler: connect, or note that it failed."""
+        with self._changed.lock:
+            link = self._links.get(address)
+            if link is None:
+                return  # dropped meanwhile
+            if link.conn is not None:
+                link.is_dialing = False
+                return
+            conn = link.dialed = Connection(address, self._config, link)
         error = self._open(link, conn)
         with self._changed.lock:
-            link.dialing, link.dialed = None, None
+            link.is_dialing, link.dialed = False, None
             closed = self._closed
             link.last_error = error
             if error is not None:
-                link.failures += 1
-                self._rest(link, link.failures)
+                self._on_dial_failed(link, error)
             elif not closed:
                 link.has_stored = False
+                link.has_worked = True
                 link.conn = conn
         if error is None:
             # Started before anybody may use it: what it is sent is answered by its reader.
@@ -196,11 +233,29 @@ class Links:
             logger.log(level, "cannot publish to %s, trying again: %s", link.address,
                        explained(error, link.address))
         with self._changed.lock:
-            self._changed.notify_all()
             if link.conn is conn and not conn.is_closed:
+                self._changed.notify_all()
                 link.is_silent = False
                 self._alive.append(link)
                 self._choose()
+
+    def on_no_thread(self, address: str, error: ThreadStartError) -> None:
+        """For the DialScheduler: the system has no thread left."""
+        with self._changed.lock:
+            link = self._links.get(address)
+            if link is not None:
+                link.is_dialing = False
+                link.last_error = ConnectError(address, f"no thread to dial it: {error}")
+                self._on_dial_failed(link, link.last_error)
+
+    def _on_dial_failed(self, link: Link, error: NSQError) -> None:
+        """Let it rest; publishers that wait look for themselves when it has. Needs _changed."""
+        link.failures += 1
+        self._rest(link, link.failures)
+        if self._may_help(error) or any(other.is_dialing for other in self._links.values()):
+            return
+        self._changed.notify_all()  # perhaps no other can be used either
+        self._next_hurried_look = 0.0
 
     def _choose(self) -> None:
         """Say anew which ones are to be used. Needs _changed."""
@@ -209,10 +264,8 @@ class Links:
 
     def _open(self, link: Link, conn: Connection) -> NSQError | None:
         """Open a connection; return what went wrong."""
-        with self._changed.lock:
-            link.dialed = conn
-            if self._closed:
-                return ClosedError("the producer is closed")
+        if self._closed:
+            return ClosedError("the producer is closed")
         try:
             conn.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
@@ -227,6 +280,8 @@ class Links:
         delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
         link.failed_at = time.monotonic()
         link.rests_until = link.failed_at + delay
+        again = min(link.rests_until, link.failed_at + _MAX_PAUSE)
+        self._next_hurried_look = min(self._next_hurried_look, again)
 
     def remove(self, link: Link, conn: Connection | None) -> None:
         """This connection is of no use any more."""
@@ -236,7 +291,7 @@ class Links:
             if link.conn is None:
                 self._alive = [other for other in self._alive if other is not link]
                 self._choose()
-                self._next_look = 0.0
+                self._next_look = self._next_hurried_look = 0.0
 
     def pass_over(self, link: Link) -> bool:
         """It leaves a publish unanswered: use the others, where there are any.
@@ -303,17 +358,15 @@ class Links:
             links = list(self._links.values())
             live = [link.conn for link in links if link.conn is not None]
             dialed = [link.dialed for link in links if link.dialed is not None]
-            dialers = [link.dialer for link in links if link.dialer is not None]
             conns = [*self._ended, *live]
+        self._dials.close()
         for conn in dialed:
             conn.close("the producer was closed")
         for conn in live:
             conn.drain(deadline.at_most(0.5))
             conn.close("the producer was closed")
         stuck = [f"nsq-reader-{conn.address}" for conn in conns if not conn.join(deadline)]
-        for thread in dialers:
-            thread.join(deadline.remaining())
-        return stuck + [thread.name for thread in dialers if thread.is_alive()]
+        return stuck + self._dials.join(deadline)
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""

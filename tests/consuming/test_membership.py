@@ -10,6 +10,7 @@ from nsqclient.consuming.membership import Membership
 from nsqclient.discovery import Found
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitions.routes import Place, TopicRoutes
+from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -34,7 +35,7 @@ class FakeSubscription:
 
 
 class World:
-    """A Membership, its owner, and the answers of nsqlookupds; chores run at once."""
+    """A Membership, its owner, and the answers of nsqlookupds; chores and dials run at once."""
 
     def __init__(self, monkeypatch, nsqds=(), lookupds=(), **options):
         self.timer = VirtualTimer()
@@ -48,7 +49,7 @@ class World:
         self.filter = options.pop("discovery_filter", None)
         self.membership = Membership(
             "t", nsqds, lookupds, Config(**options), self.timer, lambda chore: chore(), self,
-            self.filter, lambda count: self.expected.append(count),
+            self.filter, lambda count: self.expected.append(count), make_thread=InlineThread,
         )
 
     def _find_routes(self, lookupd, topic, access, config):
@@ -322,8 +323,7 @@ def test_the_last_word_on_expected_connections_is_true(monkeypatch):
     def tell(count):
         if not told_late:
             told_late.append(True)
-            for known in membership._known.values():
-                known.is_expected = False
+            membership._expected.clear()
             membership._count_expected()  # another thread, which is quicker
         told(count)
 

@@ -25,9 +25,9 @@ class Known:
         self.addresses = set()
         self.discovery_error = None
 
-    def set_addresses(self, addresses):
+    def set_addresses(self, named):
         """As Links.set_addresses."""
-        self.addresses = set(addresses)
+        self.addresses = {address for addresses in named.values() for address in addresses}
 
 
 class Cluster:

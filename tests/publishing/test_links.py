@@ -23,6 +23,7 @@ from nsqclient.publishing.link import JustEnded
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DIRECT
 from tests.support.ports import free_port
 from tests.support.scripted import OK, ScriptedServer, error, response
 from tests.support.waiting import wait_until
@@ -271,10 +272,10 @@ def test_discovered_addresses_come_and_go(make_links):
     """New ones are used; those that are not named and not connected are forgotten."""
     with ScriptedServer(idle) as server:
         links = make_links("127.0.0.1:1")
-        links.set_addresses([server.address])
+        links.set_addresses({DIRECT: [server.address]})
         assert links.addresses == [server.address]
         links.take(Deadline(WAIT))
-        links.set_addresses(["127.0.0.1:1"])
+        links.set_addresses({DIRECT: ["127.0.0.1:1"]})
         assert set(links.addresses) == {server.address, "127.0.0.1:1"}
         links.close(Deadline(WAIT))
 

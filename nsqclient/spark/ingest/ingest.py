@@ -26,6 +26,7 @@ from nsqclient.flow.backoff import Outcome
 from nsqclient.message import Message
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_scheduler import MAX_DIALS
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.spark.ingest.gathering import Gatherer
@@ -94,7 +95,8 @@ class Ingest:
         )
         self._lanes = [
             Membership(options.topic, options.nsqd, options.lookupd, config, self._timer,
-                       self._chores.put, self)
+                       self._chores.put, self,
+                       max_dials=max(1, MAX_DIALS // options.connections))
             for _ in range(options.connections)
         ]
 
@@ -146,6 +148,8 @@ class Ingest:
             stuck.append("nsq-timer")
         self._chores.take_all()
         stuck += self._chores.stop(rest)
+        for lane in self._lanes:
+            stuck += lane.join_dials(rest)
         if written:
             self._writer.pass_reports()
         else:

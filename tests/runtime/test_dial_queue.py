@@ -1,0 +1,183 @@
+"""DialQueue by value: which address is dialed next."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.runtime.dial_queue import DialQueue, Standing, standing_of
+
+UNTRIED, LOST, FAILING, FAILED = (
+    Standing.UNTRIED, Standing.LOST, Standing.FAILING, Standing.FAILED,
+)
+
+
+def make(limit=16, sources="ab", **wanted):
+    """A queue; ``wanted`` has lists of addresses by their sources, all untried."""
+    queue = DialQueue(limit, sources)
+    for names, addresses in wanted.items():
+        for address in addresses:
+            queue.put(address, names, UNTRIED)
+    return queue
+
+
+def drain(queue, now=0.0):
+    """Take all that may be dialed now."""
+    taken = []
+    while (key := queue.take(now)) is not None:
+        taken.append(key)
+    return taken
+
+
+@pytest.mark.parametrize(("has_worked", "failures", "standing"), [
+    (True, 0, LOST), (True, 3, FAILING), (False, 0, UNTRIED), (False, 1, FAILED),
+])
+def test_standing(has_worked, failures, standing):
+    """Whether it worked once, and whether it failed since."""
+    assert standing_of(has_worked, failures) is standing
+
+
+def test_sources_take_turns():
+    """One that names thousands gets no more turns than one that names two."""
+    queue = make(a=range(1000), b=["x", "y"])
+    assert drain(queue)[:4] == [0, "x", 1, "y"]
+
+
+def test_a_source_never_uses_the_share_of_another():
+    """So what another one names later is dialed at once, whatever hangs."""
+    queue = make(a=range(1000))
+    assert len(drain(queue)) == 8
+    queue.put("x", "b", UNTRIED)
+    assert drain(queue) == ["x"]
+
+
+@pytest.mark.parametrize(("limit", "sources", "share"), [
+    (16, "a", 16), (16, "abc", 5), (4, "abcdefgh", 1), (1, "ab", 1),
+])
+def test_shares_are_equal_and_at_least_one(limit, sources, share):
+    """The limit divided by the number of sources."""
+    assert len(drain(make(limit, sources, a=range(100)))) == share
+
+
+def test_no_more_than_the_limit_are_under_way():
+    """Where there are more sources than dials, they still take turns."""
+    queue = make(2, "abc", a=[1, 2], b=[3, 4], c=[5, 6])
+    assert drain(queue) == [1, 3]
+    queue.finish(1)
+    assert drain(queue) == [5]
+    assert queue.under_way == 2
+
+
+def test_an_address_of_two_sources_is_dialed_once():
+    """It counts for the one whose turn it was."""
+    queue = make(4, ab=["x"], a=range(10), b="yz")
+    assert drain(queue) == ["x", "y", 0, "z"]
+
+
+@pytest.mark.parametrize(("standings", "order"), [
+    ([FAILED, UNTRIED, LOST], [LOST, UNTRIED, FAILED]),
+    ([UNTRIED, FAILING, FAILED], [FAILING, UNTRIED, FAILED]),
+    ([UNTRIED, FAILING, LOST], [LOST, FAILING, UNTRIED]),
+])
+def test_those_that_worked_come_first_and_those_that_never_did_last(standings, order):
+    """An address that was never tried comes before one that failed."""
+    queue = make(sources="a")
+    for number, standing in enumerate(standings):
+        queue.put((number, standing), "a", standing)
+    assert [standing for _, standing in drain(queue)] == order
+
+
+def test_those_that_fail_again_and_again_leave_every_second_dial_to_the_others():
+    """Even if all of them worked once."""
+    queue = make(6, "a", a="xyz")
+    for number in range(10):
+        queue.put(number, "a", FAILING)
+    assert drain(queue) == [0, "x", 1, "y", 2, "z"]
+
+
+def test_nothing_is_dialed_before_its_time():
+    """What waits takes no place of the others."""
+    queue = make(a=["x"])
+    queue.put("late", "a", FAILED, retry_at=10.0)
+    queue.put("later", "a", FAILED, retry_at=20.0)
+    assert drain(queue, 9.9) == ["x"]
+    assert queue.next_due() == 10.0 and queue.count_ready(9.9) == 0
+    assert drain(queue, 10.0) == ["late"] and queue.next_due() == 20.0
+    assert drain(queue, 20.0) == ["later"] and queue.next_due() is None
+
+
+def test_failed_ones_are_dialed_in_the_order_of_their_times():
+    """Whoever has waited longest comes first."""
+    queue = make(sources="a")
+    for key, retry_at in (("x", 3.0), ("y", 1.0), ("z", 2.0)):
+        queue.put(key, "a", FAILED, retry_at)
+    assert drain(queue, 5.0) == ["y", "z", "x"]
+
+
+def test_what_no_source_names_is_not_dialed():
+    """It is gone, due or not; other addresses are not touched."""
+    queue = make(a=["x", "y"])
+    queue.put("z", "a", FAILED, retry_at=5.0)
+    assert queue.count_ready(0.0) == 2
+    for key in ("x", "z", "never put"):
+        queue.discard(key)
+    assert "x" not in queue and "z" not in queue and queue.next_due() is None
+    assert drain(queue, 9.0) == ["y"]
+
+
+def test_an_address_keeps_its_place_when_another_source_names_it_too():
+    """And loses it only with the last source that named it so early."""
+    queue = make(a=["x", "y"], b=range(3))
+    assert queue.count_ready(0.0) == 5
+    queue.set_sources("x", "ab")
+    queue.set_sources("y", "b")
+    queue.set_sources("unknown", "b")
+    assert drain(queue) == ["x", 0, 1, 2, "y"]
+
+
+def test_an_address_that_waits_may_get_another_source():
+    """Its dial counts for the new one."""
+    queue = make(2, "ab", b=["y", "z"])
+    queue.put("x", "a", FAILED, retry_at=5.0)
+    queue.set_sources("x", "b")
+    assert drain(queue, 6.0) == ["y"]
+
+
+def test_of_two_calls_the_last_counts():
+    """A new time or standing replaces the old one."""
+    queue = make(a=["x"])
+    assert queue.count_ready(0.0) == 1
+    queue.put("x", "b", FAILED, retry_at=5.0)
+    assert drain(queue, 1.0) == [] and len(queue) == 1
+    queue.put("x", "a", UNTRIED)
+    assert drain(queue, 1.0) == ["x"] and queue.next_due() is None
+
+
+def test_what_is_being_dialed_is_queued_again_when_that_has_ended():
+    """Never twice at the same time."""
+    queue = make(a=["x"])
+    assert drain(queue) == ["x"] and "x" in queue
+    queue.put("x", "a", FAILED, retry_at=1.0)
+    queue.set_sources("x", "b")
+    assert drain(queue, 2.0) == []
+    queue.finish("x")
+    assert queue.next_due() == 1.0 and drain(queue, 2.0) == ["x"]
+
+
+def test_what_is_being_dialed_may_be_dropped():
+    """Then it is not queued again."""
+    queue = make(a=["x"])
+    drain(queue)
+    queue.put("x", "a", FAILED)
+    queue.discard("x")
+    queue.finish("x")
+    assert "x" not in queue and drain(queue, 9.0) == []
+
+
+def test_clear_leaves_only_what_is_being_dialed():
+    """Nothing comes after it."""
+    queue = make(2, "a", a=range(5))
+    drain(queue)
+    queue.put(0, "a", FAILED)
+    queue.clear()
+    queue.finish(0)
+    assert drain(queue, 9.0) == [] and queue.under_way == 1 and len(queue) == 0

@@ -1,0 +1,27 @@
+"""A thread whose work is done by ``launch()``, in the calling thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class InlineThread:
+    """Stands for ``LibraryThread`` where a test wants to see each step."""
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        self.name = name
+        self.is_under_way = False
+        self._target = target
+
+    def launch(self) -> None:
+        """Do the work."""
+        self.is_under_way = True
+        self._target()
+        self.is_under_way = False
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+    def is_alive(self) -> bool:
+        """Tell that it has ended."""
+        return False
