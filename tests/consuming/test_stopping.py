@@ -64,7 +64,10 @@ class World:
     def __init__(self, behaviour="good"):
         self.log = []
         self.sub = FakeSubscription(self.log, behaviour)
-        membership = SimpleNamespace(stop=lambda: [self.sub], subscriptions=lambda: [self.sub])
+        membership = SimpleNamespace(
+            stop=lambda: [self.sub], subscriptions=lambda: [self.sub],
+            join_dials=lambda deadline: [],
+        )
         flow = SimpleNamespace(stop=lambda: self.log.append("no RDY"))
         handling = SimpleNamespace(
             running={}, wait_for_turns=lambda deadline: None, flush=lambda: None

@@ -189,7 +189,7 @@ def test_a_listing_of_thousands_of_nsqds_that_are_none():
             consumer = Consumer("t", "c", Seen(), on_error=errors.append,
                                 lookupd_http_addresses=[hostile.address]).start()
             wait_until(lambda: len(errors) > 100)
-            assert threading.active_count() < 20
+            assert threading.active_count() < 40
             began = time.monotonic()
             assert consumer.stop(2)
             assert time.monotonic() - began < 15
