@@ -184,6 +184,11 @@ class Config:
     # -- limits
     max_msg_size: int = _option(
         "int", 0, "largest frame to receive, in bytes; 0: 64 MiB", low=4096, also=(0,))
+    max_queued_bytes: int = _option(
+        "int", 256 * 1024 * 1024,
+        "ours: bytes of messages that wait for a worker, over all nsqds; above it RDY is 0 until"
+        " half is left",
+        low=1)
     nsqd_max_msg_size: int = _option(
         "int", 1024 * 1024, "ours: nsqd's --max-msg-size, which it does not tell", low=1)
     nsqd_max_body_size: int = _option(

@@ -305,7 +305,7 @@ class Connection:
             assert self._transport is not None
             self._receiver.run(self._transport)
         except NSQError as exc:
-            error = exc
+            error = exc.with_traceback(None)  # its frames would keep the messages that came last
         except Exception as exc:
             logger.exception("%s: reader failed", self.address)
             error = ConnectionLostError(self.address, f"internal error: {exc!r}")

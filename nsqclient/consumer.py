@@ -21,6 +21,7 @@ from nsqclient.deadletter import log_giving_up
 from nsqclient.errors import ClosedError, ConfigError, ConnectError, NSQError
 from nsqclient.display import without_password
 from nsqclient.flow.backoff import Phase
+from nsqclient.consuming.backpressure import Backpressure
 from nsqclient.consuming.callbacks import Callbacks, check_callbacks
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handler, Handling
@@ -170,6 +171,10 @@ class Consumer(Wiring):
         self._stopping = StopProcedure(
             self._membership, self._flow, self._handling, self._workers, self._timer,
             self._chores, self._log,
+        )
+        self._backpressure = Backpressure(
+            config.max_queued_bytes, self._flow, self._workers, self._handling,
+            lambda: self._running, self._timer, self._log, self._stopping.maybe_hand_back_queued,
         )
         if isinstance(handler, BatchHandler):
             handler.bind(self)
@@ -339,8 +344,9 @@ class Consumer(Wiring):
         """Tell whether the consumer does what it should; for readiness probes.
 
         Healthy: started, not stopping, not paused, with a max_in_flight above 0 and a handler or
-        a loop over ``messages()``, connected to at least one nsqd, and not waiting in backoff.
-        The result is true or false and has a ``reason``: what keeps messages from being consumed.
+        a loop over ``messages()``, connected to at least one nsqd, not waiting in backoff, and
+        not held by ``max_queued_bytes``. The result is true or false and has a ``reason``: what
+        keeps messages from being consumed.
         """
         if not self._started:
             return Health(False, "not started")
@@ -359,6 +365,11 @@ class Consumer(Wiring):
         if self._flow.phase is Phase.WAITING:
             failures = counted(self._flow.backoff_counter, "failure")
             return Health(False, f"backing off after {failures}")
+        if self._backpressure.is_held:
+            return Health(
+                False, "held by max_queued_bytes:"
+                f" {self._backpressure.queued_bytes() / 2**20:.1f} MiB wait for workers"
+            )
         return Health(True, f"connected to {counted(len(self._running), 'nsqd')}")
 
     def stats(self) -> ConsumerStats:
@@ -368,6 +379,8 @@ class Consumer(Wiring):
             connections=[ConnectionStats.of(sub, count) for sub, count in rdy.items()],
             total=self._stopping.ledger.total(list(rdy)),
             queued=len(self._workers),
+            queued_bytes=self._backpressure.queued_bytes(),
+            is_held=self._backpressure.is_held,
             running=len(self._handling.running),
             backoff=self._flow.phase.value,
             repairs=self._flow.repairs,

@@ -86,6 +86,8 @@ class Message:
     offset: int | None = None
     #: How many bytes it takes there; only with ``ordered=True``.
     size: int | None = None
+    #: Bytes of its headers as they came.
+    _header_size: int = 0
 
     def __init__(
         self,

@@ -56,14 +56,15 @@ class FlowControl:
         self._log = LifeLog("consumer") if log is None else log
         self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
-        settle_time = config.rdy_settle_time or 2 * buffer_timeout
+        #: Seconds after which a lowered RDY is surely in force.
+        self.settle_time = config.rdy_settle_time or 2 * buffer_timeout
         self._config = config
         self._timer = timer
         self._run_chore = run_chore
         self._on_phase = on_phase
         self._lock = threading.Lock()
         self._sharing = RdySharing(  # guarded by _lock, as all below
-            settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
+            self.settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
             by_activity=config.rdy_by_activity,
         )
         self._backoff = Backoff(
@@ -73,6 +74,7 @@ class FlowControl:
         self._phases: deque[tuple[Phase, float]] = deque()  # to be told; appended under _lock
         self._telling = threading.Lock()  # who holds it tells; only ever tried
         self._paused = False
+        self._held = False  # by max_queued_bytes
         self._stopped = False  # written without the lock
         self._retry_is_due = False
         self._retry_delay = _FIRST_RETRY
@@ -146,6 +148,12 @@ class FlowControl:
             self._paused = paused
         self.update()
 
+    def set_held(self, held: bool) -> None:
+        """Stop the flow because too many bytes wait, or let it go on."""
+        with self._lock:
+            self._held = held
+        self.update()
+
     def on_result(self, outcome: Outcome) -> None:
         """Take the result of a message, before its answer is written.
 
@@ -217,7 +225,8 @@ class FlowControl:
         with self._lock:
             links = list(self._sharing.links.values())
             may_flow = (
-                links and not (self._paused or self._stopped or self._max_in_flight == 0)
+                links
+                and not (self._paused or self._held or self._stopped or self._max_in_flight == 0)
                 and self._backoff.phase is not Phase.WAITING
             )
             load = self._sharing.load(self._clock())
@@ -252,7 +261,7 @@ class FlowControl:
             assert isinstance(link.key, Subscription)
             link.in_flight = link.key.count_in_flight(now)
         ceiling = self._max_in_flight
-        if self._paused or self._backoff.phase is Phase.WAITING:
+        if self._paused or self._held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
         changes: list[Change] = sharing.decide(now, ceiling, only_one=testing)

@@ -27,7 +27,7 @@ class Counts:
     finished: int = 0
     requeued: int = 0
     touched: int = 0
-    handed_back: int = 0  #: requeued unstarted, at stop
+    handed_back: int = 0  #: requeued unstarted: at stop, or far above ``max_queued_bytes``
     expired: int = 0  #: dropped unhandled, because nsqd had given them to somebody else
     lost_answers: int = 0  #: answers that could not be sent any more
     late_answers: int = 0  #: answers that nsqd refused: the message had timed out
@@ -55,10 +55,10 @@ class InFlight:
         with self._lock:
             return sum(message.deadline > now for message in self._messages.values())
 
-    def measure(self) -> tuple[int, int]:
-        """How many there are, expired ones included, and the bytes of their bodies."""
+    def messages(self) -> list[Message]:
+        """Return all of them, expired ones included."""
         with self._lock:
-            return len(self._messages), sum(len(m.body) for m in self._messages.values())
+            return list(self._messages.values())
 
     def unanswered(self, now: float) -> set[Message]:
         """Those that somebody still may answer in time."""
@@ -76,15 +76,11 @@ class InFlight:
                 del self._messages[message.id]
             self.counts.orphaned += len(old)
 
-    def add(self, messages: list[Message]) -> int:
-        """Take in what came; return how many there are now.
-
-        One that comes again replaces the one that timed out.
-        """
+    def add(self, messages: list[Message]) -> None:
+        """Take in what came. One that comes again replaces the one that timed out."""
         with self._lock:
             self._messages.update({message.id: message for message in messages})
             self.counts.received += len(messages)
-            return len(self._messages)
 
     def get(self, message_id: bytes) -> Message | None:
         """Return the message with this id, if it is still out."""
@@ -155,17 +151,17 @@ class InFlight:
             setattr(self.counts, name, before + number)
             return before
 
-    def count_expired(self, now: float) -> int:
-        """Count a message that expired unhandled; return how many there are to report now.
+    def count_expired(self, now: float, number: int = 1) -> int:
+        """Count messages that expired unhandled; return how many there are to report now.
 
         The first one at once, then every minute what has come together. Those that were lost with
         their connection are nothing to report: it is its loss that is.
         """
         with self._lock:
-            self.counts.expired += 1
+            self.counts.expired += number
             if self.is_lost:
                 return 0
-            self._unreported += 1
+            self._unreported += number
             if now < self._next_report:
                 return 0
             count, self._unreported = self._unreported, 0

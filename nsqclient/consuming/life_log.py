@@ -74,6 +74,18 @@ class LifeLog:
         """The failures are made good."""
         logger.info("%s: backoff ends, full flow again", self._name)
 
+    def held(self, size: int, limit: int) -> None:
+        """Too many bytes wait for workers. Logged once a minute at most."""
+        logger.warning(
+            "%s: RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is %.1f"
+            " MiB; add workers, make the handler faster, or lower max_in_flight",
+            self._name, size / 2**20, limit / 2**20,
+        )
+
+    def hold_ends(self) -> None:
+        """Half of max_queued_bytes is left."""
+        logger.info("%s: the queue is short again, messages flow", self._name)
+
     def stopped(self, finished: int, handed_back: int, abandoned: int) -> None:
         """It has stopped; the numbers of its report."""
         logger.log(

@@ -118,6 +118,20 @@ class OrderedHandling(Handling):
             if came:
                 self._put_back(came)
 
+    def set_aside(self) -> list[Message]:
+        """Return what came for a partition while one of its messages is handled."""
+        with self._lock:
+            return [message for waiting in self._busy.values() for message in waiting]
+
+    def take_aside(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove and return those of them for which ``condition`` is true."""
+        taken = []
+        with self._lock:
+            for waiting in self._busy.values():
+                taken += [message for message in waiting if condition(message)]
+                waiting[:] = [message for message in waiting if not condition(message)]
+        return taken
+
     def admit(self, message: Message) -> Subscription | None:
         """Check the order before the handler sees the message; None when it must not."""
         sub = super().admit(message)

@@ -74,10 +74,12 @@ class ConsumerStats:
     connections: list[ConnectionStats]
     total: Counts  #: sums over all connections, closed ones included
     queued: int  #: messages that wait for a worker
+    queued_bytes: int  #: what these take in memory, 512 bytes for each beside its body
     running: int  #: handlers that run now
     backoff: str  #: "flowing", "waiting" or "testing"
     repairs: int  #: how often the watchdog had to repair the flow; always 0, or it is a bug
     is_paused: bool
+    is_held: bool  #: RDY is 0 because of ``max_queued_bytes``
     max_in_flight: int
 
 

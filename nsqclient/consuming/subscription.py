@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, Protocol
 
 from nsqclient.config import Config
@@ -22,7 +23,6 @@ from nsqclient.errors import (
     ConnectionLostError,
     NSQConnectionError,
     NSQError,
-    RemoteProtocolError,
     ServerError,
 )
 from nsqclient.flow.backoff import Outcome
@@ -32,22 +32,27 @@ from nsqclient.message import Message
 from nsqclient.negotiation import Subscribe
 from nsqclient.partitions.routes import Place
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.wire import DEFAULT_MAX_FRAME_SIZE, RawMessage
+from nsqclient.protocol.wire import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.consumer")
 
 #: FINs that wait for company at most; they also leave when the queue runs dry.
 MAX_FIN_BATCH = 256
-#: Messages that may be out beyond any RDY, before the connection counts as a flood.
-_FLOOD_COUNT = 10_000
+
+#: The body of a RawMessage.
+body_of = itemgetter(3)
 
 
 class SubscriptionOwner(Protocol):
     """What a Subscription needs of its Consumer. Nothing here may block."""
 
-    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
-        """Messages came; called by the reader thread."""
+    def on_delivered(self, sub: Subscription, messages: list[Message], size: int) -> None:
+        """Messages came whose bodies have ``size`` bytes; called by the reader thread.
+
+        Raises:
+            RemoteProtocolError: they should not have been sent; the connection ends.
+        """
         ...
 
     def on_result(self, outcome: Outcome) -> None:
@@ -106,8 +111,8 @@ class Subscription:
         self.fin_batch = 1
         self._msg_timeout = 60.0
         self._max_msg_timeout = 900.0
-        self._highest_rdy = 0  # ever; guarded by the connection's lock
-        self._flood_mark = 100  # look for a flood when so many are out
+        #: The highest RDY ever sent. Written under the connection's lock.
+        self.highest_rdy = 0
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
@@ -157,7 +162,7 @@ class Subscription:
             if wanted != self._rdy_on_wire:
                 core.send_rdy(wanted)
                 self._rdy_on_wire = wanted
-                self._highest_rdy = max(self._highest_rdy, wanted)
+                self.highest_rdy = max(self.highest_rdy, wanted)
                 self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
 
         try:
@@ -259,9 +264,13 @@ class Subscription:
 
     def drop_expired(self, message: Message) -> None:
         """Forget a message that nsqd has given to somebody else while it was queued."""
-        self.in_flight.claim_all([message])
-        self._unhandled.add(self.place, message.id)
-        count = self.in_flight.count_expired(time.monotonic())
+        self.drop_all_expired([message])
+
+    def drop_all_expired(self, messages: list[Message]) -> None:
+        """Forget messages that nsqd has taken back while they were queued."""
+        self.in_flight.claim_all(messages)
+        self._note_unhandled(messages)
+        count = self.in_flight.count_expired(time.monotonic(), len(messages))
         if count:
             logger.warning(
                 "%s/%s: %d messages from %s expired before they were handled, and are delivered"
@@ -269,11 +278,20 @@ class Subscription:
                 self._wanted.topic, self._wanted.channel, count, self.place,
             )
 
+    def hand_back_excess(self, messages: list[Message]) -> None:
+        """Requeue messages that may not be queued; as ``hand_back``, and no handler had them."""
+        self._note_unhandled(messages)
+        self.hand_back(messages)
+
+    def _note_unhandled(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._unhandled.add(self.place, message.id)
+
     def count_handled(self, message: Message) -> int:
         """Return how many deliveries of the message a handler had, or may have had.
 
         This delivery counts, and so do those to other consumers: only what expired in this one's
-        queue does not.
+        queue, or was not queued at all, does not.
         """
         return message.attempts - self._unhandled.count(self.place, message.id)
 
@@ -348,28 +366,11 @@ class Subscription:
             Message(body, message_id, attempts, timestamp, now, deadline, self)
             for timestamp, attempts, message_id, body in batch
         ]
-        if self.in_flight.add(messages) >= self._flood_mark:
-            self._check_flood()
+        self.in_flight.add(messages)
         link = self.link
         if link is not None:
             link.last_message = now
-        self._owner.on_delivered(self, messages)
-
-    def _check_flood(self) -> None:
-        """Raise when far more is out than RDY explains: memory would be nsqd's to fill.
-
-        Timeouts let nsqd send more than RDY, so what is borne is many times what may be out.
-        """
-        config = self._config
-        count, size = self.in_flight.measure()
-        most = _FLOOD_COUNT + 100 * self._highest_rdy
-        frame = config.max_msg_size or DEFAULT_MAX_FRAME_SIZE
-        if count > most or size > 4 * frame * (1 + self._highest_rdy):
-            raise RemoteProtocolError(
-                f"{self.address} sends without regard to RDY: {count} messages of {size} bytes"
-                f" are out, and RDY was never above {self._highest_rdy}"
-            )
-        self._flood_mark = 2 * count
+        self._owner.on_delivered(self, messages, sum(map(len, map(body_of, batch))))
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """Consumers publish nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqclient.config import Config
+from nsqclient.consuming.backpressure import Backpressure
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handling, WorkerTask
 from nsqclient.consuming.life_log import LifeLog
@@ -50,6 +51,7 @@ class Wiring:
     _workers: WorkerPool[Message]
     _flow: FlowControl
     _handling: Handling
+    _backpressure: Backpressure
     _membership: Membership
     _stopping: StopProcedure
 
@@ -89,15 +91,20 @@ class Wiring:
         """For BatchHandler: run a task on a worker thread."""
         self._workers.put(WorkerTask(task))
 
-    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
+    def on_delivered(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """For Subscription: messages came."""
+        count = len(messages)
         if self._stopping.hands_back:
             sub.hand_back(messages)
+            return
+        if not self._backpressure.accepts(sub, count, size):
+            sub.hand_back_excess(messages)
             return
         if len(self._workers):
             self._handling.drop_expired(self._workers)
         self._workers.put_many(messages)
         self._stopping.maybe_hand_back_queued()  # where it began while we put them
+        self._backpressure.on_queued(count, size)
 
     def on_result(self, outcome: Outcome) -> None:
         """For Subscription: a message is about to be answered."""

@@ -153,6 +153,8 @@ def _of_consumers(consumers: list[Consumer]) -> list[Family]:
         add("nsq_consumer_repairs", labels, stats.repairs)
         add("nsq_consumer_connections", labels, len(stats.connections))
         add("nsq_consumer_queued", labels, stats.queued)
+        add("nsq_consumer_queued_bytes", labels, stats.queued_bytes)
+        add("nsq_consumer_held", labels, stats.is_held)
         add("nsq_consumer_running", labels, stats.running)
         add("nsq_consumer_max_in_flight", labels, stats.max_in_flight)
         add("nsq_consumer_paused", labels, stats.is_paused)
@@ -178,6 +180,8 @@ def _consumer_table() -> list[tuple[str, str, str, tuple[str, ...]]]:
          _CHANNEL),
         ("nsq_consumer_connections", "gauge", "nsqds that it is connected to", _CHANNEL),
         ("nsq_consumer_queued", "gauge", "messages that wait for a worker", _CHANNEL),
+        ("nsq_consumer_queued_bytes", "gauge", "bytes that these messages take", _CHANNEL),
+        ("nsq_consumer_held", "gauge", "1 while max_queued_bytes holds RDY at 0", _CHANNEL),
         ("nsq_consumer_running", "gauge", "handlers that run", _CHANNEL),
         ("nsq_consumer_max_in_flight", "gauge", "messages that may be out at once", _CHANNEL),
         ("nsq_consumer_paused", "gauge", "1 while paused", _CHANNEL),

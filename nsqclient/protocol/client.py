@@ -168,6 +168,8 @@ class ClientProtocol:
 
     def receive_eof(self) -> None:
         """Take the end of the stream; ``unanswered()`` tells which publishes had no verdict."""
+        self._reader.take_buffered()  # half a frame is of no use, and messages keep us in memory
+        self._backlog.take_all()
         self._move(Did.END)
 
     def push_layer(self, layer: ByteLayer) -> None:

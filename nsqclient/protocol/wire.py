@@ -128,6 +128,7 @@ class FrameReader:
                 return []
             # One copy per read at most: a big frame's chunks are joined once, when it is whole.
             buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            self._chunks = [buf]  # a big frame is not in memory three times, with its body
         end = len(buf)
         pos = 0
         parsed: list[Parsed] = []

@@ -152,6 +152,30 @@ class WorkerPool(Generic[T]):
         self._wake_one()
         return None
 
+    def items(self) -> list[T]:
+        """Return the items that no worker has taken yet, and leave them there."""
+        return list(self._items)  # one step for other threads
+
+    def take_where(self, condition: Callable[[T], bool]) -> list[T]:
+        """Remove and return the items for which ``condition(item)`` is true.
+
+        The others keep their order, save that what is put meanwhile may come between them.
+        """
+        taken = []
+        # Turned round once, and never emptied: workers take items from it all the time.
+        for _ in range(len(self._items)):
+            try:
+                item = self._items.popleft()
+            except IndexError:
+                break
+            if condition(item):
+                taken.append(item)
+            else:
+                self._items.append(item)
+        if self._items:
+            self._wake_one()  # it may have been empty for a moment
+        return taken
+
     def take_all(self) -> list[T]:
         """Remove and return the items that no worker has taken yet."""
         taken: list[T] = []

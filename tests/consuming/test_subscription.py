@@ -31,7 +31,7 @@ class Owner:
         self.ended = threading.Event()
         self.is_worker = False
 
-    def on_delivered(self, sub, messages):
+    def on_delivered(self, sub, messages, size):
         self.messages += messages
 
     def on_result(self, outcome):

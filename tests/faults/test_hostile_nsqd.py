@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import struct
 import threading
 import time
@@ -25,6 +26,7 @@ from nsqclient.runtime.deadline import Deadline
 from tests.faults.dialogues import QUICK
 from tests.support.bombs import snappy_claim
 from tests.support.memory import MIB, run_bounded
+from tests.support.processes import run_program
 from tests.support.scripted import BEAT, OK, Peer, ScriptedServer, error, message, response
 from tests.support.waiting import wait_until
 
@@ -197,15 +199,25 @@ def test_an_error_of_many_megabytes_ends_the_connection(text):
     run_bounded(subscribed(attack), 55 * MIB)
 
 
-def test_messages_without_end_are_cut_off():
-    """RDY is 1 and millions come: the connection ends with an error that says so."""
-    config = QUICK.replace(max_msg_size=64 * 1024)
-
-    def attack(peer: Peer) -> None:
-        for number in range(10_000):  # each block of 8 MiB at most
-            peer.send(*(message(b"x" * 1000, number * 100 + n) for n in range(100)))
-
-    run_bounded(subscribed(attack, config), 3 * LIMIT)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("ids, size, handler, cuts", [
+    ("one", 1, "hangs", 1),
+    ("many", 1, "hangs", 1),
+    ("one", 100_000, "hangs", 2),
+    ("many", 100_000, "async", 2),
+    ("many", 1_000_000, "hangs", 3),
+    ("one", 60_000_000, "hangs", 2),
+])
+def test_a_flood_of_messages_takes_less_than_700_mib(ids, size, handler, cuts):
+    """With default options and RDY 1: RDY 0 is sent, then the connection is cut, each time."""
+    done = run_program("flooded", ids, str(size), handler, str(cuts))
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["peak"] < 700 * MIB, f"{seen['peak'] / MIB:.0f} MiB"
+    assert "held by max_queued_bytes" in seen["reasons"]
+    assert len(seen["errors"]) >= cuts
+    for text in seen["errors"]:
+        assert "RemoteProtocolError" in text and "sends without regard to RDY" in text
 
 
 def test_old_messages_do_not_pile_up_behind_a_slow_handler():

@@ -271,7 +271,7 @@ class Ingest:
         for lane in self._lanes:
             lane.lost(sub)
 
-    def on_delivered(self, sub: Subscription, messages: list[Message]) -> None:
+    def on_delivered(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """Never: there are no Message objects here."""
 
     def on_result(self, outcome: Outcome) -> None:
