@@ -122,11 +122,11 @@ class Backpressure:
     def _measure(self) -> None:
         began = self._clock()
         count, size = self._count()
-        if size > self._limit.limit and self._drop_dead():
+        limit = self._limit
+        if (limit.is_held or size > limit.limit) and self._drop_dead():
             count, size = self._count()
         now = self._clock()
         with self._lock:
-            limit = self._limit
             before = limit.is_held
             limit.measured(count, size, now)
             held = limit.is_held

@@ -156,6 +156,43 @@ def test_a_lost_connections_share_goes_to_the_others():
     assert [command for _, command in world.commands()] == ["b RDY 10"]
 
 
+def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
+    """Nothing flows while too many bytes wait, for as long as that takes; then all at once."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.commands()
+    world.flow.set_held(True)
+    assert world.commands() == [(0, "a RDY 0")]
+    world.timer.advance(3600)
+    assert (world.commands(), world.flow.repairs) == ([], 0)
+    world.flow.set_held(False)
+    assert world.commands() == [(3600, "a RDY 10")]
+
+
+def test_a_connection_that_comes_during_a_hold_gets_no_rdy():
+    """It gets its share when the hold ends."""
+    world = World(Config(), 10)
+    world.flow.set_held(True)
+    world.add("a")
+    world.timer.advance(60)
+    assert world.commands() == []
+    world.flow.set_held(False)
+    assert world.commands() == [(60, "a RDY 10")]
+
+
+def test_a_hold_and_a_pause_are_independent():
+    """Messages flow when neither is in force."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.commands()
+    world.flow.set_held(True)
+    world.flow.set_paused(True)
+    world.flow.set_held(False)
+    assert world.commands() == [(0, "a RDY 0")]
+    world.flow.set_paused(False)
+    assert world.commands() == [(0, "a RDY 10")]
+
+
 def test_the_exact_commands_of_a_minute_of_failures():
     """RDY 0, wait, RDY 1, one failure, and so on; then one success for each step back."""
     world = World(Config(rdy_settle_time=0.5), 10)
@@ -222,6 +259,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed):
     # A ceiling is in force until what was allowed under it is answered or has settled.
     shrunk = None
     stuck_since = None
+    held = False
     while timer.now < 86_400:
         event = rng.random()
         if event < 0.02 and len(world.nsqds) < 12:
@@ -235,6 +273,9 @@ def test_a_day_of_random_faults_keeps_both_promises(seed):
                 shrunk = (max(before[1], shrunk[0] if shrunk else 0), timer.now)
         elif event < 0.06:
             flow.set_paused(not flow.is_paused)
+        elif event < 0.08:
+            held = not held
+            flow.set_held(held)
         elif event < 0.3 and world.nsqds:
             nsqd = rng.choice(world.nsqds)
             nsqd.queue += rng.choice([1, 5, 50])
@@ -250,7 +291,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed):
         if shrunk and out <= flow.max_in_flight and timer.now > shrunk[1] + 1:
             shrunk = None
         assert out <= max(flow.max_in_flight, shrunk[0] if shrunk else 0)
-        may_flow = world.nsqds and flow.max_in_flight and not flow.is_paused and (
+        may_flow = world.nsqds and flow.max_in_flight and not flow.is_paused and not held and (
             flow.phase is not Phase.WAITING
         )
         stuck = may_flow and out == 0 and not any(nsqd.link.rdy for nsqd in world.nsqds)

@@ -115,6 +115,18 @@ def test_failures_back_off_and_giving_up_is_loud(nsqd, logged):
         logged("giving up MESSAGE")
 
 
+def test_a_queue_that_is_too_long_and_is_short_again(nsqd, logged):
+    """A WARNING with what to do, and an INFO when it is over."""
+    release = threading.Event()
+    config = QUICK.replace(max_queued_bytes=10_000)
+    with consumer(lambda message: release.wait(30), config, nsqd_tcp_addresses=[nsqd.tcp_address]):
+        for _ in range(5):
+            nsqd.publish("orders", b"x" * 5000)
+        logged("TOPIC/CHANNEL: RDY 0 until workers catch up")
+        release.set()
+        logged("TOPIC/CHANNEL: the queue is short again")
+
+
 def test_a_stop_that_abandons_says_so(nsqd, logged):
     """A WARNING with what to do."""
     over, began = threading.Event(), threading.Event()
@@ -155,4 +167,4 @@ def test_every_row_has_its_test():
     for level, _, line in TABLE:
         exact = [start for start in starts if line.startswith(start)]
         assert exact, f"{level} {line}"
-    assert len(TABLE) == 17
+    assert len(TABLE) == 19

@@ -66,6 +66,29 @@ def test_items_put_before_the_start(make_pool):
     assert len(pool) == 0
 
 
+def test_items_can_be_looked_at_and_taken_out(make_pool):
+    """Those for which a condition is true; the others stay, in their order."""
+    pool = make_pool(1, lambda item: None, started=False)
+    pool.put_many(range(6))
+    assert pool.items() == [0, 1, 2, 3, 4, 5]
+    assert pool.take_where(lambda item: item % 2 == 0) == [0, 2, 4]
+    assert pool.items() == [1, 3, 5]
+    assert pool.take_where(lambda item: True) == [1, 3, 5]
+    assert pool.take_where(lambda item: True) == []
+
+
+def test_taking_items_out_loses_none_of_the_others(make_pool):
+    """While workers take items and others are put, each is run or taken out, once."""
+    seen, taken = [], []
+    pool = make_pool(3, seen.append)
+    for start in range(0, 3000, 10):
+        pool.put_many(range(start, start + 10))
+        taken += pool.take_where(lambda item: item % 3 == 0)
+    wait_until(lambda: len(seen) + len(taken) == 3000)
+    assert sorted(seen + taken) == list(range(3000))
+    assert all(item % 3 == 0 for item in taken)
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_every_item_once(make_pool, many):
     """However many threads put and take, every item is run once."""

@@ -1,0 +1,182 @@
+"""Overload on both kinds of server: the flow is held and goes on, nothing is cut or given up."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from nsqclient import BatchHandler, Config, Consumer, Producer
+from tests.support.waiting import wait_until
+
+KIB = 1024
+#: No backoff, and one connection attempt after another at once.
+QUICK = Config(max_backoff_duration=0, max_reconnect_delay=0.1)
+
+
+class Handler:
+    """Waits for leave before each message, and keeps the number and the attempts of each."""
+
+    def __init__(self):
+        self.leave = threading.Semaphore(0)
+        self.seen = Counter()
+        self.attempts = Counter()
+
+    def __call__(self, message):
+        assert self.leave.acquire(timeout=30)
+        self.seen[message.body[:4]] += 1
+        self.attempts[message.attempts] += 1
+
+    @property
+    def count(self):
+        """How many messages it has handled."""
+        return sum(self.seen.values())
+
+    def allow(self, count=100_000):
+        """Give leave for so many messages."""
+        self.leave.release(count)
+
+
+def publish(server, count, size):
+    """Publish so many messages of this size, each with its number."""
+    with Producer([server.tcp_address]) as producer:
+        for start in range(0, count, 20):
+            producer.publish_many("events", [
+                b"%04d" % number + b"x" * (size - 4)
+                for number in range(start, min(start + 20, count))
+            ])
+
+
+def consume(server, handler, max_queued_bytes, lost, **options):
+    """A consumer of that topic, which notes why it lost connections."""
+    return Consumer(
+        "events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
+        config=QUICK.replace(max_queued_bytes=max_queued_bytes), on_error=lost.append,
+        **options,
+    )
+
+
+def test_a_slow_handler_holds_the_flow_and_every_message_is_handled(server):
+    """RDY 100 and large messages: held and released again and again, never cut off."""
+    handler, lost, holds = Handler(), [], []
+    publish(server, 300, 100 * KIB)
+    consumer = consume(server, handler, 2000 * KIB, lost, max_in_flight=100)
+    set_held = consumer._flow.set_held
+    consumer._flow.set_held = lambda held: (holds.append(held), set_held(held))
+    with consumer:
+
+        def is_held():
+            return consumer.stats().is_held
+
+        def allow_one():
+            before = handler.count
+            handler.allow(1)
+            wait_until(lambda: handler.count > before or not is_held(), 20)
+
+        def depth():
+            return server.stats("events", "c").get("depth", 1)
+
+        while depth():
+            wait_until(lambda: is_held() or not depth(), 20)
+            while is_held():
+                allow_one()
+        handler.allow()
+        wait_until(lambda: handler.count == 300, 20)
+        wait_until(lambda: not is_held() and not server.stats("events", "c")["in_flight_count"])
+        assert consumer.stats().repairs == 0
+        assert consumer.stats().total.handed_back == 0
+    assert lost == []
+    assert holds[:3] == [True, False, True] and holds[-1] is False
+    assert sorted(handler.seen.values()) == [1] * 300
+    assert handler.attempts == {1: 300}
+
+
+def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
+    """``healthy()`` and ``stats()`` show it; RDY is 0, and nsqd keeps what is not sent."""
+    handler, lost = Handler(), []
+    publish(server, 200, 200 * KIB)
+    with consume(server, handler, 2000 * KIB, lost, max_in_flight=100) as consumer:
+        wait_until(lambda: consumer.stats().is_held)
+        wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [0])
+        health, stats = consumer.healthy(), consumer.stats()
+        assert not health
+        assert health.reason.startswith("held by max_queued_bytes: ")
+        assert stats.queued_bytes > 1000 * KIB
+        other = Handler()
+        other.allow()
+        with Consumer("events", "c", other, nsqd_tcp_addresses=[server.tcp_address],
+                      max_in_flight=10):
+            wait_until(lambda: other.count >= 50)
+        handler.allow()
+        wait_until(lambda: sum((handler.seen + other.seen).values()) == 200, 20)
+        wait_until(lambda: consumer.healthy() and not consumer.stats().is_held)
+    assert lost == []
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 10])
+def test_messages_above_the_limit_come_all_the_same(server, max_in_flight):
+    """One always fits; with a higher ``max_in_flight`` those that were under way are queued too."""
+    handler, lost = Handler(), []
+    handler.allow()
+    publish(server, 30, 300 * KIB)
+    with consume(server, handler, KIB, lost, max_in_flight=max_in_flight):
+        wait_until(lambda: handler.count == 30, 30)
+    assert handler.attempts == {1: 30}
+    assert lost == []
+
+
+def test_one_message_at_a_time_is_never_held(server):
+    """With ``max_in_flight`` 1 the queue has one message at most."""
+    handler, lost, held = Handler(), [], []
+    publish(server, 20, 100 * KIB)
+    with consume(server, handler, 1, lost) as consumer:
+        for count in range(1, 21):
+            handler.allow(1)
+            wait_until(lambda: handler.count == count)  # noqa: B023  # called at once
+            held.append(consumer.stats().is_held)
+    assert not any(held)
+
+
+def test_a_batch_above_the_limit_is_collected(server):
+    """Messages that a BatchHandler has are not in the queue: ``max_in_flight`` limits them."""
+    batches, lost = [], []
+    publish(server, 40, 100 * KIB)
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=20, max_wait=20)
+    with consume(server, handler, 4 * KIB, lost, max_in_flight=20):
+        wait_until(lambda: sum(batches) == 40, 20)
+    assert lost == []
+
+
+def test_a_loop_over_messages_is_held_too(server):
+    """And goes on as soon as it takes messages."""
+    lost, bodies = [], []
+    publish(server, 60, 200 * KIB)
+    with consume(server, None, 2000 * KIB, lost, max_in_flight=50) as consumer:
+        for message in consumer.messages(timeout=20):
+            if not bodies:
+                wait_until(lambda: consumer.stats().is_held)
+            bodies.append(message.body[:4])
+            if len(bodies) == 60:
+                message.finish()
+                break
+    assert len(set(bodies)) == 60
+    assert lost == []
+
+
+def test_a_stop_during_a_hold_hands_everything_back(server):
+    """As any other stop does."""
+    handler, lost = Handler(), []
+    publish(server, 100, 200 * KIB)
+    consumer = consume(server, handler, 2000 * KIB, lost, max_in_flight=100).start()
+    wait_until(lambda: consumer.stats().is_held)
+    reports = []
+    stopping = threading.Thread(target=lambda: reports.append(consumer.stop(20)))
+    stopping.start()
+    wait_until(lambda: consumer.stats().queued == 0)
+    handler.allow()
+    stopping.join(30)
+    report, = reports
+    assert report.complete and report.handed_back > 5
+    wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert server.stats("events", "c")["depth"] == 100 - report.finished
