@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient import RemoteProtocolError
+from nsqclient import Config, RemoteProtocolError
 from nsqclient.consuming.backpressure import Backpressure
-from nsqclient.consuming.in_flight import InFlight
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 from nsqclient.flow.queue_limit import MESSAGE_OVERHEAD
@@ -19,16 +18,6 @@ from tests.support.virtual_time import VirtualTimer
 
 #: A body that makes a message count a thousand bytes.
 BODY = b"x" * (1000 - MESSAGE_OVERHEAD)
-
-
-class FakeSubscription(Subscription):
-    """A connection's messages, without the connection."""
-
-    def __init__(self):
-        self.address = "nsqd:4150"
-        self.in_flight = InFlight()
-        self.counts = self.in_flight.counts
-        self.highest_rdy = 5
 
 
 class Aside:
@@ -57,7 +46,8 @@ class World:
         )
         self.queue = WorkerPool("nsq-test", 0, lambda message: None)
         self.handling = Aside()
-        self.sub = FakeSubscription()
+        self.sub = Subscription("nsqd:4150", "orders", "mail", Config(), None)  # never opened
+        self.sub.highest_rdy = 5
         self.subs = [self.sub]
         self.turned = []
         self.backpressure = Backpressure(

@@ -258,6 +258,22 @@ def test_handing_back_sends_req_without_delay():
         assert session.one.has_responded
 
 
+def test_a_message_that_may_not_be_queued_goes_back_and_is_no_failed_attempt():
+    """Requeued at once; it cannot be given up because it came at a bad time."""
+    with Session(lines(b"REQ " + ID + b" 0")) as session:
+        session.sub.hand_back_excess([session.one])
+        assert session.sub.counts.handed_back == 1
+        assert session.sub.count_handled(session.one) == session.one.attempts - 1
+
+
+def test_many_expired_messages_are_dropped_at_once():
+    """As one is: nothing leaves for them, they are counted, and are no failed attempts."""
+    with Session(lines()) as session:
+        session.sub.drop_all_expired([session.one])
+        assert (len(session.sub), session.sub.counts.expired) == (0, 1)
+        assert session.sub.count_handled(session.one) == session.one.attempts - 1
+
+
 def test_an_expired_message_is_dropped():
     """Nothing leaves for it; it is counted, and a late answer raises."""
     with Session(lines()) as session:
