@@ -5,7 +5,6 @@ Left out: ``/debug/*`` (Go's profiler), HTTPS.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -30,6 +29,7 @@ from nsqclient.devserver.log_level import LEVELS
 from nsqclient.devserver.mpub_body import read_binary, read_lines
 from nsqclient.devserver.options import TLSPolicy
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.protocol.peer_json import InvalidJson, read_json
 
 if TYPE_CHECKING:  # nsqd owns this server and imports it
     from nsqclient.devserver.nsqd import Nsqd
@@ -265,8 +265,8 @@ def _parse_int(text: str | None) -> int | None:
 
 def _parse_addresses(body: bytes) -> list[str]:
     try:
-        addresses = json.loads(body)
-    except (ValueError, RecursionError):
+        addresses = read_json(body)
+    except InvalidJson:
         addresses = False
     if addresses is None:
         return []

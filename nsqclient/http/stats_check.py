@@ -1,6 +1,6 @@
 """``check_stats``: checks the types of ``/stats`` without building values of it. Pure.
 
-``Stats.read`` would do that as well, and takes ten times as long: the admin page reads a few fields
+``Stats.read`` would do that as well, and takes six times as long: the admin page reads a few fields
 of very many topics, every few seconds.
 """
 

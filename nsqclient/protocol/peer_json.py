@@ -59,7 +59,7 @@ def read_json(data: bytes, max_size: int = MAX_SIZE) -> Any:
         raise JsonLimitError("too many levels of objects and lists") from None
     except ValueError as exc:
         raise InvalidJson(str(exc)) from exc
-    if containers > MAX_DEPTH:
+    if containers > MAX_DEPTH and isinstance(value, (dict, list)):
         _check_depth(value)
     if rb"\ud" in data or rb"\uD" in data:
         try:
@@ -86,14 +86,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise InvalidJson(f"{name} is not JSON")
 
 
-def _check_depth(value: Any) -> None:
-    level = [value]
+def _check_depth(value: dict[str, Any] | list[Any]) -> None:
+    level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         level = [
             inner
-            for outer in level if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            # Every value passes here, so it is the quickest of all ways to ask.
+            if type(inner) is dict or type(inner) is list
         ]
         if not level:
             return

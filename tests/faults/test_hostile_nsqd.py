@@ -326,3 +326,19 @@ def test_publishes_to_a_hostile_nsqd_keep_their_deadline():
                     producer.publish("t", b"x", timeout=1)
                 assert time.monotonic() - began < 15
     wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("nsq-")])
+
+
+def test_an_answer_to_identify_beyond_all_limits_is_one_line_a_dial(leak_guard, caplog):
+    """A consumer says what is wrong with it, without a traceback, and dials again."""
+    def script(peer: Peer) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            peer.identify(response(b'{"msg_timeout": 1' + b"0" * 400 + b"}"))
+            peer.until_closed()
+
+    config = Config(lookupd_poll_interval=0.1, dial_timeout=5)
+    with ScriptedServer(script) as server, caplog.at_level("INFO", "nsqclient"):
+        with Consumer("t", "c", lambda message: None, config=config,
+                      nsqd_tcp_addresses=[server.address]):
+            wait_until(lambda: "a number of 401 digits" in caplog.text)
+    assert "Traceback" not in caplog.text
+    assert all(record.exc_info is None for record in caplog.records)
