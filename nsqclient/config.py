@@ -99,6 +99,9 @@ class Config:
         600.0, "ours: an nsqd that is lost and listed by no nsqlookupd for so long is forgotten")
     skip_lookupd_authorization: bool = _flag(
         True, "go-nsq's inverted name: true means that auth_secret IS sent as a Bearer token")
+    lookupd_authorized_hosts: str = _text(
+        "", "ours: comma-separated hosts, or domains as .example.com, of nsqlookupds that a"
+        " configured one lists and that get auth_secret too")
 
     # -- handling
     max_in_flight: int = _option("int", 1, "messages out at once, over all nsqds", low=0)

@@ -13,13 +13,13 @@ from nsqclient.config import Config
 from nsqclient.display import without_password
 from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError
 from nsqclient.http.answers import Producer
-from nsqclient.http.urls import lookup_url
+from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.partitions.routes import TopicRoutes
 
 if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
-__all__ = ["Found", "find_routes", "lookup", "lookup_url", "nodes"]
+__all__ = ["Found", "config_for", "find_routes", "lookup", "lookup_url", "nodes"]
 
 logger = logging.getLogger("nsqclient.discovery")
 
@@ -41,6 +41,28 @@ class Found(NamedTuple):
     problem: str = ""
 
 
+def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
+    """Return the config with which one nsqlookupd is asked; pure.
+
+    Whoever answers for a configured nsqlookupd may list any host as another one of its cluster.
+    So ``auth_secret`` goes to the hosts that were configured, with the scheme that was configured
+    for them, and to those of ``lookupd_authorized_hosts``, and to no other.
+    """
+    if not (config.auth_secret and config.skip_lookupd_authorization):
+        return config
+    parts = split_address(address, "lookupd_http_address")
+    for each in configured:
+        given = split_address(each, "lookupd_http_address")
+        if (parts.scheme, parts.hostname) == (given.scheme, given.hostname):
+            return config
+    host = parts.hostname or ""
+    for text in config.lookupd_authorized_hosts.lower().split(","):
+        name = text.strip()
+        if name and (host == name or name.startswith(".") and host.endswith(name)):
+            return config
+    return config.replace(skip_lookupd_authorization=False)
+
+
 def find_routes(address: str, topic: str, access: str, config: Config) -> Found:
     """Ask one nsqlookupd for a topic, be it stock or partitioned.
 
@@ -53,7 +75,12 @@ def find_routes(address: str, topic: str, access: str, config: Config) -> Found:
             return Found(routes, _lookupds(client, address) if routes.is_partitioned else (),
                          problem)
     except (HTTPError, TLSError) as exc:
-        raise DiscoveryError(address, exc.reason) from exc
+        reason = exc.reason
+        if isinstance(exc, HTTPStatusError) and exc.status in (401, 403) and config.auth_secret \
+                and not config.skip_lookupd_authorization:
+            reason += ("; auth_secret was not sent: skip_lookupd_authorization is false, or it was"
+                       " not configured and lookupd_authorized_hosts does not name it")
+        raise DiscoveryError(address, reason) from exc
 
 
 def _routes(

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from nsqclient.config import Config
-from nsqclient.discovery import lookup, lookup_url
+from nsqclient.discovery import config_for, lookup, lookup_url
 from nsqclient.errors import ConfigError, DiscoveryError
 from nsqclient.runtime.transport import format_address
 
@@ -229,6 +229,21 @@ def test_authorization(lookupd, options, sent):
     lookup(lookupd.address, "t", Config(**options))
     header = lookupd.requests[0][1]["Authorization"]
     assert header == (sent and sent.encode().decode("latin-1"))
+
+
+@pytest.mark.parametrize("address, is_sent", [
+    ("lookup:4161", True), ("http://LOOKUP:4171", True), ("https://lookup:4161", False),
+    ("safe.example:4161", True), ("http://safe.example:4161", False),
+    ("other:4161", False), ("lookup.evil.example:4161", False), ("evil.example:4161", False),
+    ("second:4161", True), ("a.trusted.example:1", True), ("untrusted.example:1", False),
+])
+def test_the_secret_goes_to_configured_hosts_alone(address, is_sent):
+    """A nsqlookupd that another one lists gets it only where an option names its host."""
+    config = Config(auth_secret="s", lookupd_authorized_hosts="Second, .trusted.example")
+    configured = ["http://user:pw@lookup:4161", "https://safe.example"]
+    if address == "safe.example:4161":
+        address = "https://safe.example:4161"
+    assert config_for(address, configured, config).skip_lookupd_authorization is is_sent
 
 
 @pytest.mark.parametrize("options", [

@@ -92,11 +92,11 @@ def check_channel(name: str) -> str:
     return name
 
 
-def problems(failures: Iterable[Failure]) -> list[dict[str, str]]:
+def problems(failures: Iterable[Failure]) -> list[dict[str, Any]]:
     """Failures as the pages show them."""
     return [
         {"kind": each.kind, "address": each.address, "reason": each.reason,
-         "asked": each.asked if each.asked != each.address else ""}
+         "asked": each.asked if each.asked != each.address else "", "is_waiting": each.is_waiting}
         for each in failures
     ]
 

@@ -1,4 +1,8 @@
-"""``Asker``: asks many servers at once, with one deadline, and names those that failed."""
+"""``Asker``: asks many servers at once, with one deadline, and names those that failed.
+
+A page does not wait for a server that hangs: a *progressive* round ends when the servers that
+usually answer have done so. What the others answer later counts in a later round.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqclient.display import LONGEST_TEXT, printable, without_password
@@ -23,6 +28,15 @@ _THREADS = 16
 #: Seconds for which a server that gave no answer in time is not asked again: each round would wait
 #: for it. One that refuses costs nothing and is asked every time.
 _PENALTY = 8.0
+#: Seconds that a progressive round waits: for a server of which nothing is known, and for one that
+#: gave no answer the last time. One that answers is waited for twice as long as it took.
+_PATIENCE = 1.0
+_LITTLE_PATIENCE = 0.25
+#: Servers of which something is remembered.
+_MOST_SERVERS = 2000
+
+#: The reason of a failure that may still become an answer.
+WAITING = "waiting for its answer"
 
 
 class Failure(NamedTuple):
@@ -34,6 +48,7 @@ class Failure(NamedTuple):
     asked: str = ""  #: where it was asked, when that is another address
     status: int = 0  #: of HTTP, when it answered and refused
     code: str = ""  #: its own word then
+    is_waiting: bool = False  #: it was asked, and may still answer
 
     def text(self) -> str:
         """One line for people."""
@@ -41,13 +56,36 @@ class Failure(NamedTuple):
         return without_password(f"{self.kind} {self.address}{where}: {self.reason}")
 
 
-class Question(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Question(Generic[T]):
     """What to ask one server; ``ask`` raises an NSQError when it fails."""
 
     kind: str
     address: str
     ask: Callable[[], T]
     asked: str = ""
+
+    @property
+    def server(self) -> str:
+        """What tells servers apart: where it is asked."""
+        return self.asked or self.address
+
+
+class _Server:
+    """What the rounds so far say about one server."""
+
+    def __init__(self) -> None:
+        self.running = 0  # questions that are queued or under way
+        self.took: float | None = None  # seconds of an answer; None: it has given none
+        self.failure: Failure | None = None  # why it gave none the last time, when it was silent
+        self.penalty_until = 0.0
+        self.overdue: Failure | None = None  # a progressive round went on without it
+
+    @property
+    def patience(self) -> float:
+        if self.failure is not None:
+            return _LITTLE_PATIENCE
+        return _PATIENCE if self.took is None else max(_PATIENCE, 2 * self.took)
 
 
 class Asker:
@@ -65,17 +103,23 @@ class Asker:
             "nsq-admin-ask", _THREADS, lambda task: task()
         )
         self._lock = threading.Lock()
-        self._penalties: dict[str, tuple[float, Failure]] = {}  # guarded by _lock
-        self._rounds: set[_Outcomes[Any, Any]] = set()  # guarded by _lock
-        self._closing = False  # guarded by _lock
+        self._servers: dict[str, _Server] = {}  # guarded by _lock, as the others
+        self._rounds: set[_Outcomes[Any, Any]] = set()
+        self._closing = False
 
     def ask(
-        self, questions: Mapping[K, Question[T]], *, even_if_slow: bool = False
+        self,
+        questions: Mapping[K, Question[T]],
+        *,
+        even_if_slow: bool = False,
+        progressive: bool = False,
     ) -> tuple[dict[K, T], list[Failure]]:
         """Ask all; return the answers, in the order of the questions, and the failures.
 
         Args:
             even_if_slow: also ask a server that gave no answer a moment ago: for actions.
+            progressive: do not wait for servers that take longer than they use to, or are silent;
+                they are among the failures meanwhile.
 
         Blocks: up to the timeout.
         """
@@ -85,20 +129,25 @@ class Asker:
             if self._closing:
                 outcomes.abandon()
             self._rounds.add(outcomes)
+        begun = time.monotonic()
+        deadlines = {}
         for key, question in questions.items():
-            known = None if even_if_slow else self._penalty(question)
+            patience, known = self._begin(question, even_if_slow, progressive)
+            deadlines[key] = begun + patience
             if known is not None:
                 outcomes.settle(key, failure=known)
             else:
-                self._pool.put(_task(outcomes, key, question))
+                self._pool.put(self._task(outcomes, key, question))
         try:
-            answers, failures = outcomes.wait(questions, self._timeout)
+            answers, failures = outcomes.wait(deadlines)
         finally:
             with self._lock:
                 self._rounds.discard(outcomes)
-        for failure in failures.values():
-            self._note(failure)
-        return answers, list(failures.values())
+        for key, question in questions.items():
+            if key not in answers and key not in failures:
+                failures[key] = self._overdue(question, progressive)
+        ordered = {key: answers[key] for key in questions if key in answers}
+        return ordered, [failures[key] for key in questions if key in failures]
 
     def close(self) -> None:
         """End rounds and threads; a thread that waits for a server ends with its answer."""
@@ -109,19 +158,89 @@ class Asker:
             outcomes.abandon()
         self._pool.stop(Deadline(0.2))
 
-    def _penalty(self, question: Question[T]) -> Failure | None:
+    def _begin(
+        self, question: Question[Any], even_if_slow: bool, progressive: bool
+    ) -> tuple[float, Failure | None]:
+        """Return how long to wait for the answer, or the failure where it is not asked now."""
         with self._lock:
-            until, failure = self._penalties.get(question.asked or question.address, (0.0, None))
-            return failure if time.monotonic() < until else None
+            if question.server not in self._servers and len(self._servers) >= _MOST_SERVERS:
+                # Addresses change with every container; what is known of the oldest is forgotten.
+                del self._servers[next(iter(self._servers))]
+            server = self._servers.setdefault(question.server, _Server())
+            known = None if time.monotonic() >= server.penalty_until else server.failure
+            if progressive and known is None:
+                known = server.overdue
+            if known is not None and not even_if_slow:
+                # The one that is remembered may be of another question to the same server.
+                return 0.0, known._replace(kind=question.kind, address=question.address,
+                                           asked=question.asked)
+            server.running += 1
+            return min(server.patience, self._timeout) if progressive else self._timeout, None
 
-    def _note(self, failure: Failure) -> None:
-        # Status 0 without a quick refusal: it took its time.
-        if failure.status or not ("within" in failure.reason or "in time" in failure.reason):
-            return
+    def _overdue(self, question: Question[Any], progressive: bool) -> Failure:
+        """A round goes on without an answer; return what it says of the server."""
+        late = Failure(question.kind, question.address, f"no answer within {self._timeout:g} s",
+                       question.asked)
         with self._lock:
-            key = failure.asked or failure.address
-            if time.monotonic() >= self._penalties.get(key, (0.0, None))[0]:
-                self._penalties[key] = (time.monotonic() + _PENALTY, failure)
+            server = self._servers.setdefault(question.server, _Server())
+            if not progressive:
+                self._note_silence(server, late)
+                return late
+            waiting = late._replace(reason=WAITING, is_waiting=True)
+            if server.failure is not None:
+                waiting = late._replace(reason=server.failure.reason)
+            if server.running:  # else its answer came a moment ago, for the next round
+                server.overdue = waiting
+            return waiting
+
+    def _task(
+        self, outcomes: _Outcomes[K, T], key: K, question: Question[T]
+    ) -> Callable[[], None]:
+        def run() -> None:
+            begun = time.monotonic()
+            failure = None
+            try:
+                value = question.ask()
+            except Exception as exc:
+                if not isinstance(exc, NSQError):
+                    logger.exception("asking %s %s failed", question.kind, question.address)
+                failure = _failure(question, exc)
+            # First, so that a round that ends with this knows it.
+            self._finished(question, time.monotonic() - begun, failure)
+            if failure is None:
+                outcomes.settle(key, answers=(value,))
+            else:
+                outcomes.settle(key, failure=failure)
+
+        return run
+
+    def _finished(
+        self, question: Question[Any], seconds: float, failure: Failure | None
+    ) -> None:
+        with self._lock:
+            server = self._servers.get(question.server)
+            if server is None:
+                return
+            server.running = max(0, server.running - 1)
+            server.overdue = None
+            if failure is None:
+                server.took = max(seconds, 0.8 * (server.took or 0.0))
+                server.failure = None
+                server.penalty_until = 0.0
+                return
+            # Status 0 without a quick refusal: it took its time.
+            if not failure.status and (
+                "within" in failure.reason or "in time" in failure.reason
+            ):
+                self._note_silence(server, failure)
+            else:
+                server.failure = None
+
+    def _note_silence(self, server: _Server, failure: Failure) -> None:
+        """Spare a server for a while. Needs _lock."""
+        server.failure = failure
+        if time.monotonic() >= server.penalty_until:
+            server.penalty_until = time.monotonic() + _PENALTY
 
 
 class _Outcomes(Generic[K, T]):
@@ -150,33 +269,18 @@ class _Outcomes(Generic[K, T]):
             self._left = 0
             self._changed.notify_all()
 
-    def wait(
-        self, questions: Mapping[K, Question[T]], timeout: float
-    ) -> tuple[dict[K, T], dict[K, Failure]]:
+    def wait(self, deadlines: Mapping[K, float]) -> tuple[dict[K, T], dict[K, Failure]]:
+        """Wait until each has an outcome, or is past its deadline on ``time.monotonic()``."""
+        by_deadline = sorted(deadlines, key=lambda key: deadlines[key])
         with self._changed:
-            self._changed.wait_for(lambda: self._left <= 0, timeout)
-            answers, failures = dict(self._answers), dict(self._failures)
-        for key, question in questions.items():
-            if key not in answers and key not in failures:
-                failures[key] = Failure(
-                    question.kind, question.address, f"no answer within {timeout:g} s",
-                    question.asked,
-                )
-        ordered = {key: answers[key] for key in questions if key in answers}
-        return ordered, {key: failures[key] for key in questions if key in failures}
-
-
-def _task(outcomes: _Outcomes[K, T], key: K, question: Question[T]) -> Callable[[], None]:
-    def run() -> None:
-        try:
-            outcomes.settle(key, answers=(question.ask(),))
-        except NSQError as exc:
-            outcomes.settle(key, failure=_failure(question, exc))
-        except Exception as exc:
-            logger.exception("asking %s %s failed", question.kind, question.address)
-            outcomes.settle(key, failure=_failure(question, exc))
-
-    return run
+            while self._left > 0:
+                while by_deadline[-1] in self._answers or by_deadline[-1] in self._failures:
+                    by_deadline.pop()
+                remaining = deadlines[by_deadline[-1]] - time.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(remaining)
+            return dict(self._answers), dict(self._failures)
 
 
 def _failure(question: Question[T], exc: Exception) -> Failure:

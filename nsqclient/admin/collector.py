@@ -1,7 +1,8 @@
 """``Collector``: asks the cluster for everything again and again, while somebody looks.
 
-All open pages share it. It asks less often where a round costs much, so that an open page never
-takes more than a small share of one processor.
+All open pages share it. A round does not wait for an nsqd that hangs: it shows the others, and
+names the one that is waited for. It asks less often where a round costs much, so that an open page
+never takes more than a small share of one processor.
 """
 
 from __future__ import annotations
@@ -149,17 +150,19 @@ class Collector:
         cpu = time.process_time()
         failures: list[Failure] = []
         try:
-            self._nodes = self._cluster.recent_nodes()
+            self._nodes = self._cluster.recent_nodes(progressive=True)
             failures += self._nodes.failures
         except UpstreamError as exc:
             # Whom we knew we still know.
             failures += exc.failures
-        stats, failed = self._cluster.stats(self._nodes.nodes)
+        answers, failed = self._cluster.counters(self._nodes.nodes)
         failures += failed
         at = time.monotonic()
+        stats = {node: answer.stats for node, answer in answers.items()}
         taken = samples(stats)
         with self._changed:
-            self._histories.add_round(taken, {node.address: at for node in stats})
+            self._histories.add_round(
+                taken, {node.address: answer.at for node, answer in answers.items()})
             rows = build_rows(stats, self._nodes.registered, self._histories)
             former = self._latest
         serial = 1 if former is None else former.serial + 1

@@ -49,10 +49,7 @@ def check_host(settings: AdminSettings, request: Request) -> None:
     """Raises Refused when the page is called by a name that is not ours."""
     if not settings.allowed_hosts:
         return
-    try:
-        host = (urlsplit(f"//{request.host}").hostname or "").lower()
-    except ValueError:  # of brackets
-        host = ""
+    host = _host_of(f"//{request.host}")
     if host not in settings.allowed_hosts:
         raise Refused(
             403, "FORBIDDEN_HOST",
@@ -61,14 +58,24 @@ def check_host(settings: AdminSettings, request: Request) -> None:
         )
 
 
+def _host_of(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:  # brackets that do not fit
+        return ""
+
+
+def _netloc_of(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def check_change(request: Request) -> None:
     """Raises Refused when a request that changes something may come from a foreign page."""
     origin = request.headers.get("Origin")
-    try:
-        is_ours = origin is None or urlsplit(origin).netloc.lower() == request.host.lower()
-    except ValueError:  # of brackets
-        is_ours = False
-    if not is_ours:
+    if origin is not None and _netloc_of(origin) != request.host.lower():
         raise Refused(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
                       " proxy in front must hand on the Host header")
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

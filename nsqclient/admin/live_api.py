@@ -43,6 +43,12 @@ def _with_problems(values: dict[str, Any], failures: list[Failure]) -> dict[str,
     return values
 
 
+def _why(failure: Failure | None) -> dict[str, Any]:
+    """Why a server has no values, and whether they may still come."""
+    return {"reason": failure.reason if failure else "",
+            "is_waiting": failure is not None and failure.is_waiting}
+
+
 @blueprint.get("/topics")
 def topics() -> Response:
     """All topics, or those that changed since a round; with their history when it is all."""
@@ -68,7 +74,7 @@ def topic(topic: str) -> Response:
     here = context()
     check_topic(topic)
     overview = here.collector.overview()
-    values, failures = topic_values(topic)
+    values, failures = topic_values(topic, progressive=True)
 
     def add(histories: Any) -> None:
         key = (TOPIC, topic, "")
@@ -96,7 +102,7 @@ def channel(topic: str, channel: str) -> Response:
     check_topic(topic)
     check_channel(channel)
     overview = here.collector.overview()
-    values, failures = channel_values(topic, channel)
+    values, failures = channel_values(topic, channel, progressive=True)
     key = (CHANNEL, topic, channel)
 
     def add(histories: Any) -> None:
@@ -113,10 +119,10 @@ def nodes() -> Response:
     """All nsqds: who knows them, how they are reached, and whether they answered."""
     here = context()
     overview = here.collector.overview()
-    failed = {each.address: each.reason for each in overview.failures if each.kind == "nsqd"}
+    failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}
     found = [
         {**node_values(node), "is_up": node.address in overview.answered,
-         "reason": failed.get(node.address, ""),
+         **_why(failed.get(node.address)),
          "topics": overview.topic_counts.get(node.address, len(node.topics))}
         for node in overview.nodes
     ]
@@ -133,8 +139,8 @@ def node(node: str) -> Response:
     """One nsqd with its topics."""
     here = context()
     overview = here.collector.overview()
-    values, failures = node_stats(node)
-    found = here.cluster.recent_nodes().named(node)
+    values, failures = node_stats(node, progressive=True)
+    found = here.cluster.recent_nodes(progressive=True).named(node)
     tombstoned = found.tombstoned if found is not None else frozenset()
     for each in values["topics"]:
         each["tombstoned"] = each["topic_name"] in tombstoned
@@ -152,13 +158,14 @@ def lookup() -> Response:
     overview = here.collector.overview()
     cluster = here.cluster
     infos, failures = cluster.each_lookupd(
-        lambda lookupd: (lookupd.info().version, len(lookupd.topics()), len(lookupd.nodes())))
-    reasons = {each.address: each.reason for each in failures}
+        lambda lookupd: (lookupd.info().version, len(lookupd.topics()), len(lookupd.nodes())),
+        progressive=True)
+    failed = {each.address: each for each in failures}
     inactive = [row.name for row in overview.rows.values() if row.nodes == 0]
     values = {
         **_head(overview),
         "lookupds": [
-            {"address": each, "is_up": each in infos, "reason": reasons.get(each, ""),
+            {"address": each, "is_up": each in infos, **_why(failed.get(each)),
              **dict(zip(("version", "topics", "nodes_known"), infos.get(each, ("", 0, 0))))}
             for each in cluster.lookupds()
         ],
@@ -173,7 +180,8 @@ def producers() -> Response:
     """The connections that published something."""
     here = context()
     overview = here.collector.overview()
-    stats, failures = here.cluster.stats(overview.nodes, include_clients=True)
+    stats, failures = here.cluster.stats(
+        overview.nodes, include_clients=True, progressive=True)
     found = [
         {
             "node": node.address,

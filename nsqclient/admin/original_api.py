@@ -58,8 +58,11 @@ def topics() -> Response:
 def inactive_channels(names: list[str]) -> dict[str, list[str]]:
     """The channels that nsqlookupds know of some topics."""
     found: dict[str, set[str]] = {name: set() for name in names}
+    # Each is asked for what it knows itself: one that invents names costs the others nothing.
     answers, _ = context().cluster.each_lookupd(
-        lambda lookupd: {name: lookupd.channels(name) for name in names})
+        lambda lookupd: {name: lookupd.channels(name)
+                         for name in found.keys() & set(lookupd.topics())},
+        progressive=True)
     for by_topic in answers.values():
         for name, channels in by_topic.items():
             found[name].update(channels)
@@ -74,10 +77,10 @@ def topic(topic: str) -> Response:
 
 
 def topic_values(
-    topic: str, include_clients: bool = False
+    topic: str, *, progressive: bool = False
 ) -> tuple[dict[str, Any], list[Failure]]:
     """A topic as :func:`merge_topic` returns it. Raises NotFound."""
-    parts, failures = _parts(topic, None, include_clients)
+    parts, failures = _parts(topic, None, False, progressive)
     if not parts:
         cluster = context().cluster
         if topic not in cluster.recent_nodes().registered:
@@ -92,9 +95,11 @@ def channel(topic: str, channel: str) -> Response:
     return answer({**values, "message": warning(failures)})
 
 
-def channel_values(topic: str, channel: str) -> tuple[dict[str, Any], list[Failure]]:
+def channel_values(
+    topic: str, channel: str, *, progressive: bool = False
+) -> tuple[dict[str, Any], list[Failure]]:
     """A channel as :func:`merge_channel` returns it. Raises NotFound."""
-    parts, failures = _parts(topic, channel, True)
+    parts, failures = _parts(topic, channel, True, progressive)
     now = time.time()
     nodes = [
         channel_on_node(From(part.node, part.hostname, each), topic, now)
@@ -107,13 +112,13 @@ def channel_values(topic: str, channel: str) -> tuple[dict[str, Any], list[Failu
 
 
 def _parts(
-    topic: str, channel: str | None, include_clients: bool
+    topic: str, channel: str | None, include_clients: bool, progressive: bool
 ) -> tuple[list[From], list[Failure]]:
     """What each nsqd says of a topic."""
     cluster = context().cluster
-    found = cluster.recent_nodes()
+    found = cluster.recent_nodes(progressive=progressive)
     stats, failures = cluster.stats(
-        found.nodes, topic, channel, include_clients=include_clients)
+        found.nodes, topic, channel, include_clients=include_clients, progressive=progressive)
     parts = [
         From(node.address, node.hostname, each)
         for node, one in stats.items() for each in objects(one, "topics")
@@ -167,14 +172,16 @@ def node(node: str) -> Response:
     return answer({**values, "message": warning(failures)})
 
 
-def node_stats(address: str) -> tuple[dict[str, Any], list[Failure]]:
+def node_stats(
+    address: str, *, progressive: bool = False
+) -> tuple[dict[str, Any], list[Failure]]:
     """One nsqd's topics under nsqadmin's names. Raises NotFound, UpstreamError."""
     cluster = context().cluster
-    found = cluster.recent_nodes()
+    found = cluster.recent_nodes(progressive=progressive)
     node = found.named(address)
     if node is None:
         raise NotFound("NODE_NOT_FOUND", f"there is no nsqd {address}")
-    stats, failures = cluster.stats([node], include_clients=True)
+    stats, failures = cluster.stats([node], include_clients=True, progressive=progressive)
     if not stats:
         raise BadRequest(f"UPSTREAM_ERROR: failed to query any nsqd: {failures[0].text()}",
                          status=502)

@@ -75,8 +75,8 @@ class Peeks:
             PeekRefused: there is none.
             UpstreamError: nobody knows where the nsqds are.
         """
-        found = self._cluster.recent_nodes()
-        stats, failures = self._cluster.stats(found.nodes, topic)
+        found = self._cluster.recent_nodes(progressive=True)
+        stats, failures = self._cluster.stats(found.nodes, topic, progressive=True)
         nodes, notes = [], [failure.text() for failure in failures]
         is_known = False
         for node, answer in stats.items():
@@ -103,8 +103,8 @@ class Peeks:
             PeekRefused: it cannot.
             UpstreamError: nobody knows where the nsqds are.
         """
-        found = self._cluster.recent_nodes()
-        stats, failures = self._cluster.stats(found.nodes, topic, channel)
+        found = self._cluster.recent_nodes(progressive=True)
+        stats, failures = self._cluster.stats(found.nodes, topic, channel, progressive=True)
         nodes, notes = [], [failure.text() for failure in failures]
         is_known = False
         for node, answer in stats.items():

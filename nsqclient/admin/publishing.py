@@ -62,13 +62,13 @@ def publish(
 
 
 def _choose(cluster: Cluster, topic: str, address: str) -> Node:
-    found = cluster.recent_nodes()
+    found = cluster.recent_nodes(progressive=True)
     if address:
         named = found.named(address)
         if named is None:
             raise NotFound("NODE_NOT_FOUND", f"there is no nsqd {address}")
         return named
-    well, failures = cluster.each(found.nodes, lambda nsqd: nsqd.ping())
+    well, failures = cluster.each(found.nodes, lambda nsqd: nsqd.ping(), progressive=True)
     if not well:
         raise UpstreamError("nsqd", [*found.failures, *failures])
     having = [node for node in well if topic in node.topics]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import socket
 import threading
 import time
 from dataclasses import replace
-from typing import Any
+from io import BufferedIOBase
+from typing import Any, cast
 
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
@@ -16,6 +18,7 @@ from nsqclient.admin.app import create_app
 from nsqclient.admin.context import Context
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.display import printable
+from nsqclient.errors import ConfigError
 from nsqclient.runtime.transport import format_address
 
 logger = logging.getLogger("nsqclient.admin")
@@ -25,12 +28,53 @@ _REQUEST_TIMEOUT = 30.0
 _CLOSE_TIMEOUT = 0.5
 
 
+#: What neither a request line nor a header may hold: RFC 9110, section 5.5.
+_CONTROLS = re.compile(rb"[^\t\x20-\x7e\x80-\xff]")
+
+
+class _Head:
+    """The lines of a request's head as they are read."""
+
+    def __init__(self, reader: Any, first: bytes) -> None:
+        self._reader = reader
+        self.has_controls = False
+        self._check(first)
+
+    def readline(self, limit: int = -1) -> bytes:
+        """Read one line."""
+        line: bytes = self._reader.readline(limit)
+        self._check(line)
+        return line
+
+    def _check(self, line: bytes) -> None:
+        content = line.removesuffix(b"\n").removesuffix(b"\r")
+        self.has_controls = self.has_controls or _CONTROLS.search(content) is not None
+
+
 class _Handler(WSGIRequestHandler):
     """Quiet: a page asks every two seconds."""
 
     timeout = _REQUEST_TIMEOUT
     server_version = "nsqadmin"
     sys_version = ""
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; one with control characters in it is refused.
+
+        The parser takes a bare CR for the end of a header: what is one header to a proxy in front
+        would be two here, and the second could be the one that names the user.
+        """
+        head = _Head(self.rfile, self.raw_requestline)
+        reader, self.rfile = self.rfile, cast(BufferedIOBase, head)
+        try:
+            is_parsed: bool = super().parse_request()
+        finally:
+            self.rfile = reader
+        if is_parsed and head.has_controls:
+            self.close_connection = True
+            self.send_error(400, "Bad Request", "a control character in a header")
+            return False
+        return is_parsed
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         logger.debug("%s %s %s", self.address_string(), printable(self.requestline), code)
@@ -91,12 +135,22 @@ class AdminServer:
         host, port: where to listen; 0 chooses a free port. On a loopback address the page
             answers to the names of loopback alone, unless ``allowed_hosts`` says more.
 
+    Raises:
+        ConfigError: everybody may act, on an address that is not loopback, and ``allowed_hosts``
+            is empty.
+
     Threads: any.
     """
 
     def __init__(
         self, settings: AdminSettings, host: str = "127.0.0.1", port: int = 4171
     ) -> None:
+        if settings.allow_actions and not settings.allowed_hosts and not _is_loopback(host):
+            raise ConfigError(
+                f"--allow-actions on {host}: name the hosts by which browsers call the page with"
+                " --allowed-host; else a foreign page could act, through a name of its own that"
+                " it points here"
+            )
         self.settings = replace(settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
         self._host, self._port = host, port
         self._context: Context | None = None

@@ -46,7 +46,8 @@ def build_flags() -> FlagSet:
     flags.add("allow-peek", BOOL, False, "let the page show copies of messages")
     flags.add("allowed-host", STRINGS, (),
               "name by which browsers may call the page, without port (may be given multiple"
-              " times; default: on a loopback address its names, else any)")
+              " times; default: on a loopback address its names, else any; required with"
+              " --allow-actions on an address that is not loopback)")
     flags.add("rewrite-address", REWRITES, (),
               "where to find an nsqd that announces an address of a network of its own:"
               " host[:port]=host[:port] (may be given multiple times)")

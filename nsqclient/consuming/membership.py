@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from nsqclient.config import Config
-from nsqclient.discovery import Found, find_routes
+from nsqclient.discovery import Found, config_for, find_routes
 from nsqclient.errors import (
     ConnectError,
     DiscoveryError,
@@ -105,8 +105,9 @@ class Membership:
         self._rng = random.Random()
         self._lock = threading.Lock()
         self._known = {Place(nsqd): Known(direct=True) for nsqd in nsqds}  # by _lock, as below
+        self._configured = list(lookupds)
         self._leadership = Leadership(
-            topic, lookupds, ordered=ordered, may_have_partitions=make_partition is not None
+            topic, self._configured, ordered=ordered, may_have_partitions=make_partition is not None
         )
         self._table = self._leadership.table
         #: nsqlookupd -> the given one that it is known through; by _lock, as below
@@ -391,7 +392,8 @@ class Membership:
 
     def _ask(self, lookupd: str) -> None:
         try:
-            found = find_routes(lookupd, self._topic, "r", self._config)
+            config = config_for(lookupd, self._configured, self._config)
+            found = find_routes(lookupd, self._topic, "r", config)
         except DiscoveryError as exc:
             with self._lock:
                 self._table.on_failure(lookupd)

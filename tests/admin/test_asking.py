@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient.admin.asking import Asker, Question
+from nsqclient.admin import asking
+from nsqclient.admin.asking import WAITING, Asker, Question
 from nsqclient.errors import HTTPNoAnswerError, HTTPStatusError
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -88,3 +90,86 @@ def test_a_bug_of_ours_is_a_failure_and_logged(asker, caplog):
     answers, failures = asker.ask({"k": Question("nsqd", "a:1", raising(KeyError("oops")))})
     assert not answers and "oops" in failures[0].reason
     assert "asking nsqd a:1 failed" in caplog.text
+
+
+# -- progressive rounds
+
+
+@pytest.fixture
+def patient(leak_guard: None) -> Iterator[Asker]:
+    """An asker whose rounds may take long: what ends early ends because it is progressive."""
+    found = Asker(60.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[threading.Event]:
+    """What a server that hangs waits for."""
+    release = threading.Event()
+    yield release
+    release.set()
+
+
+def test_a_progressive_round_does_not_wait_for_one_that_hangs(patient, silent):
+    """The others are there after a second; it is named as one that may still answer."""
+    answers, failures = patient.ask({
+        "hung": Question("nsqd", "hung:1", lambda: silent.wait(60)),
+        "well": Question("nsqd", "well:1", lambda: "here"),
+    }, progressive=True)
+    assert answers == {"well": "here"}
+    assert (failures[0].reason, failures[0].is_waiting) == (WAITING, True)
+
+
+def test_one_that_hangs_is_asked_once(patient, silent):
+    """Pages that ask again do not occupy a thread each, and do not wait for it a second time."""
+    asked = []
+    question = Question("nsqd", "hung:1", lambda: asked.append(1) or silent.wait(60))
+    for _ in range(20):
+        answers, failures = patient.ask({"hung": question}, progressive=True)
+        assert not answers and failures[0].is_waiting
+    assert len(asked) == 1
+    silent.set()
+    assert wait_until(lambda: patient.ask({"hung": question}, progressive=True)[0]) == {
+        "hung": True}
+
+
+def test_one_that_is_slow_is_waited_for(patient, silent, monkeypatch):
+    """It answered before, if late: the next round has the time that it takes."""
+    monkeypatch.setattr(asking, "_PATIENCE", 0.01)
+    timer = threading.Timer(0.5, silent.set)
+    timer.start()
+    question = {"slow": Question("nsqd", "slow:1", lambda: silent.wait(60) and "here")}
+    assert patient.ask(question, progressive=True)[0] == {}
+    wait_until(lambda: patient.ask(question, progressive=True)[0])
+    silent.clear()
+    timer.join()
+    timer = threading.Timer(0.1, silent.set)
+    timer.start()
+    assert patient.ask(question, progressive=True)[0] == {"slow": "here"}
+    timer.join()
+
+
+def test_one_that_was_silent_keeps_its_reason(patient, silent):
+    """While it is asked again, the page says what it said; its penalty is over."""
+    def refuse():
+        raise HTTPNoAnswerError("u", "no whole answer within 5 s")
+
+    patient.ask({"k": Question("nsqd", "a:1", refuse)}, progressive=True)
+    with patient._lock:
+        patient._servers["a:1"].penalty_until = 0.0
+    again = {"k": Question("nsqd", "a:1", lambda: silent.wait(60)),
+             "well": Question("nsqd", "b:1", lambda: "here")}
+    answers, failures = patient.ask(again, progressive=True)
+    assert answers == {"well": "here"}
+    assert (failures[0].reason, failures[0].is_waiting) == ("no whole answer within 5 s", False)
+
+
+def test_a_failure_is_named_as_it_is_asked_for(patient):
+    """One server is asked under two names: what is remembered bears that of the question."""
+    def refuse():
+        raise HTTPNoAnswerError("u", "no connection within 2 s")
+
+    patient.ask({"k": Question("nsqd", "given:1", refuse)})
+    failures = patient.ask({"k": Question("nsqd", "named:1", refuse, "given:1")})[1]
+    assert (failures[0].address, failures[0].asked) == ("named:1", "given:1")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from nsqclient.admin import AdminSettings, collector
 from nsqclient.admin.asking import Failure
-from nsqclient.admin.cluster import Node, Nodes, UpstreamError
+from nsqclient.admin.cluster import Answer, Node, Nodes, UpstreamError
 from nsqclient.admin.collector import Collector
 from tests.support.waiting import wait_until
 
@@ -24,18 +25,19 @@ class FakeCluster:
                                       request_timeout=1.0, connect_timeout=1.0)
         self.rounds = 0
         self.is_down = False
+        self.at = time.monotonic  # when an answer came
 
-    def recent_nodes(self) -> Nodes:
+    def recent_nodes(self, progressive: bool = False) -> Nodes:
         """The nsqd, or nobody knows."""
         if self.is_down:
             raise UpstreamError("nsqd", [Failure("nsqd", "n:1", "refused")])
         return Nodes((NODE,), ())
 
-    def stats(self, nodes):
+    def counters(self, nodes):
         """A topic with as many messages as rounds."""
         self.rounds += 1
         topics = [{"topic_name": "t", "message_count": self.rounds, "channels": []}]
-        return {node: {"topics": topics} for node in nodes}, []
+        return {node: Answer({"topics": topics}, self.at()) for node in nodes}, []
 
 
 @pytest.fixture
@@ -93,3 +95,11 @@ def test_a_change_is_seen_soon(running, cluster, monkeypatch):
     serial = running.overview().serial
     running.ask_soon()
     wait_until(lambda: running.overview().serial > serial)
+
+
+def test_rates_are_between_the_times_of_answers(running, cluster):
+    """One message a round, and answers that came 2 s apart, whenever the rounds ended."""
+    clock = iter(range(100, 10_000, 2))
+    cluster.at = lambda: float(next(clock))
+    wait_until(lambda: running.overview().serial >= 3)
+    assert running.overview().rows["t"].rate == 0.5

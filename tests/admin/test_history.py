@@ -46,6 +46,25 @@ def test_an_nsqd_that_was_silent_shows_its_average():
     assert histories.rate("k") == 10.0 + 1.0
 
 
+def test_a_round_that_waits_for_another_nsqd_changes_no_rate():
+    """What counts is when each answered, not when the round ended."""
+    histories = Histories()
+    for end, at, count in ((7.0, 0.1, 0), (7.1, 7.05, 417), (14.1, 7.2, 426)):
+        assert at <= end
+        histories.add_round({"k": Sample({"n": count}, 0)}, {"n": at})
+    assert histories.rate("k") == 60.0
+
+
+def test_a_topic_that_was_out_of_sight_is_not_new():
+    """Its nsqd was silent for a round, and the topic elsewhere meanwhile: no jump from 0."""
+    histories = Histories()
+    rounds = ({"a": 60_000}, {}, {"b": 5}, {"b": 5, "a": 60_060})
+    for number, counts in enumerate(rounds):
+        samples = {"k": Sample(counts, 0)} if counts else {}
+        histories.add_round(samples, {node: 2.0 * number for node in counts or {"b": 0}})
+    assert histories.rate("k") == 60 / 6.0
+
+
 def test_the_course_is_bounded_and_forgotten_with_its_topic():
     """A history holds so many points, and none of a topic that is gone."""
     histories = rounds(*range(POINTS + 5))

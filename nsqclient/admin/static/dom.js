@@ -15,6 +15,12 @@ export const el = (name, attributes = {}, ...children) => {
   return element;
 };
 
+// The badge of a server: it answers, it fails, or it was asked and has not answered yet.
+export const serverBadge = (row) => {
+  const [kind, text] = row.is_up ? ["good", "up"] : row.is_waiting ? ["warn", "waiting"] : ["bad", "fails"];
+  return el("span", {class: `badge ${kind}`}, text);
+};
+
 export const setText = (element, text) => {
   if (element.textContent !== text) element.textContent = text;
 };

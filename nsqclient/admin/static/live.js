@@ -14,13 +14,19 @@ const state = (name, text) => {
   setText(byId("live-text"), text);
 };
 
+const title = (problems) => {
+  const failed = problems.filter((each) => !each.is_waiting).length;
+  if (!failed) return problems.length === 1 ? "A server has not answered yet" : `${problems.length} servers have not answered yet`;
+  return failed === 1 ? "A server failed" : `${failed} servers failed`;
+};
+
 const showProblems = (problems) => {
   const texts = problems.map((p) => `${p.kind} ${p.address}${p.asked ? ` (asked at ${p.asked})` : ""}: ${p.reason}`);
   const all = texts.join("\n");
   const panel = byId("problems");
   if (panel.dataset.all !== all) {
     panel.dataset.all = all;
-    setText(byId("problems-title"), problems.length === 1 ? "A server failed" : `${problems.length} servers failed`);
+    setText(byId("problems-title"), title(problems));
     byId("problems-list").replaceChildren(...texts.map((text) => el("li", {}, text)));
   }
   panel.hidden = !problems.length || hidden === all;

@@ -1,16 +1,16 @@
 // The page of nsqlookupds: what they know, and a form to create.
 import {act, perform} from "./actions.js";
-import {byId, el, hasLookupds} from "./dom.js";
+import {byId, el, hasLookupds, serverBadge} from "./dom.js";
 import {count} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asNumber, asText, emptyNote} from "./table.js";
 
 const state = (cell, row) => {
-  const key = `${row.is_up} ${row.reason}`;
+  const key = `${row.is_up} ${row.is_waiting} ${row.reason}`;
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   cell.title = row.reason;
-  cell.replaceChildren(el("span", {class: `badge ${row.is_up ? "good" : "bad"}`}, row.is_up ? "up" : "fails"), row.is_up ? "" : ` ${row.reason}`);
+  cell.replaceChildren(serverBadge(row), row.is_up ? "" : ` ${row.reason}`);
 };
 
 const remove = (cell, row) => {

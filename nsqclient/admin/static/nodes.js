@@ -1,5 +1,5 @@
 // The page of all nsqds.
-import {byId, el, path, show, setText} from "./dom.js";
+import {byId, el, path, serverBadge, show, setText} from "./dom.js";
 import {count} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
@@ -8,12 +8,11 @@ let lookupds = [];
 
 const state = (cell, row) => {
   const why = row.reason || (row.is_up ? "answers" : "no answer");
-  const key = `${row.is_up} ${why}`;
+  const key = `${row.is_up} ${row.is_waiting} ${why}`;
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   cell.title = why;
-  cell.replaceChildren(el("span", {class: `badge ${row.is_up ? "good" : "bad"}`}, row.is_up ? "up" : "fails"),
-    ...(row.is_up ? [] : [" ", why]));
+  cell.replaceChildren(serverBadge(row), ...(row.is_up ? [] : [" ", why]));
 };
 
 const knownTo = (cell, row) => {
@@ -47,14 +46,14 @@ const nodes = new DataTable("nodes", {
 
 live(() => "/api/live/nodes", (values) => {
   lookupds = values.lookupds;
-  const silent = values.silent.map((each) => ({address: each.address, hostname: "", is_up: false, reason: each.reason, version: "", topics: null, tcp_port: null, lookupds: []}));
+  const silent = values.silent.map((each) => ({address: each.address, hostname: "", is_up: false, is_waiting: each.is_waiting, reason: each.reason, version: "", topics: null, tcp_port: null, lookupds: []}));
   const all = [...values.list, ...silent];
   const up = all.filter((each) => each.is_up).length;
   show("up", `${count(up)} of ${count(all.length)}`);
   show("versions", [...new Set(all.map((each) => each.version).filter(Boolean))].sort().join(", ") || "–");
   show("lookupds", count(lookupds.length));
   nodes.set(all.map((row) => ({...row, tcp_port: row.tcp_port || "–"})));
-  const failing = all.find((each) => !each.is_up);
+  const failing = all.find((each) => !each.is_up && !each.is_waiting);
   byId("unreached").hidden = !failing;
   if (failing) show("rewrite-example", `nsqclient nsqadmin --rewrite-address=${failing.address}=127.0.0.1:14151 …`);
 });

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 
 from nsqclient.config import Config
-from nsqclient.discovery import find_routes
+from nsqclient.discovery import config_for, find_routes
 from nsqclient.display import without_password
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitions.lookup_table import LookupTable
@@ -125,7 +125,8 @@ class Tables:
         topic, lookupd = task
         answer = error = None
         try:
-            answer = find_routes(lookupd, topic, "w", self._config)
+            config = config_for(lookupd, self._lookupds, self._config)
+            answer = find_routes(lookupd, topic, "w", config)
         except DiscoveryError as exc:
             logger.warning("%s", exc)
             error = exc
