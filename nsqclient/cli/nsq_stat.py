@@ -137,7 +137,7 @@ def _watch(
 ) -> int:
     """Look and show until the end; return how many times something was shown."""
     before = sampler.look()
-    taken = due = time.monotonic()
+    due = time.monotonic()
     if before:
         view.begin()
     shown = intervals = 0
@@ -147,13 +147,13 @@ def _watch(
             break
         due = max(due, time.monotonic() - interval)  # looks that took long are not made up for
         intervals += 1
-        after, now = sampler.look(), time.monotonic()
+        after = sampler.look()
         if after:
             view.begin()
             if before:  # else there is nothing to compare with yet
-                view.show(rates(before, after, now - taken), sampler.problems)
+                view.show(rates(before, after), sampler.problems)
                 shown += 1
-            before, taken = after, now
+            before = after
         elif isinstance(view, Live):
             view.show([], sampler.problems)
     return shown

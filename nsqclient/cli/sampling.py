@@ -7,6 +7,7 @@ the others. No output, and no log but of problems that come and go.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -58,17 +59,27 @@ class Row(NamedTuple):
     counters: Counters
 
 
-def rates(
-    before: Mapping[str, Counters], after: Mapping[str, Counters], elapsed: float
-) -> list[Row]:
-    """One row for each nsqd of the later look. One that is new since then has rates of 0."""
+class Answer(NamedTuple):
+    """The counters of one nsqd, and when they came, on ``time.monotonic()``."""
+
+    counters: Counters
+    at: float
+
+
+def rates(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Row]:
+    """One row for each nsqd of the later look. One that is new since then has rates of 0.
+
+    Each rate is over the time between the two answers of its nsqd: a look may have waited for
+    another one.
+    """
     rows = []
-    for address, now in after.items():
-        then = before.get(address, now)
+    for address, (now, at) in after.items():
+        then, began = before.get(address, (now, at))
         if now.messages < then.messages:
             then = Counters()  # nsqd was restarted, and counts from 0 again
         came = now.messages - then.messages
         went = came - (now.depth - then.depth)
+        elapsed = max(at - began, 1e-9)  # 0 where nothing came and nothing went
         rows.append(Row(address, came / elapsed, went / elapsed, now))
     return rows
 
@@ -108,14 +119,15 @@ class Sampler:
         self._nsqd = partial(NsqdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
         lookupd = partial(
             NsqlookupdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
-        self._lookupds = {address: lookupd(address) for address in lookupds}
-        self._nsqds = {address: self._nsqd(address) for address in nsqds}
+        # By the addresses as they are shown, without passwords.
+        self._lookupds = {without_password(address): lookupd(address) for address in lookupds}
+        self._nsqds = {without_password(address): self._nsqd(address) for address in nsqds}
         self._quiet = quiet
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="nsq-stat")
         #: address -> what is wrong there now. An empty address: what is wrong as a whole.
         self.problems: dict[str, str] = {}
 
-    def look(self) -> dict[str, Counters]:
+    def look(self) -> dict[str, Answer]:
         """Ask everybody once; return the counters of those that answered and have the channel.
 
         Blocks: about two request timeouts at most, three where nsqlookupds are asked.
@@ -160,11 +172,11 @@ class Sampler:
         return {producer.http_address for producer in producers
                 if producer.broadcast_address and 0 < producer.http_port < 65536}
 
-    def _counters_of(self, nsqd: NsqdHTTP) -> Counters | None:
+    def _counters_of(self, nsqd: NsqdHTTP) -> Answer | None:
         stats = nsqd.stats(self._topic, self._channel, include_clients=False)
         topic = stats.topic(self._topic)
         channel = None if topic is None else topic.channel(self._channel)
-        return None if channel is None else Counters.of(channel)
+        return None if channel is None else Answer(Counters.of(channel), time.monotonic())
 
     def _ask(
         self,
@@ -190,8 +202,8 @@ class Sampler:
             return
         for address, problem in problems.items():
             if former.get(address) != problem:
-                where = f"{without_password(address)}: " if address else ""
+                where = f"{address}: " if address else ""
                 logger.warning("%s%s", where, problem)
         for address in former:
             if address and address not in problems:
-                logger.info("%s answers again", without_password(address))
+                logger.info("%s answers again", address)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import requests
 
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.server import AdminServer
+from nsqclient.errors import ConfigError
 from tests.support.admin import Admin, running_admin
 
 
@@ -59,6 +62,67 @@ def test_a_page_on_every_address_answers_to_any_name():
         url = server.url.replace("0.0.0.0", "127.0.0.1")
         answer = requests.get(f"{url}ping", headers={"Host": "any.example"}, timeout=10)
         assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "nsq.example.com"])
+def test_acting_on_a_foreign_address_needs_the_names_of_the_page(host):
+    """Else a name that an attacker points at the page would be as good as ours."""
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",), allow_actions=True)
+    with pytest.raises(ConfigError, match="--allowed-host"):
+        AdminServer(settings, host, 0)
+
+
+def test_a_name_that_was_not_given_cannot_act(leak_guard):
+    """DNS rebinding: the page of another name, whose Origin fits its Host."""
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",), allow_actions=True,
+                             allowed_hosts=("nsq.example.com",))
+    with AdminServer(settings, "0.0.0.0", 0) as server:
+        admin = Admin(server.url.replace("0.0.0.0", "127.0.0.1"))
+        for headers in ({"Host": "evil.example"}, {}):
+            answer = admin.post("/api/topics", {"topic": "made"}, **headers)
+            assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_HOST")
+        answer = admin.post("/api/topics", {"topic": "made"}, Host="nsq.example.com")
+        assert answer.status_code == 502  # no nsqd is there
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://]", "http://[::1", "//", ""])
+def test_a_malformed_origin_is_refused(admin, origin):
+    """As a foreign one is, not with an error of ours."""
+    answer = admin.post("/api/topics", {"topic": "made"}, Origin=origin)
+    assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_ORIGIN")
+
+
+def exchange(admin, *lines):
+    """Send the head of a request as it is; return the status."""
+    host, port = admin.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        sock.sendall(b"\r\n".join([*lines, b"", b""]))
+        sock.shutdown(socket.SHUT_WR)
+        with sock.makefile("rb") as file:
+            return int(file.readline().split()[1])
+
+
+@pytest.mark.parametrize("lines", [
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\rX-Forwarded-User: ada"],
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\r\rX-Forwarded-User: ada"],
+    [b"POST /api/topics HTTP/1.1", b"X-A\x00: b"],
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\x1b[2J"],
+    [b"GET /\x1b[2J HTTP/1.1"],
+    [b"GET /ping\rX HTTP/1.1"],
+])
+def test_a_control_character_in_a_header_is_a_bad_request(cluster, lines):
+    """A bare CR would begin a header that a proxy in front has never seen."""
+    admin = cluster.admin(admin_users=["ada"])
+    host = admin.url.removeprefix("http://").encode()
+    body = [b"Content-Type: application/json", b"Content-Length: 0"]
+    assert exchange(admin, *lines, b"Host: " + host, *body) == 400
+    assert exchange(admin, b"GET /ping HTTP/1.1", b"Host: " + host, b"X-A: b\tc \xc3\xa4") == 200
+
+
+@pytest.mark.parametrize("host", [b"[", b"[::1", b"a b", b"]:1"])
+def test_a_malformed_host_is_refused(admin, host):
+    """It is none of our names."""
+    assert exchange(admin, b"GET / HTTP/1.1", b"Host: " + host) in (400, 403)
 
 
 def test_a_page_is_read_only_unless_told_otherwise(cluster):

@@ -11,7 +11,7 @@ import pytest
 
 from nsqclient.cli import main, nsq_stat
 from nsqclient.cli.nsq_stat import HEADER, Live, Plain, format_row
-from nsqclient.cli.sampling import Counters, Row, Sampler, rates, total
+from nsqclient.cli.sampling import Answer, Counters, Row, Sampler, rates, total
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.support.http_recorder import recording
 from tests.support.ports import free_port
@@ -24,21 +24,29 @@ TIMES = {"connect_timeout": 2.0, "request_timeout": 5.0}
 
 def test_rates_are_per_second_of_real_time():
     """What came, and what left: what came less what stayed."""
-    before = {"a": Counters(messages=100, depth=50)}
-    after = {"a": Counters(messages=140, depth=30)}
-    assert rates(before, after, 2.0) == [Row("a", 20.0, 30.0, after["a"])]
+    before = {"a": Answer(Counters(messages=100, depth=50), 10.0)}
+    after = {"a": Answer(Counters(messages=140, depth=30), 12.0)}
+    assert rates(before, after) == [Row("a", 20.0, 30.0, after["a"].counters)]
+
+
+def test_a_look_that_waits_for_one_nsqd_changes_no_rate_of_another():
+    """Each rate is over the time between the answers of its own nsqd."""
+    before = {"a": Answer(Counters(60), 1.0), "slow": Answer(Counters(60), 7.0)}
+    after = {"a": Answer(Counters(180), 3.0), "slow": Answer(Counters(180), 9.5)}
+    assert [row.ingress for row in rates(before, after)] == [60.0, 48.0]
 
 
 def test_a_restarted_nsqd_has_no_negative_rate():
     """It counts from 0 again, so everything it has is new."""
-    [row] = rates({"a": Counters(messages=100)}, {"a": Counters(messages=10, depth=4)}, 1.0)
+    before = {"a": Answer(Counters(messages=100), 1.0)}
+    [row] = rates(before, {"a": Answer(Counters(messages=10, depth=4), 2.0)})
     assert (row.ingress, row.egress) == (10.0, 6.0)
 
 
 def test_an_nsqd_that_comes_or_goes_changes_no_rate():
     """A new one has 0 at first; one that does not answer is left out."""
-    before = {"a": Counters(5), "gone": Counters(900)}
-    rows = rates(before, {"a": Counters(6), "new": Counters(7)}, 1)
+    before = {"a": Answer(Counters(5), 0.0), "gone": Answer(Counters(900), 0.0)}
+    rows = rates(before, {"a": Answer(Counters(6), 1.0), "new": Answer(Counters(7), 1.0)})
     assert [(row.name, row.ingress) for row in rows] == [("a", 1.0), ("new", 0.0)]
 
 
@@ -140,7 +148,7 @@ def test_it_goes_on_when_the_server_comes_back(caplog):
         assert sampler.look() == {} and server.address in sampler.problems
         server.status = 200
         with caplog.at_level("INFO", "nsqclient"):
-            assert sampler.look() == {server.address: Counters()}
+            assert sampler.look()[server.address].counters == Counters()
         sampler.close()
     assert "answers again" in caplog.text
 
@@ -173,6 +181,17 @@ def test_json(nsqd, capsys):
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["topic"] == "t" and second["depth"] == 4 and second["problems"] == {}
     assert second["nsqds"][nsqd.http_address]["messages"] == 4
+
+
+def test_a_password_is_not_shown(nsqd, capsys):
+    """Neither in the names of nsqds nor with a problem."""
+    dead = f"--nsqd-http-address=http://user:s3cret@127.0.0.1:{free_port()}"
+    assert stat(dead, f"--nsqd-http-address=http://user:s3cret@{nsqd.http_address}", "--json") == 0
+    printed = capsys.readouterr()
+    assert "s3cret" not in printed.out + printed.err
+    record = json.loads(printed.out.splitlines()[0])
+    assert list(record["nsqds"]) == [f"http://user:***@{nsqd.http_address}"]
+    assert len(record["problems"]) == 1
 
 
 # -- the table

@@ -83,6 +83,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     (["--nsqd-http-address=a:1", "--http-address=8080"], 1, "--http-address"),
     (["--nsqd-http-address=a:1", "--rewrite-address=x"], 2, "FROM=TO"),
     (["--nsqd-http-address=a:1", "--allow-actions", "--admin-user=ada"], 1, "not both"),
+    (["--nsqd-http-address=a:1", "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
     (["--nsqd-http-address=a:1", "--http-client-tls-cert=c.pem"], 1, "go together"),
     (["--nsqd-http-address=a:1", "extra"], 1, "unknown arguments: extra"),
     (["--graphite-url=http://x"], 2, "flag provided but not defined"),
