@@ -20,6 +20,8 @@ MAX_HEAD_SIZE = 1024 * 1024
 _MAX_CHUNK_LINE = 4096
 _READ_SIZE = 64 * 1024
 
+#: What the value of a header must not hold, a bare CR among it: RFC 9110, section 5.5.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -237,6 +239,8 @@ def _read_headers(lines: _Lines) -> dict[str, str]:
         if not line:
             return headers
         if line[0] in " \t" and name:
+            if _CONTROL.search(line):
+                raise BadRequestError
             headers[name] += " " + line.strip(" \t")
             continue
         name, colon, value = line.partition(":")
@@ -245,6 +249,8 @@ def _read_headers(lines: _Lines) -> dict[str, str]:
         if not _TOKEN.fullmatch(name):
             raise BadRequestError("400 Bad Request: invalid header name")
         name, value = name.lower(), value.strip(" \t")
+        if _CONTROL.search(value):
+            raise BadRequestError
         if name == "content-length" and headers.get(name, value) != value:
             raise BadRequestError
         headers.setdefault(name, value)

@@ -71,6 +71,9 @@ def test_what_is_no_request(data):
     [
         (b"GET / HTTP/1.1\r\n\r\n", "400 Bad Request: missing required Host header"),
         (b"GET / HTTP/1.1\r\nA b: c\r\n\r\n", "400 Bad Request: invalid header name"),
+        (b"GET / HTTP/1.1\r\nA: b\rC: d\r\n\r\n", "400 Bad Request"),
+        (b"GET / HTTP/1.1\r\nA: b\x00\r\n\r\n", "400 Bad Request"),
+        (b"GET / HTTP/1.1\r\nA: b\r\n c\x1b\r\n\r\n", "400 Bad Request"),
         (b"GET / HTTP/2.0\r\n\r\n",
          "505 HTTP Version Not Supported: unsupported protocol version"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", "501 Not Implemented"),
