@@ -17,7 +17,7 @@ from nsqclient.errors import (
 from nsqclient.http.answers import Producer
 from nsqclient.http.fields import Fields, Malformed
 from nsqclient.protocol.events import read_settings
-from tests.support.hostile import NASTY, control_characters
+from tests.support.hostile import NASTY, NASTY_BYTES, control_characters
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -48,8 +48,7 @@ def test_a_long_text_is_cut():
 @pytest.mark.parametrize("error", [
     NSQError(NASTY), ConnectError("h:1", NASTY), DiscoveryError("h:1", NASTY), TLSError(NASTY),
     HTTPNoAnswerError("http://h:1", NASTY), HTTPStatusError("http://h:1", 500, NASTY),
-    server_error(b"E_INVALID " + NASTY.encode("utf-8", "surrogatepass")),
-    server_error(NASTY.encode("utf-8", "surrogatepass")),
+    server_error(b"E_INVALID " + NASTY_BYTES), server_error(NASTY_BYTES),
 ], ids=lambda error: type(error).__name__)
 def test_an_error_of_a_peer_is_one_line(error):
     """Its text and every attribute can be logged as they are."""

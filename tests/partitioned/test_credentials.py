@@ -15,7 +15,6 @@ from tests.support.http_recorder import recording
 from tests.support.waiting import wait_until
 
 
-
 @pytest.fixture
 def stranger(leak_guard):
     """A server that records what it is asked, and answers that it needs a secret."""

@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 from nsqclient.protocol.wire import encode_frame
 
 #: Ends a log line and forges a second one; moves the cursor, sets the title of a terminal, clears
-#: it; C1, DEL, a line separator, a change of direction, half of a surrogate pair.
-NASTY = (
-    "x\n2026/11/22 00:00:00 INFO forged\r\x1b[2J\x1b]0;owned\x07\x00\x9b31m\x7f\u2028\u202e\ud800y"
-)
+#: it; C1, DEL, a line separator, a change of direction.
+NASTY = "x\n2026/11/22 00:00:00 INFO forged\r\x1b[2J\x1b]0;owned\x07\x00\x9b31m\x7f\u2028\u202ey"
+#: The same as bytes of a frame, with half of a surrogate pair, which JSON may not hold.
+NASTY_BYTES = NASTY.encode() + "\ud800".encode("utf-8", "surrogatepass")
 _WAIT = 20.0
 
 
@@ -185,7 +185,6 @@ class HostileNsqd(_Hostile):
         def send(kind: int, data: bytes) -> None:
             sock.sendall(encode_frame(kind, data))
 
-        nasty = NASTY.encode("utf-8", "surrogatepass")
         while line := reader.readline():
             command = line.split()[0]
             if command in (b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB"):
@@ -197,11 +196,11 @@ class HostileNsqd(_Hostile):
             elif command == b"SUB":
                 send(0, b"OK")
             elif command == b"RDY":
-                send(1, b"E_FIN_FAILED " + nasty)
-                send(1, b"E_INVALID " + nasty)
+                send(1, b"E_FIN_FAILED " + NASTY_BYTES)
+                send(1, b"E_INVALID " + NASTY_BYTES)
                 return
             elif command in (b"PUB", b"MPUB", b"DPUB"):
-                send(1, b"E_PUB_FAILED " + nasty)
+                send(1, b"E_PUB_FAILED " + NASTY_BYTES)
                 return
             elif command == b"CLS":
                 send(0, b"CLOSE_WAIT")
