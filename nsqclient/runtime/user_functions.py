@@ -17,6 +17,8 @@ from nsqclient.errors import ConfigError
 
 _ASYNC = CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR
 _LAZY = (Awaitable, Generator, AsyncGenerator)
+#: Looked for first: the question for an abstract class takes a microsecond.
+_PLAIN = frozenset([type(None), bool, int, float, str, bytes, list, tuple, dict, set])
 #: Partials of methods of callable objects ...: nothing sensible has more layers.
 _MOST_LAYERS = 20
 
@@ -73,7 +75,7 @@ def check_result(result: object) -> None:
     Raises:
         TypeError: it is an awaitable or a generator; says what to write instead.
     """
-    if not isinstance(result, _LAZY):
+    if type(result) in _PLAIN or not isinstance(result, _LAZY):
         return
     if isinstance(result, (Coroutine, Generator)):
         result.close()
