@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from nsqclient.deadletter import DeadLetterDirectory, DeadLetterTopic, log_giving_up
-from nsqclient.errors import InvalidTopicError, PublishRejected
+from nsqclient.errors import ConfigError, InvalidTopicError, PublishRejected
 from nsqclient.message import Message
 
 
@@ -157,3 +157,12 @@ def test_a_bad_topic_is_refused_at_once():
     """Not when the first message is given up."""
     with pytest.raises(InvalidTopicError):
         DeadLetterTopic(FakeProducer(), "no topic")
+
+
+def test_a_body_that_is_made_asynchronously_is_refused_at_once():
+    """Calling the function would make none."""
+    async def make_body(message):
+        """Runs only where it is awaited."""
+
+    with pytest.raises(ConfigError, match="^body: .*not async def"):
+        DeadLetterTopic(FakeProducer(), "dead", body=make_body)

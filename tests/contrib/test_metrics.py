@@ -123,6 +123,15 @@ def test_what_was_removed_is_not_shown(registry, work):
                      "nsq_consumer_message_age_seconds"}
 
 
+def test_measuring_does_not_hide_an_asynchronous_handler():
+    """It is refused as it is without."""
+    async def handler(message):
+        """Runs only where it is awaited."""
+
+    with pytest.raises(ConfigError, match="async"):
+        Watch().timed(handler, "t", "c")
+
+
 def test_batches_are_timed_as_a_whole(nsqd):
     """One time for a batch, an age for each message."""
     watch = Watch()
