@@ -14,6 +14,7 @@ from typing import Any, Protocol, Union
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.prefixed_logger import PrefixedLogger
 from nsqclient.runtime.user_functions import check_function, check_result
 
 logger = logging.getLogger("nsqclient.batch")
@@ -24,6 +25,9 @@ BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
 
 class BatchConsumer(Protocol):
     """What a BatchHandler needs of its Consumer."""
+
+    topic: str
+    channel: str
 
     def is_starved(self) -> bool:
         """Tell whether more messages will not come before some are answered."""
@@ -74,6 +78,7 @@ class BatchHandler:
         self._began = 0.0  # when its first message came; guarded by _lock
         self._alarm_is_set = False  # guarded by _lock
         self._consumer: BatchConsumer | None = None
+        self._log = PrefixedLogger(logger, "")  # until it is bound
 
     def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
         """Return a BatchHandler of the same size for ``wrap(handle)``, to serve another consumer.
@@ -91,6 +96,7 @@ class BatchHandler:
         if self._consumer is not None and self._consumer is not consumer:
             raise ConfigError("a BatchHandler serves one consumer: make another one")
         self._consumer = consumer
+        self._log = PrefixedLogger(logger, f"{consumer.topic}/{consumer.channel}: ")
         self._lock = threading.Lock()
         self._batch = []
         self._alarm_is_set = False
@@ -151,7 +157,7 @@ class BatchHandler:
         except BaseException as exc:
             requeue = exc if isinstance(exc, Requeue) else Requeue()
             if requeue is not exc:
-                logger.error("handler failed for a batch of %d", len(batch), exc_info=exc)
+                self._log.error("handler failed for a batch of %d", len(batch), exc_info=exc)
             self._answer(batch, lambda message: message.requeue(requeue.delay, requeue.backoff))
             return
         self._answer([m for m in batch if m in finished], lambda message: message.finish())
@@ -168,11 +174,10 @@ class BatchHandler:
             )
         return finished
 
-    @staticmethod
-    def _answer(messages: list[Message], answer: Callable[[Message], Any]) -> None:
+    def _answer(self, messages: list[Message], answer: Callable[[Message], Any]) -> None:
         for message in messages:
             if not message.has_responded:
                 try:
                     answer(message)
                 except (AlreadyRespondedError, NSQConnectionError) as exc:
-                    logger.info("%s", exc)
+                    self._log.info("%s", exc)

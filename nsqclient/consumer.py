@@ -130,11 +130,11 @@ class Consumer(Wiring):
         self._tracing = TraceSwitch()
         self.config = config
         self._handler = handler
+        self._log = LifeLog(topic, channel)
         self._tell = Callbacks(
-            on_error=on_error, on_connect=on_connect, on_disconnect=on_disconnect,
+            self._log, on_error=on_error, on_connect=on_connect, on_disconnect=on_disconnect,
             on_backoff=on_backoff,
         ).tell
-        self._log = LifeLog(topic, channel)
         self._lock = threading.Lock()
         self._started = False  # guarded by _lock
         self._unhandled = UnhandledDeliveries()
@@ -154,10 +154,11 @@ class Consumer(Wiring):
         self._loops = Loops(self._flow.set_paused)
         self._handling = Handling(
             handler or _no_handler, config.max_attempts, on_giving_up, self._flow, self._timer,
-            lambda: self._running,
+            lambda: self._running, self._log,
         ) if not ordered else OrderedHandling(
             handler or _no_handler, on_blocked, config.ordered_attempts_warning, self._flow,
             self._timer, lambda: self._running, lambda messages: self._workers.put_many(messages),
+            self._log,
         )
         self._workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", workers if handler is not None else 0, self._handling.run,
@@ -389,7 +390,7 @@ class Consumer(Wiring):
         )
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.topic}/{self.channel} {len(self._running)} connections>"
+        return f"<Consumer {self.topic}/{self.channel} {counted(len(self._running), 'connection')}>"
 
 
 def _no_handler(message: Message) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_topic
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.user_functions import check_function
 
 logger = logging.getLogger("nsqclient.deadletter")
@@ -33,8 +34,8 @@ class Publisher(Protocol):
 def log_giving_up(message: Message) -> None:
     """Say in the log, at ERROR, what is given up. The default of a Consumer."""
     logger.error(
-        "giving up %r after %d attempts; its body of %d bytes is dropped",
-        message, message.attempts - 1, len(message.body),
+        "giving up %r after %s; its body is dropped", message,
+        counted(message.attempts - 1, "attempt"),
     )
 
 

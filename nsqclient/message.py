@@ -10,6 +10,7 @@ import time
 from typing import Any, Protocol
 
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.plurals import counted
 
 
 class Requeue(Exception):
@@ -188,5 +189,5 @@ class Message:
     def __repr__(self) -> str:
         return (
             f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts}"
-            f" {len(self.body)} bytes from {self.nsqd_address}>"
+            f" {counted(len(self.body), 'byte')} from {self.nsqd_address}>"
         )

@@ -41,6 +41,7 @@ from nsqclient.runtime.apart import run_apart
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -390,5 +391,6 @@ def _flush_at_exit() -> None:
     deadline = Deadline(_EXIT_TIMEOUT)
     for producer in list(_live):
         if producer._pending and not producer.flush(deadline.remaining()):
-            logger.warning("%d publishes had no verdict at exit", producer._pending)
+            logger.warning("without a result at exit: %s",
+                           counted(producer._pending, "publish", "publishes"))
         producer._pipeline.report_unseen()

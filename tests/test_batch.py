@@ -38,6 +38,8 @@ class Answers:
 class FakeConsumer:
     """What a BatchHandler sees of its consumer; tasks for workers run at once."""
 
+    topic, channel = "t", "c"
+
     def __init__(self):
         self.timer = VirtualTimer()
         self.run_later = self.timer.schedule

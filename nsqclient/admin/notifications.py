@@ -14,6 +14,7 @@ from werkzeug.wrappers import Request
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.http.limits import limit
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.workers import WorkerPool
 
 logger = logging.getLogger("nsqclient.admin")
@@ -74,7 +75,7 @@ class Notifier:
         """Send what waits, for half a second at most, and end the thread."""
         left = self._pool.stop(Deadline(0.5))
         if left:
-            logger.warning("%d notifications were not sent", len(self._pool.take_all()) + 1)
+            logger.warning("not sent: %s", counted(len(self._pool.take_all()) + 1, "notification"))
 
     def _post(self, content: dict[str, Any]) -> None:
         try:

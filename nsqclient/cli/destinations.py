@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from nsqclient import Config, InvalidMessageError, NSQError, Producer, PublishRejected
+from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -49,8 +50,8 @@ class Destination:
                 return
             count, mean, slowest = self._count, self._sum / self._every, self._slowest
             self._sum = self._slowest = 0.0
-        logger.info("%s: %d messages; the last %d took %.1f ms on average, at most %.1f ms",
-                    self.name, count, self._every, mean * 1000, slowest * 1000)
+        logger.info("%s: %s; the last %d took %.1f ms on average, at most %.1f ms",
+                    self.name, counted(count, "message"), self._every, mean * 1000, slowest * 1000)
 
     def failed(self) -> None:
         """A message was not stored."""

@@ -22,7 +22,8 @@ def show_size(count: float) -> str:
 def render(records: int, size: int, total: int | None, seconds: float) -> str:
     """The line: a bar where the end is known, what was done, and how fast."""
     rate = records / seconds if seconds > 0 else 0.0
-    counts = f"{records:,} messages, {show_size(size)}, {rate:,.0f}/s"
+    noun = "message" if records == 1 else "messages"
+    counts = f"{records:,} {noun}, {show_size(size)}, {rate:,.0f}/s"
     if not total:
         return counts
     part = min(1.0, size / total)

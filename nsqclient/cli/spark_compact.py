@@ -8,6 +8,7 @@ from nsqclient.cli import spark_run
 from nsqclient.cli.goflags import DURATION, INT, STRING, CommandLineError, Parsed
 from nsqclient.cli.progress import show_size
 from nsqclient.cli.tools import ToolFlags, run
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.pipelines import compact
 
 PROGRAM = "spark compact"
@@ -51,7 +52,7 @@ def _run(parsed: Parsed) -> int:
             target_bytes=values["target-bytes"])
     finally:
         spark.stop()
-    print(f"{done.partitions} partitions: {done.files_before} files"
+    print(f"{counted(done.partitions, 'partition')}: {counted(done.files_before, 'file')}"
           f" ({show_size(done.bytes_before)}) became {done.files_after}"
           f" ({show_size(done.bytes_after)})")
     return 0

@@ -29,6 +29,7 @@ from nsqclient.cli.progress import Progress
 from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools import ToolFlags, add_secret_flags, check_name, read_config, run
+from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -110,11 +111,12 @@ def _run(parsed: Parsed) -> int:
     for publisher in publishers:
         if publisher.error is not None:
             raise CommandLineError(
-                f"{publisher.name}: {publisher.error} ({publisher.stored} records were stored)")
+                f"{publisher.name}: {publisher.error} "
+                f" ({counted(publisher.stored, 'record')} stored)")
     if copy.error is not None:
         raise CommandLineError(str(copy.error))
     if copy.left:
-        logger.warning("stopped: %d records that were read are not published", copy.left)
+        logger.warning("stopped: read and not published: %s", counted(copy.left, "record"))
     return 0
 
 

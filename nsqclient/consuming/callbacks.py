@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nsqclient.runtime.prefixed_logger import PrefixedLogger
 from nsqclient.runtime.user_functions import check_function, check_result
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: What each function of the user's is called with.
 _PARAMETERS = {
@@ -41,7 +39,10 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
 class Callbacks:
     """The user's functions by name. Threads: any."""
 
-    def __init__(self, **functions: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, log: PrefixedLogger, **functions: Callable[..., Any] | None
+    ) -> None:
+        self._log = log
         self._functions = functions
 
     def tell(self, name: str, *arguments: object) -> None:
@@ -51,4 +52,4 @@ class Callbacks:
             try:
                 check_result(function(*arguments))
             except BaseException:  # a SystemExit would end a thread of ours
-                logger.exception("%s failed", name)
+                self._log.exception("%s failed", name)

@@ -6,7 +6,6 @@ and the timer all come through here. RDY that did not fit into the socket is lef
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
@@ -21,8 +20,6 @@ from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.trying import try_lock
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: Seconds until the next look while some connection waits for room under max_in_flight, and all
 #: levels have settled: handlers are busy with old messages.
@@ -164,7 +161,7 @@ class FlowControl:
         try:
             before, after, wait, counter = self._take_result(outcome)
         except Exception:  # the user's strategy; the message must be answered all the same
-            logger.exception("backoff_strategy failed: no backoff for this failure")
+            self._log.exception("backoff_strategy failed: no backoff for this failure")
             return
         if wait is not None:
             self._log.backing_off(wait, counter)
@@ -238,7 +235,7 @@ class FlowControl:
             self.repairs += 1
             links[0].rdy = 1
             sub = links[0].key
-        logger.error("no connection had RDY for no reason: RDY 1 given by force; please report")
+        self._log.error("no connection had RDY for no reason: RDY 1 given by force; please report")
         assert isinstance(sub, Subscription)
         if not sub.post_rdy():
             self._run_chore(sub.flush_rest)

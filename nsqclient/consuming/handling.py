@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.flow.backoff import Outcome
 from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
@@ -18,8 +18,6 @@ from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.subscription import Subscription
-
-logger = logging.getLogger("nsqclient.consumer")
 
 Handler = Callable[[Message], Any]
 
@@ -51,7 +49,9 @@ class Handling:
         flow: FlowControl,
         timer: Timer,
         subscriptions: Callable[[], list[Subscription]],
+        log: LifeLog | None = None,
     ) -> None:
+        self._log = LifeLog("consumer") if log is None else log
         self._handler = handler
         self._max_attempts = max_attempts
         self._on_giving_up = on_giving_up
@@ -183,7 +183,7 @@ class Handling:
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         requeue = exc if isinstance(exc, Requeue) else Requeue()
         if requeue is not exc:
-            logger.error("handler failed for %r", message, exc_info=exc)
+            self._log.error("handler failed for %r", message, exc_info=exc)
         self._answer(lambda: message.requeue(requeue.delay, requeue.backoff))
 
     def _give_up(self, message: Message) -> None:
@@ -191,27 +191,26 @@ class Handling:
             check_result(self._on_giving_up(message))
         except BaseException as exc:
             # What was to keep the message failed, so it must not be finished.
-            logger.error("on_giving_up failed for %r: requeued", message, exc_info=exc)
+            self._log.error("on_giving_up failed for %r: requeued", message, exc_info=exc)
             self._on_exception(message, Requeue())
             return
         if not message._is_async:
             self._answer(message.finish)
 
-    @staticmethod
-    def _answer(answer: Callable[[], None]) -> None:
+    def _answer(self, answer: Callable[[], None]) -> None:
         try:
             answer()
         except AlreadyRespondedError:
             pass  # the user's code answered it
         except ConnectionLostError as exc:
-            logger.info("%s", exc)
+            self._log.info("%s", exc)
 
     def _check_result(self, result: object) -> None:
         """Raise when the handler has only begun its work; a result means nothing else."""
         check_result(result)
         if result is False and not self._told_about_false:
             self._told_about_false = True
-            logger.warning(
+            self._log.warning(
                 "a handler returned False: return values mean nothing, the message is finished;"
                 " raise Requeue to have it again"
             )

@@ -1,7 +1,9 @@
-"""``LifeLog``: one line for each event in the life of a consumer, made to be grepped for.
+"""``LifeLog``: the log lines of one consumer, each of which begins with ``topic/channel:``.
 
-Each begins with ``topic/channel:``. A line about something that does not work ends with what to do.
-The table in ``docs/topics/logging.rst`` has all of them, and a test holds it to be true.
+The methods are the events in a consumer's life, one line each, made to be grepped for; a line about
+something that does not work ends with what to do. Everything else that concerns a consumer is
+logged with ``warning()`` and the like. The tables in ``docs/topics/logging.rst`` have all of them,
+and a test compares them.
 """
 
 from __future__ import annotations
@@ -11,86 +13,87 @@ import logging
 from nsqclient.advice import explained
 from nsqclient.display import without_password
 from nsqclient.errors import NSQError
+from nsqclient.runtime.plurals import counted
+from nsqclient.runtime.prefixed_logger import PrefixedLogger
 
-logger = logging.getLogger("nsqclient.consumer")
 
-
-class LifeLog:
-    """Logs the life of one consumer. Threads: any."""
+class LifeLog(PrefixedLogger):
+    """Logs what happens to one consumer. Threads: any."""
 
     def __init__(self, topic: str, channel: str = "") -> None:
+        name = f"{topic}/{channel}" if channel else topic
+        super().__init__(logging.getLogger("nsqclient.consumer"), f"{name}: ")
         self._topic = topic
-        self._name = f"{topic}/{channel}" if channel else topic
 
     def started(self, max_in_flight: int) -> None:
         """The consumer begins to connect."""
-        logger.info("%s: started, max_in_flight %d", self._name, max_in_flight)
+        self.info("started, max_in_flight %d", max_in_flight)
 
     def connected(self, address: str) -> None:
         """It is subscribed on an nsqd."""
-        logger.info("%s: consuming from %s", self._name, address)
+        self.info("consuming from %s", address)
 
     def lost(self, address: str, error: NSQError) -> None:
         """A connection ended that nobody closed."""
-        logger.warning(
-            "%s: lost %s, connecting again: %s", self._name, address, explained(error, address))
+        self.warning("lost %s, connecting again: %s", address, explained(error, address))
 
     def cannot_connect(self, address: str, error: NSQError) -> None:
         """A dial failed, or nsqd refused us."""
-        logger.warning("%s: cannot consume from %s, trying again: %s", self._name, address,
-                       explained(error, address))
+        self.warning(
+            "cannot consume from %s, trying again: %s", address, explained(error, address))
 
     def discovered(self, address: str, lookupd: str) -> None:
         """A nsqlookupd lists an nsqd that is new to us."""
-        logger.info(
-            "%s: nsqlookupd %s lists %s", self._name, without_password(lookupd), address
-        )
+        self.info("nsqlookupd %s lists %s", without_password(lookupd), address)
 
     def forgotten(self, address: str) -> None:
         """No nsqlookupd lists a lost nsqd any more."""
-        logger.info("%s: forgot %s: no nsqlookupd has listed it for long", self._name, address)
+        self.info("forgot %s: no nsqlookupd has listed it for long", address)
 
     def lookup_failed(self, error: NSQError) -> None:
         """A nsqlookupd gave no usable answer."""
-        logger.warning("%s: no answer from %s", self._name, explained(error))
+        self.warning("no answer from %s", explained(error))
 
     def topic_unknown(self, interval: float) -> None:
         """All nsqlookupds answered, and none knows the topic. Said once."""
-        logger.warning(
-            "%s: no nsqlookupd knows the topic %s yet: see that it is spelt right, and publish to"
-            " it or create it; asked again after 1, 2, 4 ... s, at most %g s", self._name,
-            self._topic, interval,
+        self.warning(
+            "no nsqlookupd knows the topic %s yet: see that it is spelt right, and publish to it or"
+            " create it; asked again after 1, 2, 4 ... s, at most %g s", self._topic, interval,
         )
 
     def backing_off(self, wait: float, failures: int) -> None:
         """Failures slow the consumer down."""
-        logger.warning(
-            "%s: backing off for %.3g s after %d failures: handlers raise, their errors are logged"
-            " above; raise Requeue(backoff=False) for failures that should not slow the rest",
-            self._name, wait, failures,
+        self.warning(
+            "backing off for %.3g s after %s: handlers raise or requeue; raise"
+            " Requeue(backoff=False) for failures that should not slow the rest",
+            wait, counted(failures, "failure"),
         )
 
     def backoff_ends(self) -> None:
         """The failures are made good."""
-        logger.info("%s: backoff ends, full flow again", self._name)
+        self.info("backoff ends, full flow again")
+
+    def signal_came(self) -> None:
+        """SIGINT or SIGTERM came, in a command that runs several consumers."""
+        self.info("stopping: a signal came")
 
     def held(self, size: int, limit: int) -> None:
         """Too many bytes wait for workers. Logged once a minute at most."""
-        logger.warning(
-            "%s: RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is %.1f"
+        self.warning(
+            "RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is %.1f"
             " MiB; add workers, make the handler faster, or lower max_in_flight",
-            self._name, size / 2**20, limit / 2**20,
+            size / 2**20, limit / 2**20,
         )
 
     def hold_ends(self) -> None:
         """Half of max_queued_bytes is left."""
-        logger.info("%s: the queue is short again, messages flow", self._name)
+        self.info("the queue is short again, messages flow")
 
     def stopped(self, finished: int, handed_back: int, abandoned: int) -> None:
         """It has stopped; the numbers of its report."""
-        logger.log(
+        self.log(
             logging.WARNING if abandoned else logging.INFO,
-            "%s: stopped: %d finished, %d handed back, %d abandoned%s", self._name,
+            "stopped: while stopping %d finished, %d handed back, %d abandoned%s",
             finished, handed_back, abandoned,
             "; nsqd delivers these again, a longer stop timeout saves that" if abandoned else "",
         )

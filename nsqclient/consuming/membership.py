@@ -8,7 +8,6 @@ happens on the threads of a ``DialScheduler``, asking on chore threads.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import random
 import threading
 import time
@@ -34,8 +33,6 @@ from nsqclient.runtime.transport import parse_address
 from nsqclient.consuming.leadership import Known, Leadership
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
@@ -282,7 +279,7 @@ class Membership:
             self._on_dial_failed(place, known, exc)
             return
         except Exception as exc:  # else the address would count as connected for ever
-            logger.exception("%s: the dial failed in an unforeseen way", place)
+            self._log.exception("%s: the dial failed in an unforeseen way", place)
             self._on_dial_failed(place, known, ConnectError(place.address, repr(exc)))
             return
         with self._lock:
@@ -297,7 +294,7 @@ class Membership:
         try:
             self._owner.on_connected(sub, expected)
         except Exception:  # the system has no more threads, for example
-            logger.exception("%s: connected, but cannot be used", place)
+            self._log.exception("%s: connected, but cannot be used", place)
             sub.conn.close()
         for old in moved:
             old.conn.close("another nsqd leads the partition now")
@@ -436,7 +433,7 @@ class Membership:
             for address in addresses:
                 parse_address(address, "an address that discovery_filter returned")
         except BaseException:  # the user's code; the next round asks again
-            logger.exception("discovery_filter failed: this answer is not used")
+            self._log.exception("discovery_filter failed: this answer is not used")
             return None
         leaders = {
             partition: nsqd for partition, nsqd in routes.partitions.items() if nsqd in addresses
@@ -518,7 +515,7 @@ class Membership:
         """Say once why the topic cannot be consumed in this way."""
         if news is not None:
             self.last_failure = news
-            logger.error("%s: %s", self._topic, news)
+            self._log.error("cannot be consumed: %s", news)
             self._owner.on_error(news)
 
     def _new_lookupds(self, lookupd: str, found: Found) -> list[Callable[[], None]]:

@@ -15,15 +15,15 @@ from typing import Any
 from nsqclient.config import Config
 from nsqclient.consuming.flow_control import FlowControl
 from nsqclient.consuming.handling import Handler, Handling
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.partition_subscription import OrderedSubscription
 from nsqclient.consuming.subscription import Subscription
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.message import Message, Requeue
 from nsqclient.partitions.ordering import Turn
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: From five times the threshold on every such failure is an error, no mere warning.
 _ERROR_FACTOR = 5
@@ -85,8 +85,9 @@ class OrderedHandling(Handling):
         timer: Timer,
         subscriptions: Callable[[], list[Subscription]],
         put_back: Callable[[list[Message]], Any],
+        log: LifeLog | None = None,
     ) -> None:
-        super().__init__(handler, 0, _never, flow, timer, subscriptions)
+        super().__init__(handler, 0, _never, flow, timer, subscriptions, log)
         self._on_blocked = on_blocked
         self._warn_after = warn_after
         self._put_back = put_back
@@ -146,7 +147,7 @@ class OrderedHandling(Handling):
             f"{message!r} at offset {message.offset} came behind one that was finished on its"
             f" connection: {sub.order.last}"
         )
-        logger.error("%s: %s", sub.place, error)
+        self._log.error("%s: %s", sub.place, error)
         if self._decide(message, error) is not Blocked.HANDLE:
             return None
         sub.order.restart()
@@ -163,11 +164,12 @@ class OrderedHandling(Handling):
         if attempts <= after or attempts % after:
             return
         level = logging.WARNING if attempts < _ERROR_FACTOR * after else logging.ERROR
-        logger.log(level, "%r blocks its partition: it was delivered %d times", message, attempts)
+        self._log.log(level, "%r blocks its partition: it was delivered %s", message,
+                      counted(attempts, "time"))
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         if not isinstance(exc, Requeue):
-            logger.error("handler failed for %r", message, exc_info=exc)
+            self._log.error("handler failed for %r", message, exc_info=exc)
         if not message.has_responded:
             self._decide(message, exc)
 
@@ -180,11 +182,11 @@ class OrderedHandling(Handling):
                 check_result(result)
                 decision = result
             except BaseException:  # the user's code; never skip because of it
-                logger.exception("on_blocked failed for %r: it is tried again", message)
+                self._log.exception("on_blocked failed for %r: it is tried again", message)
         if decision is Blocked.HANDLE and isinstance(error, OrderError):
             return decision
         if decision is Blocked.SKIP:
-            logger.error("%r is skipped, as on_blocked says: %r", message, error)
+            self._log.error("%r is skipped, as on_blocked says: %r", message, error)
             self._answer(message.finish)
             return decision
         delay = error.delay if isinstance(error, Requeue) else None

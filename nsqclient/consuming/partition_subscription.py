@@ -24,8 +24,8 @@ from nsqclient.partitions.routes import Place
 from nsqclient.partitions.tracing import ConsumeTrace, TraceSwitch, trace_line
 from nsqclient.protocol.extended import Extras, MessageIds, read_header
 from nsqclient.protocol.wire import RawMessage
+from nsqclient.runtime.plurals import counted
 
-logger = logging.getLogger("nsqclient.consumer")
 trace_logger = logging.getLogger("nsqclient.trace")
 
 _NO_EXTRAS = Extras()
@@ -63,7 +63,7 @@ class PartitionMessage(Message):
     def __repr__(self) -> str:
         return (
             f"<Message {self.internal_id} of partition {self.partition} attempts={self.attempts}"
-            f" {len(self.body)} bytes from {self.nsqd_address}>"
+            f" {counted(len(self.body), 'byte')} from {self.nsqd_address}>"
         )
 
 

@@ -16,7 +16,6 @@ interrupted thread holds one of our locks: only that thread waits, and never pas
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from nsqclient.consuming.membership import Membership
 from nsqclient.message import Message
 from nsqclient.consuming.reports import Ledger, StopReport
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.timer import Timer
@@ -35,8 +35,6 @@ from nsqclient.runtime.trying import try_lock
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
-
-logger = logging.getLogger("nsqclient.consumer")
 
 #: Seconds kept back for the last steps when the handlers use up the whole timeout.
 _GRACE = 0.5
@@ -148,25 +146,25 @@ class StopProcedure:
             try:
                 report = self._end_work(deadline, subs)
             except Exception:
-                logger.exception("stop: a step failed")
+                self._log.exception("stop: a step failed")
             self._report = dataclasses.replace(report, threads=self._end_all(subs))
             self._log.stopped(report.finished, report.handed_back, report.abandoned)
         except Exception:
-            logger.exception("stop failed")
+            self._log.exception("stop failed")
         finally:
             self._over.release()
 
     def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> StopReport:
         """Steps 1 to 4; ``subs`` gets the connections to end."""
         before = self.ledger.total(self._membership.subscriptions())
-        logger.debug("stop: no more dials, no more RDY")
+        self._log.debug("stop: no more dials, no more RDY")
         subs += self._membership.stop()
         self._flow.stop()
         self._send_cls(subs)
         self.hands_back = True
         self.hand_back_queued()
         self._await_close_wait(deadline)
-        logger.debug("stop: waiting for %d running handlers", len(self._handling.running))
+        self._log.debug("stop: waiting for %s", counted(len(self._handling.running), "handler"))
         self.before_workers_end()
         self._workers.stop(deadline)
         self.after_workers_end()
@@ -184,7 +182,7 @@ class StopProcedure:
 
     def _end_all(self, subs: list[Subscription]) -> tuple[str, ...]:
         """Step 5; return the threads that did not end. Takes a second at most, in any case."""
-        logger.debug("stop: closing %d connections", len(subs))
+        self._log.debug("stop: closing %s", counted(len(subs), "connection"))
         rest = Deadline(_GRACE)
         for sub in subs:
             sub.conn.drain(rest.at_most(_GRACE))
@@ -198,7 +196,7 @@ class StopProcedure:
         stuck += self._membership.join_dials(rest)
         stuck += self._chores.stop(rest) + self._workers.stop(rest)
         if stuck:
-            logger.warning(
+            self._log.warning(
                 "stop: these threads did not end in time: %s (a handler or a lookup that takes"
                 " long; they are daemons and end with the process)", ", ".join(stuck),
             )
@@ -212,7 +210,7 @@ class StopProcedure:
                 if not sub.conn.post(lambda core: core.send_cls()):
                     self._chores.put(sub.flush_rest)
             except NSQError as exc:  # not open yet, or lost: nothing to drain
-                logger.debug("%s: CLS not sent: %s", sub.address, exc)
+                self._log.debug("%s: CLS not sent: %s", sub.address, exc)
                 sub.conn.close()
                 self.on_drained(sub)
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consuming.in_flight import InFlight
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
 from nsqclient.errors import (
     AlreadyRespondedError,
@@ -34,8 +35,7 @@ from nsqclient.partitions.routes import Place
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.runtime.deadline import Deadline
-
-logger = logging.getLogger("nsqclient.consumer")
+from nsqclient.runtime.plurals import counted
 
 #: FINs that wait for company at most; they also leave when the queue runs dry.
 MAX_FIN_BATCH = 256
@@ -94,6 +94,7 @@ class Subscription:
         self, address: str, topic: str, channel: str, config: Config, owner: SubscriptionOwner,
         unhandled: UnhandledDeliveries | None = None,
     ) -> None:
+        self._log = LifeLog(topic, channel)
         self.address = address
         self.place = Place(address)  # its place among the consumer's connections
         self.conn = Connection(address, config, self)
@@ -168,7 +169,7 @@ class Subscription:
         try:
             return self.conn.post(queue)
         except NSQError as exc:
-            logger.debug("%s: RDY not sent: %s", self.address, exc)
+            self._log.debug("%s: RDY not sent: %s", self.address, exc)
             return True
 
     # -- answers (the Responder of messages)
@@ -231,7 +232,7 @@ class Subscription:
             message.deadline >= received + self._max_msg_timeout
             or message.deadline < time.monotonic()
         ):
-            logger.warning(
+            self._log.warning(
                 "%s: %r cannot be kept alive any longer: nsqd's max_msg_timeout is %g s",
                 self.address, message, self._max_msg_timeout,
             )
@@ -272,10 +273,9 @@ class Subscription:
         self._note_unhandled(messages)
         count = self.in_flight.count_expired(time.monotonic(), len(messages))
         if count:
-            logger.warning(
-                "%s/%s: %d messages from %s expired before they were handled, and are delivered"
-                " again: lower max_in_flight, or raise workers or msg_timeout",
-                self._wanted.topic, self._wanted.channel, count, self.place,
+            self._log.warning(
+                "%s from %s expired before handling, and nsqd delivers again: lower max_in_flight,"
+                " or raise workers or msg_timeout", counted(count, "message"), self.place,
             )
 
     def hand_back_excess(self, messages: list[Message]) -> None:
@@ -312,7 +312,7 @@ class Subscription:
         try:
             self.conn.flush()
         except NSQError as exc:
-            logger.debug("%s: not all was written: %s", self.address, exc)
+            self._log.debug("%s: not all was written: %s", self.address, exc)
 
     def _take_finished(self) -> list[bytes]:
         if not self.finished:
@@ -350,10 +350,10 @@ class Subscription:
 
     def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
         before = self.in_flight.tally("lost_answers", answers)
-        logger.log(
+        self._log.log(
             logging.WARNING if not before else logging.DEBUG,
-            "%s: %d answers lost with the connection, nsqd will deliver again%s",
-            self.address, answers, "" if error is None else f": {error}",
+            "%s: %s lost with the connection, nsqd will deliver again%s",
+            self.address, counted(answers, "answer"), "" if error is None else f": {error}",
         )
 
     # -- from the connection's reader
@@ -382,7 +382,7 @@ class Subscription:
             words = error.text.encode().split()
             self.in_flight.expire(words[1] if len(words) > 1 else b"")
         before = self.in_flight.tally("late_answers")
-        logger.log(
+        self._log.log(
             logging.WARNING if not before else logging.DEBUG,
             "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"
             " or lower max_in_flight)", self.address, error,

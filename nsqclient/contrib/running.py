@@ -6,7 +6,6 @@ Also reads the handler that a command line names. Knows no framework.
 from __future__ import annotations
 
 import importlib
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -16,13 +15,13 @@ from typing import Any, cast
 from nsqclient.batch import BatchHandler
 from nsqclient.consumer import Consumer
 from nsqclient.consuming.handling import Handler
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.reports import StopReport
 from nsqclient.consuming.signals import first_signal
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.user_functions import check_function
-
-logger = logging.getLogger("nsqclient.consumer")
 
 
 def load_handler(path: str) -> Handler:
@@ -78,8 +77,8 @@ def find_complaint(reports: Iterable[StopReport]) -> str:
     if not abandoned:
         return ""
     return (
-        f"{abandoned} messages were still being handled: nsqd delivers them again after their"
-        " msg_timeout; a longer --stop-timeout lets them finish"
+        f"abandoned while being handled: {counted(abandoned, 'message')}; nsqd delivers again after"
+        " the msg_timeout, a longer --stop-timeout lets handlers finish"
     )
 
 
@@ -152,5 +151,6 @@ class ConsumerGroup:
             # A timeout lets Python run signal handlers on every platform.
             while not came.wait(0.5):
                 pass
-            logger.info("signal: stopping %d consumers", len(self.consumers))
+            for consumer in self.consumers:
+                LifeLog(consumer.topic, consumer.channel).signal_came()
             return self.stop(stop_timeout)

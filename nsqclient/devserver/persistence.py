@@ -24,6 +24,7 @@ from nsqclient.devserver.store import StoredMessage
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.server_identify import NSQD_VERSION
 from nsqclient.protocol.wire import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.devserver")
 
@@ -224,7 +225,8 @@ class Spool:
             head = self._bytes_at(at, _size.size)
             size = _size.unpack(head)[0] if len(head) == _size.size else 0
             if size < MESSAGE_HEADER_SIZE or at + _size.size + size > file_size:
-                logger.warning("%s: %d bytes at its end are damaged", self._data, file_size - at)
+                logger.warning("%s: damaged at its end: %s", self._data,
+                               counted(file_size - at, "byte"))
                 os.ftruncate(self._descriptor, at)
                 self._buffer = b""  # it may hold what was cut off
                 break

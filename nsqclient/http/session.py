@@ -27,6 +27,7 @@ from nsqclient.http.tls import context_of
 from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, read_json
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
+from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.http")
 
@@ -249,7 +250,7 @@ class HTTPClient:
         if isinstance(exc, requests.exceptions.SSLError):
             return HTTPNoAnswerError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
         if sent and _is_reset(exc):
-            return BrokenUpload(url, f"the connection broke while {sent} bytes were sent")
+            return BrokenUpload(url, f"the connection broke after {counted(sent, 'byte')}")
         return HTTPNoAnswerError(url, self._reason(exc))
 
     def _reason(self, exc: requests.exceptions.RequestException) -> str:

@@ -39,6 +39,7 @@ from nsqclient.publishing.unseen import UnseenFailures
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
@@ -124,7 +125,8 @@ class Pipeline:
             if left <= 0 or not self._block:
                 self._count("rejected", 1)
                 raise PublishNotSent(
-                    f"{self.pending} publishes have no verdict yet: raise max_pending or"
+                    f"{counted(self.pending, 'publish', 'publishes')} without a result yet: raise"
+                    " max_pending or"
                     " publish more slowly"
                 )
             self._room.wait_for(lambda: self._closed or self._has_room(size), left)

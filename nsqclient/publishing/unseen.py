@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from nsqclient.runtime.plurals import counted
+
 logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds between two warnings: during an outage thousands may fail.
@@ -56,6 +58,6 @@ class UnseenFailures:
                 errors.append(self._errors.popleft())
         if errors:
             logger.warning(
-                "%d asynchronous publishes failed, and nobody looked at their Futures; the last:"
-                " %r", len(errors), errors[-1],
+                "%s failed, and nobody looked at the result; the last: %r",
+                counted(len(errors), "asynchronous publish", "asynchronous publishes"), errors[-1],
             )

@@ -13,6 +13,7 @@ import sys
 from typing import NamedTuple
 
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.ingest.receiver import Receiver
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.spool.folder import Folder
@@ -76,8 +77,9 @@ def take_snapshot(options: ReadOptions, name: str) -> list[tuple[Entry, str]]:
     if not os.path.exists(os.path.join(path, _COMPLETE)):
         for other in snapshots(options.spool_dir):
             logger.warning(
-                "snapshot %s in %s holds %d messages and was not released (%s)", other.name,
-                options.spool_dir, other.rows, "complete" if other.is_complete else "cut off",
+                "snapshot %s in %s holds %s and was not released (%s)", other.name,
+                options.spool_dir, counted(other.rows, "message"),
+                "complete" if other.is_complete else "cut off",
             )
         _drain(options, path)
         folder.put(_COMPLETE, b"")

@@ -9,6 +9,7 @@ from nsqclient.consumer import Consumer
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.wire import RawMessage
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.ingest.lag import ask_backlogs
 from nsqclient.spark.options import ReadOptions
 
@@ -34,7 +35,8 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
     others = sum(backlog.clients for backlog in backlogs.values())
     if others and not options.allow_shared:
         raise ConfigError(
-            f"channel {options.channel} of topic {options.topic} has {others} other connections;"
+            f"channel {options.channel} of topic {options.topic} has"
+            f" {counted(others, 'other connection')};"
             f" peeking would hold messages back from them: use a channel of your own, such as"
             f" peek#ephemeral, or set allowShared=true"
         )

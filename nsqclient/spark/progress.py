@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from nsqclient.runtime.plurals import counted
+
 
 def progress_line(progress: Mapping[str, Any]) -> str:
     """Write a query's progress (its JSON, read) on one line.
@@ -25,7 +27,7 @@ def progress_line(progress: Mapping[str, Any]) -> str:
     rate = f" ({rows / seconds:.0f}/s)" if seconds and rows else ""
     name = progress.get("name")
     head = f"{name} batch" if name else "batch"
-    line = f"{head} {progress.get('batchId')}: {rows} rows in {seconds:.2f} s{rate}"
+    line = f"{head} {progress.get('batchId')}: {counted(rows, 'row')} in {seconds:.2f} s{rate}"
     for source in progress.get("sources", ()):
         lag = _lag_of(source)
         if lag is not None:

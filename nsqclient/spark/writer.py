@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 
 from nsqclient.errors import ConfigError
 from nsqclient.producer import Producer
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
 
@@ -58,7 +59,7 @@ class NsqWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task has ended well."""
-        logger.info("published %d messages", _total(messages))
+        logger.info("published %s", counted(_total(messages), "message"))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task has failed; what others published stays."""
@@ -78,7 +79,7 @@ class NsqStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every task of a batch has ended well."""
-        logger.info("batch %d: published %d messages", batchId, _total(messages))
+        logger.info("batch %d: published %s", batchId, counted(_total(messages), "message"))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task has failed; what others published stays, and comes again with the batch."""
@@ -124,5 +125,6 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
 
 def _warn(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     logger.warning(
-        "%s failed: %d messages of %d tasks are published and stay so", what, _total(messages),
-        sum(message is not None for message in messages))
+        "%s failed: published, and stays so: %s of %s", what,
+        counted(_total(messages), "message"),
+        counted(sum(message is not None for message in messages), "task"))

@@ -6,13 +6,15 @@ import pytest
 
 from nsqclient import Consumer
 from nsqclient.consuming.callbacks import Callbacks
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.errors import ConfigError
 
 
 def test_a_callback_is_told():
     """With what there is to tell; one that was not given is no error."""
     seen = []
-    callbacks = Callbacks(on_error=lambda *arguments: seen.append(arguments), on_connect=None)
+    callbacks = Callbacks(
+        LifeLog("t", "c"), on_error=lambda *arguments: seen.append(arguments), on_connect=None)
     callbacks.tell("on_error", 1, 2)
     callbacks.tell("on_connect", 3)
     assert seen == [(1, 2)]
@@ -24,7 +26,7 @@ def test_a_callback_that_fails_is_logged(failure, caplog):
     def fail():
         raise failure
 
-    Callbacks(on_error=fail).tell("on_error")
+    Callbacks(LifeLog("t", "c"), on_error=fail).tell("on_error")
     assert "on_error failed" in caplog.text
 
 
@@ -39,7 +41,7 @@ def generator(*arguments):
 
 def test_a_callback_that_returns_work_to_be_done_is_logged(caplog):
     """As a failure: nothing was done."""
-    Callbacks(on_error=lambda error: coroutine(error)).tell("on_error", 1)
+    Callbacks(LifeLog("t", "c"), on_error=lambda error: coroutine(error)).tell("on_error", 1)
     assert "on_error failed" in caplog.text and "do the work before returning" in caplog.text
 
 

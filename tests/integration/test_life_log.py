@@ -21,6 +21,7 @@ TABLE = re.findall(r"^(INFO|WARNING|ERROR) +``(nsqclient\.\w+)`` +``(.+)``$", PA
 WORDS = {
     "TOPIC": "orders", "CHANNEL": "mail", "ADDRESS": r"\S+:\d+", "N": r"[\d.]+",
     "VERSION": r"\d\S+", "WHY": "[^;]+", "ADVICE": r"\w[^\n]{15,}", "MESSAGE": "<Message [^>]+>",
+    "failures": "failures?", "attempts": "attempts?",
 }
 QUICK = Config(default_requeue_delay=0, backoff_multiplier=0.01, max_in_flight=5)
 

@@ -13,7 +13,7 @@ CALLS = {call for call in log_calls() if call.level != "DEBUG"}
 LIFE = re.findall(r"^(INFO|WARNING|ERROR) +``(nsqclient\.\w+)`` +``(.+)``$", read(PAGE),
                   re.MULTILINE)
 #: What stands for one ``%s``; the last one of a line may be left out.
-WORD = r"(?:(?:: |; )?[A-Z]+(?:[/;] ?[A-Z]+)*)?"
+WORD = r"(?:N [a-z ]+s|(?:(?:: |; )?[A-Z]+(?:[/;] ?[A-Z]+)*)?)"
 
 
 def rows() -> list[tuple[str, str, str, str]]:
@@ -34,7 +34,7 @@ def pattern(call: LogCall, word: str) -> str:
 def shows_advice(line: str, text: str) -> bool:
     """Tell whether a line of the life table has ADVICE where a call has the advice itself."""
     head, found, _ = line.partition("ADVICE")
-    words = ".+".join(map(re.escape, re.split(r"\b[A-Z/]+\b", head)))
+    words = ".+".join(map(re.escape, re.split(r"\bN failures\b|\b[A-Z/]+\b", head)))
     return bool(found) and re.fullmatch(words + ".{15,}", text, re.DOTALL) is not None
 
 
@@ -68,3 +68,12 @@ def test_every_logger_is_in_the_first_table() -> None:
     """With what it is for."""
     listed = set(re.findall(r"^``(nsqclient\.\w+)``[, ]?", read(PAGE), re.MULTILINE))
     assert {call.logger for call in log_calls()} <= listed
+
+
+def test_every_line_of_a_consumer_begins_with_its_topic_and_channel() -> None:
+    """Whichever part of it writes the line; DEBUG too."""
+    loggers = ("nsqclient.consumer", "nsqclient.batch")
+    calls = [call for call in log_calls() if call.logger in loggers]
+    assert len(calls) > 30
+    assert [call for call in calls if not call.text.startswith("%s: ")] == []
+    assert [call for call in calls if call.text.startswith("%s: %s/%s")] == []

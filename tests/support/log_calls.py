@@ -14,8 +14,15 @@ _LEVELS = {
     "debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR",
     "critical": "CRITICAL",
 }
-#: What modules below call the adapter that ``nsqclient.cli.archive.log`` makes of its logger.
-_ADAPTERS = {"self._log": "nsqclient.nsq_to_file", "log": "nsqclient.nsq_to_file"}
+#: Adapters that put a prefix in front: (path begins with, variable, logger, the prefix).
+_ADAPTERS = [
+    ("nsqclient/cli/archive/", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/nsq_to_file.py", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/nsq_to_file.py", "log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/consuming/", "self._log", "nsqclient.consumer", "%s: "),
+    ("nsqclient/consuming/life_log.py", "self", "nsqclient.consumer", "%s: "),
+    ("nsqclient/batch.py", "self._log", "nsqclient.batch", "%s: "),
+]
 
 
 class LogCall(NamedTuple):
@@ -31,7 +38,10 @@ def log_calls() -> Iterator[LogCall]:
     """Yield every call of a logger in the package; several where the level is chosen."""
     for path in sorted((CHECKOUT / "nsqclient").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        loggers = {**_ADAPTERS, **_loggers(tree)}
+        place = path.relative_to(CHECKOUT).as_posix()
+        adapters = {variable: (name, prefix) for start, variable, name, prefix in _ADAPTERS
+                    if place.startswith(start)}
+        loggers = adapters | {variable: (name, "") for variable, name in _loggers(tree).items()}
         for function in ast.walk(tree):
             if isinstance(function, (ast.FunctionDef, ast.Lambda)):
                 yield from _calls(path, function, loggers)
@@ -47,7 +57,9 @@ def _loggers(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _calls(path: Path, function: ast.AST, loggers: dict[str, str]) -> Iterator[LogCall]:
+def _calls(
+    path: Path, function: ast.AST, loggers: dict[str, tuple[str, str]]
+) -> Iterator[LogCall]:
     for node in ast.walk(function):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
@@ -58,8 +70,9 @@ def _calls(path: Path, function: ast.AST, loggers: dict[str, str]) -> Iterator[L
         if method == "log":
             levels, text = _chosen(node.args[0], function), node.args[1]
         for level in levels:
-            yield LogCall(f"{path.relative_to(CHECKOUT)}:{node.lineno}", loggers[name], level,
-                          ast.literal_eval(text) if _is_text(text) else "%s")
+            logger, prefix = loggers[name]
+            yield LogCall(f"{path.relative_to(CHECKOUT)}:{node.lineno}", logger, level,
+                          prefix + (ast.literal_eval(text) if _is_text(text) else "%s"))
 
 
 def _is_text(node: ast.expr) -> bool:

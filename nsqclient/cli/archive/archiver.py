@@ -13,6 +13,7 @@ from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectio
 from nsqclient.batch import BatchConsumer
 from nsqclient.cli.archive.archive import Archive
 from nsqclient.cli.archive.log import Log
+from nsqclient.runtime.plurals import counted
 
 #: Seconds that a record waits for company before it is written (not synced): who looks at the
 #: file of a slow topic sees it soon.
@@ -151,7 +152,7 @@ class Archiver(BatchHandler):
         if not (self._try(self._write_pending) and self._try(self._archive.sync)):
             return
         done, self._pending, self._written = self._pending, [], 0
-        self._log.debug("synced %d records to disk", len(done))
+        self._log.debug("synced %s to disk", counted(len(done), "record"))
         for message in done:
             try:
                 message.finish()
@@ -165,7 +166,7 @@ class Archiver(BatchHandler):
         except Exception as exc:
             # A full disk needs no traceback; what is no OSError is a bug and does.
             self._log.error(
-                "cannot write: %s; %d messages go back to nsqd", exc, len(self._pending),
+                "cannot write: %s; back to nsqd: %s", exc, counted(len(self._pending), "message"),
                 exc_info=not isinstance(exc, OSError),
             )
             self._archive.roll_back()

@@ -12,6 +12,7 @@ import threading
 
 from nsqclient.cli.archive.log import Log
 from nsqclient.cli.goflags import CommandLineError
+from nsqclient.runtime.plurals import counted
 
 #: Seconds that the last commands have at the end.
 _LAST_COMMANDS = 30.0
@@ -52,8 +53,8 @@ class CloseHook:
         self._thread.join(timeout)
         if self._thread.is_alive():
             self._log.error(
-                "--exec-on-close did not end in %g s; about %d files were left out",
-                timeout, self._paths.qsize() - 1,
+                "--exec-on-close did not end in %g s; left out: about %s",
+                timeout, counted(self._paths.qsize() - 1, "file"),
             )
         return not self._thread.is_alive()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nsqclient.runtime.plurals import counted
+
 
 class Rules(NamedTuple):
     """What the flags say; 0 turns a rule off."""
@@ -32,7 +34,7 @@ def rotation_reason(current: Current, name: str, now: float, rules: Rules) -> st
     if 0 < rules.interval < now - current.opened:
         return f"{now - current.opened:.3f}s since last open"
     if 0 < rules.size < current.size:
-        return f"currently {current.size} bytes (> {rules.size})"
+        return f"currently {counted(current.size, 'byte')} (> {rules.size})"
     return None
 
 

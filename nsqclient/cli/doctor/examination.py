@@ -20,6 +20,7 @@ from nsqclient.cli.doctor.queues import judge_change, judge_topic
 from nsqclient.errors import HTTPStatusError
 from nsqclient.http import NsqdHTTP, Stats
 from nsqclient.http.urls import nsqd_url
+from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.transport import format_address, parse_address
 
 T = TypeVar("T")
@@ -139,8 +140,8 @@ class Examination:
                 "topic", topic, f"not known to nsqlookupd {', '.join(missing)}",
                 "give every nsqd the --lookupd-tcp-address of every nsqlookupd"))
         elif answered:
-            count = len(_listed(answered, with_topic=True))
-            self.findings.append(ok("topic", topic, f"on {count} nsqds, say all nsqlookupds"))
+            nsqds = counted(len(_listed(answered, with_topic=True)), "nsqd")
+            self.findings.append(ok("topic", topic, f"on {nsqds}, say all nsqlookupds"))
         elif self._stats and not on_nsqds:
             self.findings.append(wrong(
                 "topic", topic, "no nsqd that answered has it", _create(topic)))

@@ -13,6 +13,7 @@ from nsqclient.errors import HTTPStatusError
 from nsqclient.http import NsqlookupdHTTP
 from nsqclient.http.answers import Node, Producer
 from nsqclient.http.urls import lookup_url, split_address
+from nsqclient.runtime.plurals import counted
 
 _CHECK = "nsqlookupd"
 
@@ -56,7 +57,7 @@ def examine_lookupd(
     view.nodes = [node.producer for node in nodes]
     view.hidden = [node.producer for node in nodes if topic in node.tombstoned]
     view.findings += [
-        ok(_CHECK, address, f"answers, version {version}, lists {len(nodes)} nsqds"),
+        ok(_CHECK, address, f"answers, version {version}, lists {counted(len(nodes), 'nsqd')}"),
         *_judge_nodes(address, nodes, topic),
         *compare_clock(lookup_url(address, "ping"), address, timeouts),
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nsqclient.cli.doctor.findings import Finding, ok, warning, wrong
 from nsqclient.http import ChannelStats, Stats, TopicStats
+from nsqclient.runtime.plurals import counted
 
 
 def judge_topic(stats: Stats, topic: str, channel: str, where: str) -> list[Finding]:
@@ -47,13 +48,13 @@ def judge_change(
         requeued = now.requeue_count - then.requeue_count
         if timed_out > 0:
             findings.append(wrong(
-                "timeouts", name, f"{timed_out} messages timed out in {seconds:.0f} s",
+                "timeouts", name, f"{counted(timed_out, 'message')} timed out in {seconds:.0f} s",
                 "handlers take longer than msg_timeout: raise it (option msg_timeout), touch() or"
                 " keep_alive() long work, lower max_in_flight, or add workers; or consumers hang",
             ))
         if requeued > 0:
             findings.append(warning(
-                "requeues", name, f"{requeued} messages were requeued in {seconds:.0f} s",
+                "requeues", name, f"{counted(requeued, 'requeue')} in {seconds:.0f} s",
                 "handlers fail: their log says why",
             ))
     return findings
@@ -68,7 +69,7 @@ def _judge_channel(channel: ChannelStats, topic: str, where: str) -> list[Findin
     waits = channel.depth + channel.deferred_count
     counts = (
         f"{channel.depth} wait, {channel.in_flight_count} in flight,"
-        f" {channel.deferred_count} deferred, {channel.client_count} consumers"
+        f" {channel.deferred_count} deferred, {counted(channel.client_count, 'consumer')}"
     )
     findings = []
     if channel.paused:

@@ -64,7 +64,7 @@ class Deferred:
         future: Future[Stored | None] = PlainFuture()
         while not self._try_put(lane, (future, publish, size)):
             if not self._block or deadline.expired():
-                raise PublishNotSent(f"{self.pending} publishes are pending (max_pending)")
+                raise PublishNotSent(f"pending publishes: {self.pending} (max_pending)")
             self._changed.wait_for(
                 lambda: self.pending < self._max_pending or self._is_closed, deadline.remaining()
             )

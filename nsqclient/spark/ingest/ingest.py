@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.membership import Membership
 from nsqclient.consuming.subscription import Subscription
 from nsqclient.errors import (
@@ -84,8 +85,10 @@ class Ingest:
         self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-chores", 2 + len(options.lookupd), lambda chore: chore()
         )
+        log = LifeLog(options.topic, options.channel)
         self._flow = FlowControl(
-            config, config.max_in_flight, self._timer, self._chores.put, lambda phase, wait: None
+            config, config.max_in_flight, self._timer, self._chores.put, lambda phase, wait: None,
+            log,
         )
         self._gatherer = Gatherer(options.roll_interval_ms, self._balance)
         self._is_held = False  # by the owner, or for good after a failure; guarded by _lock
@@ -96,7 +99,7 @@ class Ingest:
         self._lanes = [
             Membership(options.topic, options.nsqd, options.lookupd, config, self._timer,
                        self._chores.put, self,
-                       max_dials=max(1, MAX_DIALS // options.connections))
+                       max_dials=max(1, MAX_DIALS // options.connections), log=log)
             for _ in range(options.connections)
         ]
 

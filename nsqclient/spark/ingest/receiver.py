@@ -11,6 +11,7 @@ import threading
 import time
 
 from nsqclient.errors import NSQError
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.ingest.children import Children
 from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest
@@ -68,7 +69,8 @@ class Receiver:
         """From now on take what is there now, and end then. Before ``open()``."""
         backlogs = ask_backlogs(self.options)
         target = sum(b.depth + b.in_flight for b in backlogs.values()) if backlogs else None
-        logger.info("drain: %s messages to come", "unknown" if target is None else target)
+        logger.info(
+            "drain: to come: %s", "unknown" if target is None else counted(target, "message"))
         self._drain = Drain(
             target, self.options.idle_ms, self.options.config.msg_timeout + _LATE
         )
@@ -190,9 +192,9 @@ class Receiver:
                            options.topic)
         elif progress.waiting and not is_full and not progress.is_stale:
             logger.warning(
-                "%s/%s: nothing came for %.0f s, though %d messages wait: is the channel paused?"
-                " They are left for the next run", options.topic, options.channel,
-                progress.silence, progress.waiting)
+                "%s/%s: nothing came for %.0f s, though there are more: is the channel paused? Left"
+                " for the next run: %s", options.topic, options.channel, progress.silence,
+                counted(progress.waiting, "message"))
 
     # -- for the progress
 

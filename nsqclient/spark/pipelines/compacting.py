@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.pipelines.archiving import DATE, HOUR
 from nsqclient.spark.pipelines.folders import Folder
 
@@ -91,7 +92,8 @@ def compact(
         total = Compaction(
             total.partitions + 1, total.files_before + len(new), total.files_after + len(made),
             total.bytes_before + sum(sizes), total.bytes_after + sum(made.values()))
-        logger.info("compacted %s: %d files into %d", partition or path, len(new), len(made))
+        logger.info("compacted %s: %s into %d", partition or path, counted(len(new), "file"),
+                    len(made))
     return total
 
 

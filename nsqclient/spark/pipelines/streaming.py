@@ -10,6 +10,7 @@ from nsqclient.config import OPTIONS, SECRETS
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration
+from nsqclient.runtime.plurals import counted
 from nsqclient.spark.options import write_options
 from nsqclient.spark.pipelines.bad_rows import find_bad_rows
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
@@ -187,7 +188,7 @@ class MappingBodies:
         failed, self._seen = self._failed.value - self._seen, self._failed.value
         if failed:
             logger.warning(
-                "batch %d: %d rows failed: published to %s", batch_id, failed,
+                "batch %d: %s failed: published to %s", batch_id, counted(failed, "row"),
                 self._sink.dead_letter_topic)
 
 
@@ -250,8 +251,8 @@ class Transforming:
             self._sink.publish(
                 numbered.where(is_bad).select("body", F.lit(dead).alias("topic")))
             logger.warning(
-                "batch %d: %d rows failed: published to %s; the first: %s", batch_id, len(bad),
-                dead, next(iter(bad.values())))
+                "batch %d: %s failed: published to %s; the first: %s", batch_id,
+                counted(len(bad), "row"), dead, next(iter(bad.values())))
         finally:
             numbered.unpersist()
 
