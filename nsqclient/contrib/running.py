@@ -78,7 +78,7 @@ def find_complaint(reports: Iterable[StopReport]) -> str:
         return ""
     return (
         f"abandoned while being handled: {counted(abandoned, 'message')}; nsqd delivers again after"
-        " the msg_timeout, a longer --stop-timeout lets handlers finish"
+        " the msg_timeout, a longer --stop-timeout lets them finish"
     )
 
 

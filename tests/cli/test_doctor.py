@@ -66,7 +66,7 @@ def test_what_grows_is_told():
     after = stats({"timeout_count": 6, "requeue_count": 2})
     timeouts, requeues = judge_change(before, after, "orders", "", "n:1", 10.0)
     assert (timeouts.verdict, timeouts.text) == (Verdict.WRONG, "2 messages timed out in 10 s")
-    assert requeues.verdict is Verdict.WARNING and "1 messages" in requeues.text
+    assert requeues.verdict is Verdict.WARNING and "1 requeue in" in requeues.text
     assert judge_change(after, after, "orders", "", "n:1", 10.0) == []
     assert judge_change(after, after, "refunds", "", "n:1", 10.0) == []
 

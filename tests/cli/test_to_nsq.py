@@ -90,7 +90,7 @@ def test_the_line_of_progress():
     stream = io.StringIO()
     line = progress.Progress(stream, None)
     line.update(1, 1, last=True)
-    assert stream.getvalue().startswith("\r1 messages") and stream.getvalue().endswith("\n")
+    assert stream.getvalue().startswith("\r1 message,") and stream.getvalue().endswith("\n")
 
 
 @pytest.mark.parametrize(

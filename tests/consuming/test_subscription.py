@@ -223,7 +223,7 @@ def test_an_answer_without_a_connection_is_counted(answer, raises, caplog):
         else:
             getattr(session.one, answer)()
         assert (session.sub.counts.lost_answers, session.sub.counts.late_answers) == (1, 0)
-        assert "1 answers lost" in caplog.text
+        assert "1 answer lost" in caplog.text
 
 
 def test_answers_of_one_message_from_many_threads():
@@ -310,7 +310,7 @@ def test_a_delivery_that_expired_is_not_one_that_a_handler_had(caplog):
         session.one.attempts = 5
         assert session.sub.count_handled(session.one) == 3
         assert session.sub.counts.expired == 2
-    assert caplog.text.count("t/c: 1 messages from 127.0.0.1") == 1
+    assert caplog.text.count("t/c: 1 message from 127.0.0.1") == 1
     assert "lower max_in_flight, or raise workers or msg_timeout" in caplog.text
 
 

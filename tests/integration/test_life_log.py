@@ -70,7 +70,7 @@ def test_a_life_without_trouble(nsqd_factory, logged):
             logged("TOPIC/CHANNEL: nsqlookupd ADDRESS lists")
             logged("ADDRESS: connected to nsqd")
             logged("TOPIC/CHANNEL: consuming from")
-    logged("TOPIC/CHANNEL: stopped: N finished, N handed back, N abandoned")
+    logged("TOPIC/CHANNEL: stopped: while stopping N finished, N handed back, N abandoned")
 
 
 def test_connections_that_fail_and_are_lost(nsqd_factory, logged):
@@ -109,7 +109,7 @@ def test_failures_back_off_and_giving_up_is_loud(nsqd, logged):
     nsqd.publish("orders", b"good")
     config = QUICK.replace(max_attempts=2)
     with consumer(handler, config, nsqd_tcp_addresses=[nsqd.tcp_address]):
-        logged("handler failed for MESSAGE")
+        logged("TOPIC/CHANNEL: handler failed for MESSAGE")
         logged("TOPIC/CHANNEL: backing off")
         logged("TOPIC/CHANNEL: backoff ends")
         nsqd.publish("orders", b"bad")
@@ -141,7 +141,7 @@ def test_a_stop_that_abandons_says_so(nsqd, logged):
     assert began.wait(10)
     assert not slow.stop(0.05)
     over.set()
-    logged("TOPIC/CHANNEL: stopped: N finished, N handed back, N abandoned; ADVICE")
+    logged("TOPIC/CHANNEL: stopped: while stopping N finished, N handed back, N abandoned; ADVICE")
 
 
 def test_a_producer_in_trouble(nsqd_factory, logged):

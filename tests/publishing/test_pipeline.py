@@ -249,7 +249,7 @@ def test_close_tells_of_failures_that_nobody_looked_at(world, caplog):
     world.links.sent.clear()
     wait_until(lambda: pipeline.pending == 0)
     assert pipeline.close(Deadline(WAIT))
-    assert "1 asynchronous publishes failed" in caplog.text
+    assert "1 asynchronous publish failed" in caplog.text
 
 
 def test_a_cancelled_message_is_not_sent(world):
