@@ -206,15 +206,17 @@ class DialQueue(Generic[K]):
         """Hand those whose time has come to their sources."""
         due = self.next_due()
         while due is not None and due <= now:
-            _, _, key = heapq.heappop(self._waiting)
+            key = self._waiting[0][2]
             wanted = self._wanted[key]
-            wanted.is_due = True
             for source in wanted.sources:
                 self._sources[source].add(key, wanted.standing)
+            wanted.is_due = True
+            # Last: after an exception from a signal handler all this is done once more.
+            heapq.heappop(self._waiting)
             due = self.next_due()
 
     def _remove(self, key: K) -> None:
         wanted = self._wanted.pop(key, None)
-        if wanted is not None and wanted.is_due:
+        if wanted is not None:
             for source in wanted.sources:
                 self._sources[source].remove(key)

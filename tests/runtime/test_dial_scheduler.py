@@ -1,0 +1,214 @@
+"""DialScheduler: threads for what a DialQueue says, as few as possible and never too many."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DialQueue, Standing
+from nsqclient.runtime.dial_scheduler import DialScheduler
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from tests.support.inline_thread import InlineThread
+from tests.support.interrupts import interrupt_everywhere
+from tests.support.virtual_time import VirtualTimer
+from tests.support.waiting import wait_until
+
+WAIT = 10.0
+UNTRIED, FAILED = Standing.UNTRIED, Standing.FAILED
+
+
+class Dials:
+    """Notes what is dialed; a dial lasts until ``release`` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.refused = [], []
+        self.release = threading.Event()
+        self.release.set()
+        self.on_dial = None
+
+    def dial(self, key):
+        self.begun.append(key)
+        if self.on_dial is not None:
+            self.on_dial(key)
+        assert self.release.wait(WAIT)
+
+    def on_no_thread(self, key, error):
+        self.refused.append(key)
+
+
+@pytest.fixture
+def make(request):
+    """Factory of a scheduler with its dials; all threads end with the test."""
+    made = []
+
+    def build(sources="a", schedule=None, **options):
+        dials = Dials()
+        scheduler = DialScheduler(sources, dials, schedule, **options)
+        made.append((scheduler, dials))
+        return scheduler, dials
+
+    yield build
+    for scheduler, dials in made:
+        dials.release.set()
+        scheduler.close()
+        assert scheduler.join(Deadline(WAIT)) == []
+
+
+def dialing_threads():
+    """The names of threads that dial."""
+    return [thread.name for thread in threading.enumerate() if "nsq-dialer" in thread.name]
+
+
+def test_there_are_no_more_threads_than_dials_under_way(make):
+    """Thousands of addresses are dialed one after the other by a few."""
+    scheduler, dials = make(limit=3)
+    dials.release.clear()
+    for number in range(100):
+        scheduler.put(number, "a", UNTRIED)
+        scheduler.dispatch()
+    wait_until(lambda: len(dials.begun) == 3)
+    assert sorted(dialing_threads()) == ["nsq-dialer-0", "nsq-dialer-1", "nsq-dialer-2"]
+    dials.release.set()
+    wait_until(lambda: len(dials.begun) == 100)
+    wait_until(lambda: not dialing_threads())
+    assert 5 not in scheduler
+
+
+def test_without_anything_to_dial_there_is_no_thread(make):
+    """What waits for its time needs none either."""
+    scheduler, dials = make()
+    scheduler.put("later", "a", FAILED, retry_at=float("inf"))
+    scheduler.dispatch()
+    assert dialing_threads() == [] and "later" in scheduler
+
+
+def test_what_waits_is_dialed_when_its_time_has_come(make, monkeypatch):
+    """By itself, where there is a timer; the earliest time counts."""
+    timer = VirtualTimer()
+    monkeypatch.setattr("time.monotonic", lambda: timer.now)
+    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
+    for key, retry_at in (("late", 5.0), ("early", 2.0), ("with it", 2.0), ("never", 9.0)):
+        scheduler.put(key, "a", FAILED, retry_at)
+        scheduler.dispatch()
+    scheduler.discard("never")
+    timer.advance(1.9)
+    assert dials.begun == []
+    timer.advance(3.1)
+    assert dials.begun == ["early", "with it", "late"]
+    assert timer.delays == [5.0, 2.0, 3.0]
+
+
+def test_an_address_that_fails_is_dialed_again_after_its_rest(make, monkeypatch):
+    """It may be put again by the dial itself."""
+    timer = VirtualTimer()
+    monkeypatch.setattr("time.monotonic", lambda: timer.now)
+    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
+    dials.on_dial = lambda key: scheduler.put(key, "a", FAILED, timer.now + 3)
+    scheduler.put("x", "a", UNTRIED)
+    scheduler.dispatch()
+    timer.advance(9.0)
+    assert len(dials.begun) == 4 and timer.delays == [3.0] * 4
+
+
+def test_a_dial_that_raises_ends_no_thread(make, caplog):
+    """It is logged, and the next address follows."""
+    scheduler, dials = make(limit=1)
+    dials.on_dial = lambda key: 1 / (key - 1)
+    for key in (1, 2):
+        scheduler.put(key, "a", UNTRIED)
+    scheduler.dispatch()
+    wait_until(lambda: dials.begun == [1, 2])
+    assert "1: the dial failed in an unforeseen way" in caplog.text
+
+
+class NoThread(InlineThread):
+    """A thread that the system does not give."""
+
+    def launch(self):
+        raise ThreadStartError("can't start new thread")
+
+
+def test_without_any_thread_each_address_is_reported(make):
+    """Its owner sees to it that it is tried again."""
+    scheduler, dials = make(make_thread=NoThread)
+    for key in "xyz":
+        scheduler.put(key, "a", UNTRIED)
+    scheduler.dispatch()
+    assert dials.refused == ["x", "y", "z"] and "x" not in scheduler
+
+
+def test_a_thread_that_runs_dials_what_another_one_could_not(make):
+    """Where the system gives only one, nothing is reported."""
+    threads = [LibraryThread]
+    scheduler, dials = make(
+        make_thread=lambda target, name: (threads.pop() if threads else NoThread)(target, name)
+    )
+    dials.release.clear()
+    for key in "xyz":
+        scheduler.put(key, "a", UNTRIED)
+        scheduler.dispatch()
+    dials.release.set()
+    wait_until(lambda: sorted(dials.begun) == ["x", "y", "z"])
+    assert dials.refused == []
+
+
+def test_close_dials_nothing_more(make):
+    """What is under way is waited for; what was queued, or comes now, is not dialed."""
+    scheduler, dials = make(limit=1)
+    dials.release.clear()
+    for key in "xy":
+        scheduler.put(key, "a", UNTRIED)
+    scheduler.dispatch()
+    wait_until(lambda: dials.begun == ["x"])
+    scheduler.close()
+    scheduler.put("z", "a", UNTRIED)
+    scheduler.dispatch()
+    assert scheduler.join(Deadline(0.01)) == ["nsq-dialer-x"]
+    dials.release.set()
+    assert scheduler.join(Deadline(WAIT)) == [] and dials.begun == ["x"]
+
+
+def test_a_dial_may_end_everything_itself(make):
+    """A callback that stops its consumer runs on a thread that dials, and cannot wait for it."""
+    scheduler, dials = make()
+    seen = []
+
+    def end(key):
+        seen.append(scheduler.is_dialer())
+        scheduler.close()
+        seen.append(scheduler.join(Deadline(WAIT)))
+
+    dials.on_dial = end
+    scheduler.put("x", "a", UNTRIED)
+    scheduler.dispatch()
+    wait_until(lambda: len(seen) == 2)
+    assert seen == [True, []] and not scheduler.is_dialer()
+
+
+@pytest.mark.parametrize("function", [
+    DialScheduler.put, DialScheduler.dispatch, DialScheduler._start_thread,
+    DialQueue.put, DialQueue.count_ready, DialQueue.next_due, DialQueue._move_due,
+])
+def test_an_exception_of_a_signal_handler_loses_no_address(make, function):
+    """Wherever it comes, no lock stays taken; what was put is dialed with the next dispatch()."""
+    def work():
+        scheduler, dials = make()
+        was_put = []
+        try:
+            scheduler.put("x", "a", UNTRIED)
+            was_put.append(True)
+            scheduler.dispatch()
+        except KeyboardInterrupt:
+            pass
+
+        def check():
+            if not was_put:
+                scheduler.put("x", "a", UNTRIED)
+            scheduler.dispatch()
+            wait_until(lambda: dials.begun)
+
+        return check
+
+    assert interrupt_everywhere(function, work) > 0
