@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from typing import TypeVar, cast
@@ -65,6 +66,7 @@ class Connection:
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
         self._early: list[Event] = []  # came behind the last handshake answer
         self._transport: Transport | None = None
+        self._dialed: socket.socket | None = None  # before there is a transport; by _lock
         self._reader: LibraryThread | None = None
         self._closing = False  # written under _lock
         self._is_open = False  # open() succeeded; written under _lock
@@ -119,7 +121,9 @@ class Connection:
 
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
-        transport = Transport.connect(self.address, dial, config.local_addr or None)
+        transport = Transport.connect(
+            self.address, dial, config.local_addr or None, self._note_dialed
+        )
         self._outbox.attach(transport)
         with self._lock:
             self._transport = transport
@@ -141,6 +145,12 @@ class Connection:
                 raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
             raise
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version)
+
+    def _note_dialed(self, sock: socket.socket) -> None:
+        """Have ``close()`` end this dial."""
+        with self._lock:
+            self._need_not_closed()
+            self._dialed = sock
 
     def _need_not_closed(self) -> None:
         if self._closing:
@@ -332,9 +342,11 @@ class Connection:
 
         The parent's connection lives on: closing is not shutting down.
         """
-        transport = self._transport
+        transport, dialed = self._transport, self._dialed
         if transport is not None:
             transport.close()
+        elif dialed is not None:
+            dialed.close()
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for its threads to end; True when they have. Call ``close()`` first."""
@@ -350,9 +362,12 @@ class Connection:
             self._closing = True
             if self._error is None:
                 self._error = error
-            transport = self._transport
+            transport, dialed = self._transport, self._dialed
         if transport is not None:
             transport.shutdown()
+        elif dialed is not None:
+            with contextlib.suppress(OSError):  # it has failed meanwhile
+                dialed.shutdown(socket.SHUT_RDWR)
         self._receiver.call_reader()
 
     def _finish(self, error: NSQError) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 
 import pytest
 
@@ -30,6 +32,7 @@ from tests.support.scripted import (
     message,
     response,
 )
+from tests.support.silent import silent_addresses
 from tests.support.waiting import wait_until
 
 
@@ -314,6 +317,29 @@ def test_close_while_another_thread_opens():
         with pytest.raises(ConnectError):
             conn.open(Deadline(20))
         closer.join()
+
+
+def is_being_dialed(conn):
+    """Tell whether the kernel waits for an answer to SYN."""
+    sock = conn._dialed
+    return sock is not None and sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\2"
+
+
+@pytest.mark.parametrize("begins", ["before", "during"])
+def test_close_ends_a_dial_that_nobody_answers(begins):
+    """close() does not wait for dial_timeout, whether TCP connects or not."""
+    with silent_addresses(1) as (address,):
+        conn = Connection(address, Config(dial_timeout=60), Recorder())
+        closer = threading.Thread(
+            target=lambda: wait_until(lambda: is_being_dialed(conn)) and conn.close()
+        )
+        conn.close() if begins == "before" else closer.start()
+        began = time.monotonic()
+        with pytest.raises(ConnectError):
+            conn.open(Deadline(60))
+        assert time.monotonic() - began < 30
+        if begins == "during":
+            closer.join()
 
 
 def test_close_before_start_tells_the_listener_once():

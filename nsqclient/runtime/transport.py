@@ -9,6 +9,7 @@ import errno
 import math
 import select
 import socket
+from collections.abc import Callable
 
 from nsqclient.display import without_password
 from nsqclient.errors import (
@@ -75,7 +76,8 @@ def _milliseconds(timeout: float) -> int:
 
 
 def _dial(
-    host: str, port: int, deadline: Deadline, bind: tuple[str, int] | None
+    host: str, port: int, deadline: Deadline, bind: tuple[str, int] | None,
+    on_dial: Callable[[socket.socket], None],
 ) -> socket.socket:
     """Connect to the first of the host's addresses that answers.
 
@@ -92,6 +94,7 @@ def _dial(
             sock.settimeout(None if remaining is None else remaining / (len(found) - index))
             if bind is not None:
                 sock.bind(bind)
+            on_dial(sock)
             sock.connect(target)
             return sock
         except BaseException as exc:
@@ -129,11 +132,19 @@ class Transport:
             return ""
 
     @classmethod
-    def connect(cls, address: str, deadline: Deadline, source: str | None = None) -> Transport:
+    def connect(
+        cls, address: str, deadline: Deadline, source: str | None = None,
+        on_dial: Callable[[socket.socket], None] = lambda sock: None,
+    ) -> Transport:
         """Dial ``host:port``, trying each of the host's addresses.
 
+        Args:
+            source: the local ``host`` or ``host:port`` to bind.
+            on_dial: called with each socket before it is connected; its ``shutdown()`` ends the
+                dial, and what ``on_dial`` raises is raised.
+
         Blocks: until the deadline (looking up the host's name is the system's business and may
-        take longer). ``source`` is the local ``host`` or ``host:port`` to bind.
+        take longer).
 
         Raises:
             ConnectError: refused, unknown host, or no answer in time.
@@ -145,7 +156,7 @@ class Transport:
         if deadline.expired():
             raise ConnectError(address, "no time was left to connect")
         try:
-            sock = _dial(host, port, deadline, bind)
+            sock = _dial(host, port, deadline, bind, on_dial)
         except socket.gaierror as exc:
             raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
         except TimeoutError as exc:

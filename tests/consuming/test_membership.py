@@ -10,6 +10,7 @@ from nsqclient.consuming.membership import Membership
 from nsqclient.discovery import Found
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitions.routes import Place, TopicRoutes
+from nsqclient.runtime.threads import ThreadStartError
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
 
@@ -353,3 +354,142 @@ def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
     world.membership.stop()
     world.membership.lost(sub, gone)
     assert world.membership.last_failure is gone
+
+
+class Slots:
+    """Threads that begin when a test says so: ``run()`` lets the dials go on."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def __call__(self, target, name):
+        slots = self
+
+        class Thread(InlineThread):
+            def launch(self):
+                self.is_under_way = True
+                slots.waiting.append(self)
+
+        return Thread(target, name)
+
+    def run(self):
+        """Run all that was launched."""
+        while self.waiting:
+            thread = self.waiting.pop(0)
+            thread._target()
+            thread.is_under_way = False
+
+
+def names(count, host="silent"):
+    """So many addresses."""
+    return [f"{host}{number}:1" for number in range(count)]
+
+
+def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
+    """One that worked comes first, though hundreds that never did were named before it."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1"]
+    world.membership.start()
+    world.timer.advance(30)
+    slots = world.membership._dials._make_thread = Slots()
+    world.answers["l:1"] = [*names(100), "a:1"]
+    world.lose(world.connected[0])
+    slots.run()
+    assert [address for _, address in world.dialed[:3]] == ["a:1", "a:1", "silent0:1"]
+
+
+def test_nsqlookupds_take_turns(monkeypatch):
+    """What the second one names is dialed beside the many of the first one."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"])
+    slots = world.membership._dials._make_thread = Slots()
+    world.answers = {"l:1": names(100), "l:2": ["a:1", "b:1"]}
+    world.membership.start()
+    slots.run()
+    assert [address for _, address in world.dialed[:4]] == ["silent0:1", "a:1", "silent1:1", "b:1"]
+
+
+def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
+    """Only what another one names still, or the user gave."""
+    world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
+    slots = world.membership._dials._make_thread = Slots()
+    world.answers = {"l:1": ["a:1", "b:1", "d:1"], "l:2": ["b:1"]}
+    world.membership.start()
+    world.answers["l:1"] = []
+    world.timer.advance(60)
+    slots.run()
+    assert world.addresses() == ["b:1", "d:1"]
+    assert set(world.membership._known) == {Place("b:1"), Place("d:1")}
+
+
+def test_what_fails_and_is_named_no_more_is_forgotten(monkeypatch):
+    """Also where the answer without it came while it was dialed."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+
+    def open_slowly(sub, deadline):
+        world.answers["l:1"] = []
+        world.membership._round()
+        raise REFUSED
+
+    monkeypatch.setattr(FakeSubscription, "open", open_slowly)
+    world.membership.start()
+    assert world.membership._known == {}
+
+
+def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkeypatch):
+    """After about 0.5, 1, 2 s ...: thousands that fail cause no thousands of lookups."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1", "b:1"]
+    world.failures["a:1"] = REFUSED
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(module, "find_routes", lambda *args: asked.append(args) or find(*args))
+    world.membership.start()
+    world.timer.advance(50)
+    times = [at for at, address in world.dialed if address == "a:1"]
+    assert len(asked) == 1 and 6 <= len(times) <= 9
+    assert all(later > 1.4 * earlier for earlier, later in zip(times[2:], times[3:]))
+
+
+def test_shares_are_kept_free_for_a_second_only(monkeypatch):
+    """However many addresses do not answer, the connected ones have it all then."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.membership._dials._make_thread = Slots()
+    world.answers["l:1"] = names(3000)
+    world.membership.start()
+    assert world.expected[-1] == 3000
+    world.timer.advance(1)
+    assert world.expected[-1] == 0
+
+
+def test_listed_nsqlookupds_share_the_part_of_the_one_that_listed_them(monkeypatch):
+    """A nsqlookupd gets no more dials by listing others."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"])
+    slots = world.membership._dials._make_thread = Slots()
+    listed = [(f"more{number}:1", False) for number in range(3)]
+    world.answers = {
+        "l:1": Found(TopicRoutes(plain=tuple(names(5)), is_partitioned=True), tuple(listed)),
+        **{name: names(5, name[:5]) for name, _ in listed}, "l:2": ["a:1", "b:1", "c:1"],
+    }
+    world.membership.start()
+    slots.run()
+    dialed = [address for _, address in world.dialed]
+    assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
+    assert len(dialed) == 5 + 15 + 3
+
+
+def test_without_a_thread_an_address_is_dialed_later(monkeypatch):
+    """The error is told, and the address is tried as any that failed."""
+    world = World(monkeypatch, ["a:1"])
+
+    class NoThread(InlineThread):
+        def launch(self):
+            raise ThreadStartError("can't start new thread")
+
+    world.membership._dials._make_thread = NoThread
+    world.membership.start()
+    assert "no thread to dial it" in str(world.errors[0]) and not world.connected
+    world.membership._dials._make_thread = InlineThread
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient import Consumer, Producer
+from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import Nsqd
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
 from tests.support.silent import listing, silent_addresses
@@ -23,9 +23,15 @@ SOON = 30.0
 MOST_THREADS = 40
 
 
+def names_of_dialers() -> list[str]:
+    """The names of the threads that dial now; each has the address."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("nsq-dialer-")]
+
+
 def dialers() -> int:
     """How many threads dial now."""
-    return sum(thread.name.startswith("nsq-dialer-") for thread in threading.enumerate())
+    return len(names_of_dialers())
 
 
 class Threads:
@@ -77,10 +83,9 @@ def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
             wait_until(lambda: threads.look() and len(errors) > MAX_DIALS, SOON)
             print("threads", threads.most)
             assert dialers() <= MAX_DIALS and threads.most < MOST_THREADS
-        finally:
-            began = time.monotonic()
-            assert consumer.stop(2)
-            print("stopped after", time.monotonic() - began)
+        finally:  # the dials under way are broken off
+            report = consumer.stop(10)
+        assert report and report.threads == ()
 
 
 @ACCEPTS
@@ -99,15 +104,26 @@ def test_a_producer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
             wait_until(lambda: threads.look() and not publish.is_alive(), SOON)
             print("published after", time.monotonic() - began)
             assert producer.stats().published == 1
-            rounds = time.monotonic() + 2
-            wait_until(
+            tried = set()
+            wait_until(  # more than the first ones were dialed meanwhile
                 lambda: threads.look() and producer.publish("t", b"y") is None
-                and time.monotonic() > rounds, SOON,
+                and tried.update(names_of_dialers()) is None and len(tried) > MAX_DIALS, SOON,
             )
             print("threads", threads.most)
             assert dialers() <= MAX_DIALS and threads.most < MOST_THREADS
         finally:
-            began = time.monotonic()
-            producer.close(5)
-            print("closed after", time.monotonic() - began)
+            is_clean = producer.close(10)
             publish.join()
+        assert is_clean
+
+
+def test_a_consumer_reaches_a_new_nsqd_behind_many_silent_ones_of_one_nsqlookupd():
+    """Each is dialed once before any is dialed again, 16 at a time."""
+    with Nsqd() as nsqd, silent_addresses(5 * MAX_DIALS) as silent:
+        with listing([*silent, nsqd.tcp_address]) as lookupd:
+            consumer = Consumer(
+                "t", "c", lambda message: None, lookupd_http_addresses=[lookupd.address],
+                config=Config(dial_timeout=0.5),
+            )
+            with consumer:
+                wait_until(consumer.healthy, SOON)

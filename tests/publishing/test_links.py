@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +25,7 @@ from nsqclient.publishing.link import JustEnded
 from nsqclient.publishing.links import Links
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.dial_queue import DIRECT
+from nsqclient.runtime.dial_queue import DIRECT, Standing
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
 from tests.support.ports import free_port
 from tests.support.scripted import OK, ScriptedServer, error, response
@@ -278,6 +279,47 @@ def test_discovered_addresses_come_and_go(make_links):
         links.set_addresses({DIRECT: ["127.0.0.1:1"]})
         assert set(links.addresses) == {server.address, "127.0.0.1:1"}
         links.close(Deadline(WAIT))
+
+
+def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
+    """One that worked and does not take us now still comes before those that were never tried."""
+    taken = threading.Event()
+
+    def leave(peer):
+        peer.identify()
+        peer.line(), peer.sized()
+        peer.send(OK)
+        taken.wait(WAIT)
+
+    with ScriptedServer(leave) as server, silent_addresses(50) as silent:
+        links = make_links(server.address)
+        assert publish(links).verdict is Verdict.STORED
+        dials, order = links._dials, {}
+        links._dials = SimpleNamespace(
+            put=lambda address, sources, standing: order.update({address: standing}),
+            set_sources=dials.set_sources,
+        )
+        links.set_addresses({DIRECT: [*silent, server.address]})
+        taken.set()
+        wait_until(lambda: not links.ready)
+        with links._changed.lock:
+            links._want_the_rest(time.monotonic(), hurry=True)
+        links._dials = dials
+    assert order.pop(server.address) is Standing.LOST
+    assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
+
+
+def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
+    """It leaves the queue; what is being dialed goes on, and is dropped with the next answer."""
+    with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
+        links = make_links(*silent)
+        with pytest.raises(ConnectError, match="in time"):
+            links.take(Deadline(0.1))
+        wait_until(lambda: sum(bool(link.dialed) for link in links._links.values()) == MAX_DIALS)
+        links.set_addresses({DIRECT: []})
+        assert len(links.addresses) == MAX_DIALS
+        assert all(link.dialed for link in links._links.values())
+        assert not any(address in links._dials for address in set(silent) - set(links.addresses))
 
 
 def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
