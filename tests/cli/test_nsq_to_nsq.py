@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient import Config
-from nsqclient.cli import main
+from nsqclient import Config, Message, PublishNotSent, PublishUnknown
+from nsqclient.cli import main, nsq_to_nsq
 from nsqclient.cli.destinations import Destinations
 from nsqclient.cli.json_filter import Field, JsonFilter, NotAnObject, matches, parse_object
 
@@ -182,3 +182,39 @@ def test_bad_command_lines(words, status, text, capsys):
     """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["nsq_to_nsq", *words]) == status
     assert text in capsys.readouterr().err
+
+
+class Responder:
+    """Notes the answers to messages."""
+
+    def __init__(self):
+        self.answers = []
+
+    def finish(self, message):
+        self.answers.append("FIN")
+
+    def requeue(self, message, delay, backoff):
+        self.answers.append("REQ")
+
+
+@pytest.mark.parametrize("error, answer", [
+    (None, "FIN"), (PublishUnknown("no answer"), "REQ"), (PublishNotSent("no nsqd"), "REQ"),
+])
+def test_a_message_is_finished_when_it_is_stored_and_only_then(monkeypatch, error, answer):
+    """It is requeued when the destination has not said that it is stored."""
+    responder = Responder()
+
+    class Attempt:
+        def __init__(self, *arguments):
+            assert responder.answers == []
+
+        def result(self):
+            assert responder.answers == []
+            if error is not None:
+                raise error
+
+    monkeypatch.setattr(nsq_to_nsq, "Attempt", Attempt)
+    copier = nsq_to_nsq.Copier("t", JsonFilter("", None, []), None, Config())
+    now = time.monotonic()
+    copier([Message(b"x", b"0" * 16, 1, 0, now, now + 60, responder)])
+    assert responder.answers == [answer]

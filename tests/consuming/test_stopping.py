@@ -8,11 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from nsqclient import Consumer
 from nsqclient.consuming.in_flight import InFlight
 from nsqclient.consuming.stopping import StopProcedure
 from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+from tests.support.scripted import CLOSE_WAIT, ScriptedServer, message
+from tests.support.waiting import wait_until
 
 
 class FakeConnection:
@@ -146,3 +149,28 @@ def test_who_does_not_wait_gets_an_incomplete_report():
     report = world.procedure.stop(5.0, wait=False)
     assert not report.complete or world.log[-1] == "close"
     assert world.stop().complete
+
+
+def test_a_message_that_comes_after_cls_goes_back():
+    """It reaches no handler, and is requeued at once."""
+    has_begun = threading.Event()
+    handled = []
+
+    def script(peer):
+        peer.subscribe()
+        assert peer.line() == b"RDY 1"
+        assert peer.line() == b"CLS"
+        assert has_begun.wait(20)
+        peer.send(message(), CLOSE_WAIT)
+        assert peer.line() == b"REQ " + b"0" * 16 + b" 0"
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        consumer = Consumer("t", "c", handled.append, nsqd_tcp_addresses=[server.address]).start()
+        wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [1])
+        stopper = threading.Thread(target=consumer.stop)
+        stopper.start()
+        wait_until(lambda: consumer._stopping.hands_back)
+        has_begun.set()
+        stopper.join(30)
+    assert handled == []

@@ -283,6 +283,25 @@ def test_an_expired_message_is_dropped():
             session.one.finish()
 
 
+def test_an_expired_message_is_not_finished():
+    """No handler had it, and nsqd delivers it again: nothing about it leaves."""
+    with Session(lines(b"RDY 1")) as session:
+        session.sub.drop_expired(session.one)
+        session.sub.flush()
+        session.sub.link.rdy = 1
+        session.sub.post_rdy()
+
+
+def test_keep_alive_ends_at_the_longest_time():
+    """nsqd grants no more than max_msg_timeout: after that no TOUCH leaves, and the log says so."""
+    with Session(lines(b"TOUCH " + ID, b"RDY 1")) as session:
+        session.one.received -= 870  # of 900
+        session.one.keep_alive()
+        session.owner.timer.advance(600)
+        session.sub.link.rdy = 1
+        session.sub.post_rdy()
+
+
 def test_messages_that_nobody_answers_are_forgotten():
     """Long after their deadline they are counted as orphans, so that memory does not grow."""
     with Session(lines()) as session:

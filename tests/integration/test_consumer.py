@@ -69,6 +69,17 @@ def test_every_message_is_handled_once_and_finished(server):
     assert server.stats("events", "c")["depth"] == 0
 
 
+def test_each_of_many_messages_is_finished(server):
+    """Not one FIN of some thousands is missing, so nsqd delivers nothing again."""
+    count = 4000
+    publish(server, *[b"x"] * count)
+    with consume(server, Collector(), max_in_flight=500, workers=3) as consumer:
+        wait_until(lambda: consumer.stats().total.finished == count)
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    stats = server.stats("events", "c")
+    assert (stats["depth"], stats["requeue_count"], stats["timeout_count"]) == (0, 0, 0)
+
+
 def test_a_message_carries_what_nsqd_said(server):
     """Body, id, attempts, timestamp, address and deadline are there."""
     collector = Collector()

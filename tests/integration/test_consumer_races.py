@@ -117,6 +117,8 @@ def test_stop_waits_for_answers_from_elsewhere(server):
     stopper = threading.Thread(target=lambda: reports.append(consumer.stop(20)))
     stopper.start()
     wait_until(lambda: not consumer.healthy())
+    stopper.join(0.5)
+    assert stopper.is_alive()
     for message in collector.messages:
         message.finish()
     stopper.join(5)

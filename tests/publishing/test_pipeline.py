@@ -92,13 +92,14 @@ def test_messages_of_one_topic_share_an_mpub(world):
     assert world.links.sent_line(3) == b"PUB b"
 
 
-def test_an_mpub_stays_under_the_body_limit(world):
-    """Messages that are too much for one MPUB leave in several."""
+@pytest.mark.parametrize("limit, line", [(212, b"MPUB t"), (211, b"PUB t")])
+def test_an_mpub_stays_under_the_body_limit(world, limit, line):
+    """Messages that are too much for one MPUB, were it by a byte, leave in several."""
     world.links.go_down()
-    pipeline = world.pipeline(linger=0.1, max_body_size=300)
+    pipeline = world.pipeline(linger=0.1, max_body_size=limit)
     put(pipeline, *[future(body=b"x" * 100) for _ in range(4)])
     world.links.come_up()
-    assert [world.links.sent_line(n) for n in range(2)] == [b"MPUB t", b"MPUB t"]
+    assert [world.links.sent_line(n) for n in range(2)] == [line, line]
 
 
 def test_few_commands_are_unanswered_at_once(world):

@@ -347,3 +347,13 @@ def test_only_the_owner_reads_the_spool(path):
     assert modes == {0o600}
     folders = [Path(path), *(entry for entry in Path(path).rglob("*") if entry.is_dir())]
     assert {entry.stat().st_mode & 0o777 for entry in folders} == {0o700}
+
+
+def test_a_file_is_on_the_disk_when_it_was_written(tmp_path, monkeypatch):
+    """All of it: fsync comes after the last byte, before the method returns."""
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
+    folder_module.write_durably(str(tmp_path / "segment"), b"x" * 100_000)
+    [at_sync] = synced
+    assert at_sync.st_ino == (tmp_path / "segment").stat().st_ino
+    assert at_sync.st_size == 100_000
