@@ -15,7 +15,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
 .PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	floors faults fuzz chaos spark-chaos pipeline soak security audit \
+	floors faults fuzz mutants chaos spark-chaos pipeline soak security audit \
 	clean
 .NOTPARALLEL:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
 	@echo "make fuzz         mutated input for both protocol cores, every other parser, the admin page"
+	@echo "make mutants      promises broken one by one: a test must notice each (5 minutes)"
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
 	@echo "make audit        pip-audit, or the words NOT RUN"
@@ -96,6 +97,10 @@ fuzz: $(VENV)/installed-test
 spark-chaos: $(VENV)/installed-test servers
 	@SPARK_CHAOS=1 COUNT="$(or $(COUNT),200000)" KILLS="$(or $(KILLS),20)" SEED="$(or $(SEED),1)" \
 		$(RUN) -m pytest -s -m spark_chaos tests/spark/chaos $(ARGS)
+
+# Each breaks one promise in a copy of the library; ARGS="-k fin" chooses by name.
+mutants: $(VENV)/installed-test
+	@$(RUN) -m tests.mutants $(ARGS)
 
 # QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: $(VENV)/installed-test servers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,9 +12,11 @@ T = TypeVar("T")
 
 #: How long to pause between two looks, in seconds: short for a test, long for a busy machine.
 PAUSE = 0.01
+#: Seconds that a condition may take where a test says nothing else: a busy machine is slow.
+LIMIT = float(os.environ.get("NSQ_TEST_WAIT", "30"))
 
 
-def wait_until(condition: Callable[[], T], timeout: float = 30.0, message: str = "") -> T:
+def wait_until(condition: Callable[[], T], timeout: float = LIMIT, message: str = "") -> T:
     """Call ``condition`` until it returns something true, and return that.
 
     Raises:

@@ -1,0 +1,104 @@
+"""What becomes of a mutant, on a library of two lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.run import Copy, Mutant, Result, StaleMutantError, mutated, run, summary
+
+LIBRARY = """
+def double(number):
+    return number + number
+"""
+TESTS = """
+import threading
+from nsqclient import double
+
+def test_double():
+    assert double(2) == 4
+
+def test_double_of_five():
+    assert double(5) == 10
+
+def test_nothing():
+    pass
+
+def test_that_waits():
+    if double(2) != 4:
+        threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout."""
+    for folder, text in (("nsqclient", LIBRARY), ("tests", "")):
+        (tmp_path / "root" / folder).mkdir(parents=True)
+        (tmp_path / "root" / folder / "__init__.py").write_text(text)
+    (tmp_path / "root" / "tests" / "test_double.py").write_text(TESTS)
+    (tmp_path / "root" / "setup.cfg").write_text(
+        "[tool:pytest]\naddopts = -p no:randomly -p no:nsqclient\n")
+    return tmp_path / "root"
+
+
+def mutant(old: str = "number + number", new: str = "number * number", test: str = "test_double",
+           hangs: bool = False) -> Mutant:
+    """A mutant of the library."""
+    return Mutant("square", "double() doubles", "nsqclient/__init__.py", old, new,
+                  f"tests/test_double.py::{test}", hangs)
+
+
+@pytest.mark.parametrize(("one", "result"), [
+    (mutant(test="test_double_of_five"), Result.KILLED),
+    (mutant(), Result.SURVIVED),  # two times two is four as well
+    (mutant("number * 2"), Result.STALE),
+    (mutant("number"), Result.STALE),
+    (mutant(test="test_of_another_name"), Result.BROKEN),
+    (mutant(new="("), Result.BROKEN),
+    (mutant(new="3", test="test_that_waits"), Result.HUNG),
+    (mutant(new="3", test="test_that_waits", hangs=True), Result.KILLED),
+], ids=["killed", "survived", "stale", "ambiguous", "no such test", "no Python", "hung", "hangs"])
+def test_results(root: Path, tmp_path: Path, one: Mutant, result: Result) -> None:
+    """The copy is as it was afterwards, and the checkout is never touched."""
+    copy = Copy(root, tmp_path / "copy")
+    limit = 2.0 if one.new == "3" else 60.0
+    assert copy.try_mutant(one, limit)[0] is result
+    for folder in (root, copy.folder):
+        assert (folder / "nsqclient" / "__init__.py").read_text() == LIBRARY
+
+
+def test_the_same_copy_serves_one_mutant_after_the_other(root: Path, tmp_path: Path) -> None:
+    """Compiled code of one is not taken for the next, though size and time are the same."""
+    copy = Copy(root, tmp_path / "copy")
+    for new in ("number * number", "number - number", "number + number "):
+        killed = copy.try_mutant(mutant(new=new, test="test_double_of_five"))[0] is Result.KILLED
+        assert killed is (new.strip() != "number + number")
+
+
+def test_a_run(root: Path, tmp_path: Path) -> None:
+    """Every mutant has a line, and those that were not killed stand once more at the end."""
+    lines: list[str] = []
+    mutants = [mutant(), mutant(test="test_double_of_five")]
+    outcomes = run(mutants, root, tmp_path / "copies", 2, lines.append)
+    assert outcomes is not None
+    assert [outcome.result for outcome in outcomes] == [Result.SURVIVED, Result.KILLED]
+    assert len(lines) == 3
+    last = summary(outcomes).splitlines()
+    assert last[-1] == "1 of 2 mutants were killed"
+    assert "    tests/test_double.py::test_double" in last
+
+
+def test_tests_that_fail_anyway_kill_nothing(root: Path, tmp_path: Path) -> None:
+    """They must pass without any mutant."""
+    lines: list[str] = []
+    (root / "nsqclient" / "__init__.py").write_text(LIBRARY.replace("+", "-"))
+    assert run([mutant("number - number")], root, tmp_path / "copies", 1, lines.append) is None
+    assert "assert 0 == 4" in lines[-1]
+
+
+def test_a_stale_mutant_says_what_to_do() -> None:
+    """The file and the table have parted."""
+    with pytest.raises(StaleMutantError, match=r"0 times, not once: follow .*table\.py"):
+        mutated(mutant("gone"), LIBRARY)

@@ -1,0 +1,41 @@
+"""The table of mutants fits the library: a change that leaves the table behind fails here."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.mutants.run import Mutant, mutated
+from tests.mutants.table import MUTANTS
+from tests.support.pages import ROOT
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_mutant_changes_one_place_of_the_library(mutant: Mutant) -> None:
+    """The old text stands there exactly once, and the new one is Python."""
+    source = (ROOT / mutant.file).read_text("utf-8")
+    assert ast.dump(ast.parse(mutated(mutant, source))) != ast.dump(ast.parse(source))
+
+
+def test_every_mutant_has_a_name_of_its_own() -> None:
+    """``make mutants ARGS="-k NAME"`` chooses by it."""
+    assert [name for name, count in Counter(m.name for m in MUTANTS).items() if count > 1] == []
+    assert len(MUTANTS) >= 25
+
+
+def test_the_tests_of_the_table_exist() -> None:
+    """pytest finds each node id."""
+    tests = sorted({mutant.test for mutant in MUTANTS})
+    assert [test for test in tests if "::" not in test] == []
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider",
+         "-n", "0", *tests],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=100, check=False)
+    assert found.returncode == 0, "\n".join(
+        line for line in (found.stdout + found.stderr).splitlines() if "ERROR" in line)
