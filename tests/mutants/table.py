@@ -173,7 +173,7 @@ MUTANTS = [
     Mutant(
         "pause_ignored", "a consumer that is paused asks for nothing",
         "nsqclient/consuming/flow_control.py",
-        "if self._paused or self._backoff", "if self._backoff",
+        "if self._paused or self._held", "if self._held",
         "tests/integration/test_consumer_more.py::test_a_paused_consumer_gets_nothing[embedded]",
     ),
     Mutant(
@@ -190,9 +190,30 @@ MUTANTS = [
     ),
     Mutant(
         "flood_is_borne", "an nsqd that sends without regard to RDY is cut off",
-        "nsqclient/consuming/subscription.py",
-        "if count > most or size > 4 * frame * (1 + self._highest_rdy):", "if False:",
-        "tests/faults/test_hostile_nsqd.py::test_messages_without_end_are_cut_off",
+        "nsqclient/consuming/backpressure.py",
+        "        if is_flood:", "        if False:",
+        "tests/consuming/test_backpressure.py::test_a_peer_that_ignores_rdy_0_is_cut_off",
+    ),
+    Mutant(
+        "queue_without_limit", "what waits for a worker is bounded by max_queued_bytes",
+        "nsqclient/flow/queue_limit.py",
+        "elif size > self.limit and self.held_since is None:", "elif False:",
+        "tests/flow/test_queue_limit.py"
+        "::test_more_than_the_limit_begins_a_hold_and_half_of_it_ends_it",
+    ),
+    Mutant(
+        "hold_for_ever", "messages flow again when half of max_queued_bytes is left",
+        "nsqclient/flow/queue_limit.py",
+        "if count <= 1 or size <= self.limit // 2:", "if count <= 0:",
+        "tests/flow/test_queue_limit.py"
+        "::test_more_than_the_limit_begins_a_hold_and_half_of_it_ends_it",
+    ),
+    Mutant(
+        "hold_without_effect", "RDY is 0 while too many bytes wait",
+        "nsqclient/consuming/flow_control.py",
+        "if self._paused or self._held", "if self._paused",
+        "tests/integration/test_backpressure.py"
+        "::test_a_held_consumer_says_so_and_lets_others_have_the_messages[embedded]",
     ),
     # -- stop
     Mutant(
@@ -230,7 +251,7 @@ MUTANTS = [
     Mutant(
         "last_lookup_only", "the answers of all nsqlookupds count together",
         "nsqclient/publishing/discoverer.py",
-        "for answer in self._answers.values() for address in answer", "for address in addresses",
+        "**self._answers}", "lookupd: addresses}",
         "tests/publishing/test_discoverer.py::test_answers_are_merged",
     ),
     Mutant(
@@ -250,6 +271,18 @@ MUTANTS = [
         "nsqclient/flow/delays.py",
         "return interval * (1 + jitter * rng.random())", "return interval",
         "tests/flow/test_delays.py::test_jittered",
+    ),
+    Mutant(
+        "dials_without_limit", "no more addresses are dialed at once than there are slots",
+        "nsqclient/runtime/dial_queue.py",
+        "if len(self._under_way) >= self._limit:", "if False:",
+        "tests/runtime/test_dial_queue.py::test_no_more_than_the_limit_are_under_way",
+    ),
+    Mutant(
+        "dials_not_shared", "the addresses of one nsqlookupd do not take all slots",
+        "nsqclient/runtime/dial_queue.py",
+        "if source.under_way >= self._share:", "if False:",
+        "tests/runtime/test_dial_queue.py::test_a_source_never_uses_the_share_of_another",
     ),
     # -- connection
     Mutant(
@@ -293,6 +326,18 @@ MUTANTS = [
         "nsqclient/negotiation.py",
         'str(identity.get("identity"))', "config.auth_secret",
         "tests/integration/test_negotiation_auth.py::test_no_logger_shows_the_secret[embedded]",
+    ),
+    Mutant(
+        "control_characters", "a server's text cannot forge a log line",
+        "nsqclient/display.py",
+        "each if each.isprintable() else repr(each)[1:-1] for", "each for",
+        "tests/test_display.py::test_control_characters_are_escaped",
+    ),
+    Mutant(
+        "json_without_depth", "JSON of a server has a limit of depth",
+        "nsqclient/protocol/peer_json.py",
+        "if containers > MAX_DEPTH and", "if False and",
+        "tests/protocol/test_peer_json.py::test_depth_is_limited",
     ),
     Mutant(
         "frame_without_limit", "a frame has a limit before memory is taken for it",
