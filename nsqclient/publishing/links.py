@@ -139,6 +139,9 @@ class Links:
                     if self._closed:
                         raise ClosedError("the producer is closed")
                     is_over = deadline.expired()
+                    has_news = time.monotonic() >= self._next_hurried_look
+                    if pause is not None and has_news and not is_over:
+                        continue  # a dial has ended meanwhile
                     reason = self._reason() if is_over or pause is None else None
                     if pause is None and reason is not None and not self._may_help(reason):
                         raise reason
@@ -183,10 +186,12 @@ class Links:
                 rest = _MAX_PAUSE
             if link.last_error is None or self._may_help(link.last_error) or link.is_dialing:
                 pause = rest if pause is None else min(pause, rest)
+        if not self._links:
+            pause = _MAX_PAUSE
         self._next_look = now + (pause or _MAX_PAUSE)
         if hurry and pause is not None:
             self._next_hurried_look = now + pause
-        return pause if self._links else _MAX_PAUSE
+        return pause
 
     @staticmethod
     def _may_help(error: NSQError) -> bool:

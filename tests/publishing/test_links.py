@@ -27,6 +27,8 @@ from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DIRECT, Standing
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from nsqclient.runtime.threads import LibraryThread
+from tests.support.inline_thread import InlineThread
 from tests.support.ports import free_port
 from tests.support.scripted import OK, ScriptedServer, error, response
 from tests.support.silent import silent_addresses
@@ -134,15 +136,18 @@ def test_who_waits_is_told_of_close(make_links):
     timer.join()
 
 
-def test_a_reason_that_time_does_not_heal_is_told_at_once(make_links):
-    """What is no nsqd today is none in a second."""
+@pytest.mark.parametrize("make_thread", [LibraryThread, InlineThread])
+def test_a_reason_that_time_does_not_heal_is_told_at_once(make_links, make_thread):
+    """What is no nsqd today is none in a second, also where the dial ends before anybody waits."""
     def http(peer):
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         peer.until_closed()
 
     with ScriptedServer(http) as server:
         with pytest.raises(NotNSQError):
-            make_links(server.address).take(Deadline(WAIT))
+            links = make_links(server.address)
+            links._dials._make_thread = make_thread
+            links.take(Deadline(WAIT))
 
 
 def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
