@@ -195,7 +195,9 @@ class Connection:
         with self._lock:
             error = self._error
             if not self._closing:
-                reader = LibraryThread(self._read_loop, f"nsq-reader-{self.address}")
+                reader = LibraryThread(
+                    self._read_loop, f"nsq-reader-{self.address}", owner=self._listener
+                )
                 self._reader = reader  # before the launch, which may be interrupted
                 reader.launch()
         if error is not None and self._is_open and not self._has_reader:

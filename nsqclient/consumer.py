@@ -36,6 +36,7 @@ from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, 
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 from nsqclient.runtime.plurals import counted
+from nsqclient.runtime.threads import owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.signals import first_signal
@@ -136,7 +137,8 @@ class Consumer(Wiring):
             on_backoff=on_backoff,
         ).tell
         self._lock = threading.Lock()
-        self._started = False  # guarded by _lock
+        self._started = False  # all threads run
+        self._has_begun = False  # it connects; guarded by _lock
         self._unhandled = UnhandledDeliveries()
         self._running: list[Subscription] = []  # open and started; guarded by _lock
         self._connected_until = -math.inf  # the last loss, on time.monotonic(); guarded by _lock
@@ -193,22 +195,33 @@ class Consumer(Wiring):
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.
 
+        Where it failed, or an exception from a signal handler came in between, call it again.
+
         Raises:
             ClosedError: it was stopped.
+            RuntimeError: the system has no thread left.
         """
-        with self._lock:
-            if self._stopping.has_begun:
-                raise ClosedError("this consumer was stopped: make a new one")
-            if self._started:
-                return self
+        if self._stopping.has_begun:
+            raise ClosedError("this consumer was stopped: make a new one")
+        if not self._started:
+            # Each step may be repeated, where a signal handler has interrupted them or no thread
+            # was left. The last ones are taken on a thread of ours, which nothing interrupts.
+            self._timer.start()
+            self._chores.start()
+            self._workers.start()
+            self._chores.put(self._begin)
             self._started = True
+        return self
+
+    def _begin(self) -> None:
+        """Connect. On a chore thread, which may come here twice."""
+        with self._lock:
+            if self._has_begun or self._stopping.has_begun:
+                return
+            self._has_begun = True
         self._log.started(self.max_in_flight)
-        self._timer.start()
-        self._chores.start()
-        self._workers.start()
         self._flow.start()
         self._membership.start()
-        return self
 
     def stop(self, timeout: Duration = 30.0) -> StopReport:
         """Stop consuming and lose nothing: see ``docs/topics/shutdown.rst`` for the steps.
@@ -231,8 +244,13 @@ class Consumer(Wiring):
         return (
             self._workers.is_worker() or self._chores.is_worker() or self._timer.is_timer()
             or self._membership.is_dialer() or self._handling.is_turn_of_caller()
-            or threading.current_thread().name.startswith("nsq-reader-")
+            or self._is_own_reader()
         )
+
+    def _is_own_reader(self) -> bool:
+        """Tell whether the caller is the reader of a connection of this consumer."""
+        listener = owner_of_thread()
+        return isinstance(listener, Subscription) and listener.belongs_to(self)
 
     def run(self, stop_timeout: Duration = 30.0) -> StopReport:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.

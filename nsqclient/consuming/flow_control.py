@@ -215,6 +215,7 @@ class FlowControl:
         for sub in subs:
             sub.forget_orphans(before)
         self.update()
+        self._post(subs)  # nothing, unless a thread of the user's was interrupted
         self._watch()
 
     def _watch(self) -> None:
@@ -242,9 +243,23 @@ class FlowControl:
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
+        try:
+            with self._lock:
+                changes = self._decide()
+            self._post(changes)
+        except BaseException:
+            # A signal handler raised in a thread of the user's: what was decided may not be sent.
+            self._timer.schedule(0.0, self._post_all)
+            raise
+
+    def _post_all(self) -> None:
+        """Send the RDY that was decided wherever it is not on the wire."""
         with self._lock:
-            changes = self._decide()
-        for sub in changes:
+            subs = self._subscriptions()
+        self._post(subs)
+
+    def _post(self, subs: list[Subscription]) -> None:
+        for sub in subs:
             if not sub.post_rdy():
                 self._run_chore(sub.flush_rest)
 
@@ -265,10 +280,10 @@ class FlowControl:
         if changes:
             self._retry_delay = _FIRST_RETRY
         if not self._retry_is_due and sharing.wants_more(now, ceiling, only_one=testing):
-            self._retry_is_due = True
             settled = sharing.next_settled(now)
             delay = self._retry_delay if settled is None else settled - now
             self._timer.schedule(delay, self._retry)
+            self._retry_is_due = True  # not before: the call may be interrupted
             self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
         return [change.key for change in changes if isinstance(change.key, Subscription)]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from nsqclient.consuming.handling import Handling
 from nsqclient.message import Message
@@ -21,25 +19,28 @@ class Loops:
 
     def __init__(self, set_paused: Callable[[bool], None]) -> None:
         self._set_paused = set_paused
-        self._lock = threading.Lock()
-        self.count = 0  #: loops that run; written under _lock
+        self._running: set[object] = set()  # changed by single calls, which no signal interrupts
 
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Count one for the time of the block."""
-        self._add(1)
-        try:
-            yield
-        finally:
-            self._add(-1)
+    @property
+    def count(self) -> int:
+        """How many loops run."""
+        return len(self._running)
 
-    def _add(self, number: int) -> None:
-        with self._lock:
-            self.count += number
+    def begin(self, loop: object) -> None:
+        """A loop begins; ``end`` belongs into the ``finally`` of a ``try`` around this."""
+        self._running.add(loop)
+        self._apply()
+
+    def end(self, loop: object) -> None:
+        """A loop has ended. Idempotent."""
+        self._running.discard(loop)
+        self._apply()
+
+    def _apply(self) -> None:
         while True:
-            paused = self.count == 0
+            paused = not self._running
             self._set_paused(paused)
-            if paused == (self.count == 0):
+            if paused == (not self._running):
                 return  # else another loop began or ended meanwhile
 
 
@@ -60,35 +61,49 @@ def iterate(
     When the loop is left in the middle of a turn, nobody can say whether the work was done: the
     message is given back at once.
     """
-    with loops.one_more():
+    loop = object()
+    taken: list[Message] = []  # the message of this turn
+    try:
+        loops.begin(loop)
         since, deadline = time.monotonic(), Deadline(timeout)
         while not is_over():
             # Answers of the turn before leave before we wait.
             if not len(workers):
                 handling.flush()
-            message = workers.take_one(deadline.remaining())
-            if message is None:
+            if not workers.take_into(taken, deadline.remaining()):
                 if not is_over():
                     check_connected(since)
                 break
+            message = taken[0]
             sub = handling.admit(message)
             if sub is None:
+                taken.clear()
                 continue
             handling.begin_turn(message)
-            try:
-                if is_over():
-                    # Else a stop that saw no turn could close the connection under this one.
-                    sub.hand_back([message])
-                    break
-                try:
-                    yield message
-                except GeneratorExit:
-                    if not (message.has_responded or message.is_async):
-                        message.requeue(delay=0, backoff=False)
-                    raise
-                if not (message.has_responded or message.is_async):
-                    handling.finish(message, sub)
-            finally:
-                handling.end_turn(message)
+            if is_over():
+                # Else a stop that saw no turn could close the connection under this one.
+                sub.hand_back(taken)
+                break
+            yield message
+            if not (message.has_responded or message.is_async):
+                handling.finish(message, sub)
+            handling.end_turn(message)
+            taken.clear()
             since, deadline = time.monotonic(), Deadline(timeout)
         handling.flush()
+    finally:
+        # The loop was left in the middle of a turn, or a signal handler raised.
+        try:
+            for message in taken:
+                if not (message.has_responded or message.is_async):
+                    message.requeue(delay=0, backoff=False)
+        finally:
+            try:
+                for message in taken:
+                    handling.end_turn(message)
+            finally:
+                try:
+                    loops.end(loop)
+                except BaseException:  # a signal handler raised
+                    loops.end(loop)
+                    raise

@@ -115,6 +115,10 @@ class Subscription:
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0
 
+    def belongs_to(self, owner: object) -> bool:
+        """Tell whether this is the consumer whose subscription it is."""
+        return self._owner is owner
+
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
         self.conn.open(deadline, subscribe=self._wanted)

@@ -6,7 +6,6 @@ Also reads the handler that a command line names. Knows no framework.
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -20,7 +19,9 @@ from nsqclient.consuming.reports import StopReport
 from nsqclient.consuming.signals import first_signal
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.plurals import counted
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.user_functions import check_function
 
 
@@ -129,14 +130,21 @@ class ConsumerGroup:
         """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
         reports: list[StopReport] = []
         threads = [
-            threading.Thread(
-                target=lambda consumer=consumer: reports.append(consumer.stop(timeout)),
-                name="nsq-stop-group", daemon=True,
+            LibraryThread(
+                lambda consumer=consumer: reports.append(consumer.stop(timeout)),
+                "nsq-stop-group",
             )
             for consumer in self.consumers
         ]
-        for thread in threads:
-            thread.start()
+        deadline = Deadline(timeout)
+        rest = []
+        for thread, consumer in zip(threads, self.consumers):
+            try:
+                thread.launch()
+            except ThreadStartError:
+                rest.append(consumer)
+        for consumer in rest:  # one after the other, in the time of all
+            reports.append(consumer.stop(deadline.at_most(timeout)))
         for thread in threads:
             thread.join()
         return reports

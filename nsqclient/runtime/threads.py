@@ -24,9 +24,11 @@ class LibraryThread(threading.Thread):
     """
 
     def __init__(
-        self, target: Callable[..., object], name: str, args: tuple[Any, ...] = ()
+        self, target: Callable[..., object], name: str, args: tuple[Any, ...] = (),
+        owner: object = None,
     ) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
+        self.owner = owner  #: whose work it does, where somebody asks for that
         self._launches: list[int] = []  # one entry once it is certain to start, unless it fails
         self._has_begun = self._has_ended = False
 
@@ -87,6 +89,12 @@ class LibraryThread(threading.Thread):
             super().run()
         finally:
             self._has_ended = True
+
+
+def owner_of_thread() -> object:
+    """Return whose work the calling thread does; None for a thread of the user's."""
+    thread = threading.current_thread()
+    return thread.owner if isinstance(thread, LibraryThread) else None
 
 
 def is_library_thread() -> bool:

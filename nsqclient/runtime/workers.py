@@ -112,28 +112,30 @@ class WorkerPool(Generic[T]):
         except ValueError:  # somebody is about to wake us
             baton.acquire()
 
-    def take_one(self, timeout: float | None) -> T | None:
-        """Remove and return the first item, as a worker would; None when none came in time.
+    def take_into(self, taken: list[T], timeout: float | None) -> bool:
+        """Move the first item to ``taken``, an empty list; False when none came in time.
 
-        For a caller that works the queue off itself. None also once ``stop()`` was called and
-        the queue is empty.
+        For a caller that works the queue off itself. False also once ``stop()`` was called and
+        the queue is empty. An exception from a signal handler loses no item: it is in one of the
+        two.
         """
         until = None if timeout is None else time.monotonic() + timeout
         baton: threading.Lock | None = None
         while True:
             try:
-                item = self._items.popleft()
+                taken.extend(map(deque.popleft, (self._items,)))  # no bytecode in between
             except IndexError:
-                pass
+                if taken:
+                    raise  # from a signal handler
             else:
                 if self._sleepers and self._items:
                     self._wake_one()  # as in _loop: a burst reaches all who wait
-                return item
+                return True
             left = None if until is None else until - time.monotonic()
             if self._stopping or (left is not None and left <= 0):
                 if self._items:
                     continue
-                return None
+                return False
             if baton is None:
                 baton = _held_lock()
             self._sleep(baton, left)

@@ -11,13 +11,18 @@ from nsqclient.consuming.iteration import Loops, iterate
 from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool
+from tests.support.interrupts import Interruption
 
 
 class FakeHandling:
     """Admits every message; keeps what is finished."""
 
     def __init__(self):
-        self.finished, self.turns = [], 0
+        self.finished, self._turns = [], set()
+
+    @property
+    def turns(self):
+        return len(self._turns)
 
     def flush(self):
         pass
@@ -26,10 +31,10 @@ class FakeHandling:
         return message._responder
 
     def begin_turn(self, message):
-        self.turns += 1
+        self._turns.add(message)
 
     def end_turn(self, message):
-        self.turns -= 1
+        self._turns.discard(message)
 
     def finish(self, message, sub):
         message._responded = True
@@ -43,10 +48,13 @@ class FakeSubscription:
         self.back = []
 
     def requeue(self, message, delay, backoff):
+        message._responded = True
         self.back.append(message.body)
 
     def hand_back(self, messages):
         self.back += [message.body for message in messages]
+        for message in messages:
+            message._responded = True
 
 
 class Bench:
@@ -115,16 +123,20 @@ def test_loops_that_come_and_go_leave_the_right_state():
 
     def come_and_go():
         for _ in range(200):
-            with bench.loops.one_more():
-                pass
+            loop = object()
+            bench.loops.begin(loop)
+            bench.loops.end(loop)
 
-    with bench.loops.one_more():
+    bench.loops.begin(bench)
+    try:
         threads = [threading.Thread(target=come_and_go) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert bench.pauses[-1] is False
+    finally:
+        bench.loops.end(bench)
     assert bench.pauses[-1] is True
 
 
@@ -158,5 +170,30 @@ def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
     """It ends as it should."""
     bench = Bench(b"")
     loop = bench.loop(timeout=None)
-    bench.pool.take_one = lambda timeout: setattr(bench, "is_over", True)
+    bench.pool.take_into = lambda taken, timeout: setattr(bench, "is_over", True)
     assert list(loop) == [] and bench.waited_since == []
+
+
+def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
+    """Wherever a signal handler raises in the loop: the message went back, or is finished."""
+    def run(number):
+        bench = Bench(b"ab")
+        interruption = Interruption(number)
+        try:
+            with interruption:
+                for _ in bench.loop():
+                    pass
+        except KeyboardInterrupt:
+            pass
+        left = bench.pool.take_all()
+        assert bench.handling.turns == 0, interruption.place
+        known = sorted([*bench.sub.back, *bench.handling.finished, *(m.body for m in left)])
+        assert known == [b"a", b"b"], interruption.place
+        assert not bench.pauses or bench.pauses[-1] is True, interruption.place
+        assert not bench.loops.count
+        return interruption.has_come
+
+    number = 0
+    while run(number):
+        number += 1
+    assert number > 20

@@ -203,18 +203,25 @@ def test_take_all(make_pool):
 # -- taking items without a worker
 
 
-def test_take_one(make_pool):
+def take_one(pool, timeout):
+    """What a caller takes; None where there was nothing in time."""
+    taken = []
+    assert pool.take_into(taken, timeout) is bool(taken)
+    return taken[0] if taken else None
+
+
+def test_take_into(make_pool):
     """A caller may work the queue off itself, in order."""
     pool = make_pool(0, None)
     pool.put_many([1, 2])
-    assert [pool.take_one(None), pool.take_one(0.0), pool.take_one(0.0)] == [1, 2, None]
+    assert [take_one(pool, None), take_one(pool, 0.0), take_one(pool, 0.0)] == [1, 2, None]
 
 
-def test_take_one_waits(make_pool):
+def test_take_into_waits(make_pool):
     """It waits for an item, and a put wakes it."""
     pool = make_pool(0, None)
     found = []
-    taker = threading.Thread(target=lambda: found.append(pool.take_one(WAIT)))
+    taker = threading.Thread(target=lambda: found.append(take_one(pool, WAIT)))
     taker.start()
     wait_until(lambda: len(pool._sleepers) == 1)
     pool.put(7)
@@ -222,13 +229,13 @@ def test_take_one_waits(make_pool):
     assert found == [7]
 
 
-def test_take_one_shares_a_burst(make_pool):
+def test_take_into_shares_a_burst(make_pool):
     """Several callers that wait all get something of what is put at once."""
     pool = make_pool(0, None)
     together = threading.Barrier(3)
 
     def take():
-        assert pool.take_one(None) is not None
+        assert take_one(pool, None) is not None
         together.wait(WAIT)
 
     takers = [threading.Thread(target=take) for _ in range(2)]
@@ -241,18 +248,18 @@ def test_take_one_shares_a_burst(make_pool):
         taker.join(WAIT)
 
 
-def test_take_one_ends_with_stop(make_pool):
+def test_take_into_ends_with_stop(make_pool):
     """Stop wakes who waits; what is queued is still given out."""
     pool = make_pool(0, None)
     found = []
-    taker = threading.Thread(target=lambda: found.append(pool.take_one(None)))
+    taker = threading.Thread(target=lambda: found.append(take_one(pool, None)))
     taker.start()
     wait_until(lambda: len(pool._sleepers) == 1)
     assert pool.stop() == []
     taker.join(WAIT)
     pool.put(1)
     assert found == [None]
-    assert (pool.take_one(None), pool.take_one(None)) == (1, None)
+    assert (take_one(pool, None), take_one(pool, None)) == (1, None)
 
 
 # -- the end

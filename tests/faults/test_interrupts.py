@@ -1,0 +1,193 @@
+"""Exceptions from signal handlers in the middle of calls: nothing stays taken, nothing is lost.
+
+The first tests raise at each point of a call in turn where CPython lets signal handlers run. The
+last ones use signals, at random moments, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.runtime.threads import LibraryThread
+from tests.faults.dialogues import FULL
+from tests.support.interrupts import Interruption
+from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
+
+PROGRAM = Path(__file__).parent / "programs" / "interrupts.py"
+#: Interrupts by signals for each way of calling.
+COUNT = 3000 if FULL else 100
+#: Every point in the full form, else every seventh, each time from another one on.
+STEP = 1 if FULL else 7
+
+
+class Expired(Exception):
+    """What a watchdog raises."""
+
+
+def interrupt_each_point(call, check, first):
+    """Call again and again, interrupted a few points later each time; return how often."""
+    number = first
+    while True:
+        interruption = Interruption(number, error=Expired)
+        try:
+            with interruption:
+                call()
+        except Expired:
+            pass
+        else:
+            assert not interruption.has_come, f"swallowed: {interruption.place}"
+        check(interruption.place)
+        if not interruption.has_come:
+            return number
+        number += STEP
+
+
+CALLS = {
+    "publish": lambda producer: producer.publish("events", b"x", timeout=20),
+    "publish_many": lambda producer: producer.publish_many("events", [b"x"] * 3, timeout=20),
+    "publish_async": lambda producer: producer.publish_async("events", b"x").result(20),
+    "flush": lambda producer: producer.publish_async("events", b"x") and producer.flush(20),
+    "ping": lambda producer: producer.ping(20),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_interrupted_anywhere_leaves_the_producer_usable(name, server):
+    """The exception reaches the caller, the next publishes are stored, and close() is clean."""
+    with Producer([server.tcp_address], config=Config(publish_timeout=20)) as producer:
+        producer.publish("events", b"x")
+
+        def check(place):
+            producer.publish("events", b"x", timeout=20)
+            assert producer.flush(20), place
+
+        points = interrupt_each_point(
+            lambda: CALLS[name](producer), check, first=sum(map(ord, name)) % STEP
+        )
+        assert points > 20
+        assert producer.close(20)
+
+
+def test_the_first_publish_that_is_interrupted_anywhere(server):
+    """While threads are started and an nsqd is dialed: the next publish is stored all the same."""
+    number = 0
+    while True:
+        interruption = Interruption(number, error=Expired)
+        producer = Producer([server.tcp_address])
+        try:
+            with interruption:
+                producer.publish("events", b"x", timeout=20)
+        except Expired:
+            pass
+        producer.publish("events", b"x", timeout=20)
+        assert producer.close(20), interruption.place
+        if not interruption.has_come:
+            break
+        number += 3 * STEP
+    assert number > 50
+
+
+def test_a_loop_over_messages_that_is_interrupted_anywhere(server):
+    """Starting included: the next loop gets messages, and stop() is complete."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("events", [b"x"] * 20)
+        number = 0
+        while True:
+            consumer = Consumer(
+                "events", "c", nsqd_tcp_addresses=[server.tcp_address], max_in_flight=5,
+            )
+            interruption = Interruption(number, error=Expired)
+            loops = []
+            try:
+                with interruption:
+                    loops.append(consumer.messages(timeout=20))
+                    next(loops[0])
+                    loops[0].close()  # else a finalizer does it, whose exceptions Python drops
+            except Expired:
+                pass
+            loops.append(consumer.messages(timeout=20))
+            assert next(loops[-1], None) is not None, interruption.place
+            for loop in loops:
+                loop.close()
+            producer.publish("events", b"x")
+            assert consumer.stop(20), interruption.place
+            if not interruption.has_come:
+                break
+            number += 6 * STEP
+    assert number > 50
+
+
+def test_a_start_that_failed_is_completed_by_the_next(server, monkeypatch):
+    """Where no thread was left half-way, a second start() starts those that are missing."""
+    launches = []
+    launch = LibraryThread.launch
+
+    def refuse(thread):
+        launches.append(thread.name)
+        if len(launches) == 3:
+            raise RuntimeError("can't start new thread")
+        launch(thread)
+
+    received = []
+    consumer = Consumer(
+        "events", "c", lambda message: received.append(message.body),
+        nsqd_tcp_addresses=[server.tcp_address], workers=2,
+    )
+    with monkeypatch.context() as context:
+        context.setattr(LibraryThread, "launch", refuse)
+        with pytest.raises(RuntimeError):
+            consumer.start()
+    assert not consumer.healthy() and "not started" in consumer.healthy().reason
+    with consumer, Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"x")
+        wait_until(lambda: received == [b"x"])
+
+
+def test_a_thread_with_a_name_like_ours_gets_a_complete_stop(server):
+    """A thread of yours is known by what it is, not by its name."""
+    consumer = Consumer(
+        "events", "c", print, nsqd_tcp_addresses=[server.tcp_address]
+    ).start()
+    reports = []
+    thread = threading.Thread(
+        target=lambda: reports.append(consumer.stop(20)), name="nsq-reader-127.0.0.1:4150"
+    )
+    thread.start()
+    thread.join()
+    assert reports[0].complete
+
+
+@pytest.mark.parametrize("mode, error", [
+    ("publish", "Expired"), ("publish", "TimeoutError"), ("crowd", "Expired"),
+    ("async", "RuntimeError"), ("flush", "KeyboardInterrupt"), ("messages", "Expired"),
+    ("mixed", "ValueError"),
+])
+def test_signals_at_random_moments(mode, error, server):
+    """Every exception reaches the caller; then 50 publishes are stored, and all ends."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), server.tcp_address, mode, error, str(COUNT), "1"],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
+        timeout=1700, check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    outcomes = json.loads(done.stdout)
+    # In a finalizer, which may run anywhere, Python itself drops an exception.
+    assert outcomes.pop("caught") + outcomes.pop("in a finalizer", 0) == outcomes.pop("raised")
+    del outcomes["took"]
+    expected = {"async afterwards": True, "flushed": True, "closed": True, "left": 0}
+    if mode == "crowd":
+        expected["hung"] = 0
+    if mode == "messages":
+        expected |= {"received afterwards": 20, "stopped": True}
+    assert outcomes == expected
