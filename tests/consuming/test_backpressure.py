@@ -75,8 +75,9 @@ class World:
     def handle(self, count):
         """Workers take so many, and finish them."""
         for _ in range(count):
-            message = self.queue.take_one(0)
-            message._responder.in_flight.take([message])
+            taken = []
+            assert self.queue.take_into(taken, 0)
+            taken[0]._responder.in_flight.take(taken)
 
 
 def test_the_flow_is_held_above_the_limit_until_half_of_it_is_left():
