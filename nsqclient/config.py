@@ -20,6 +20,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.flow.delays import exponential, full_jitter
 from nsqclient.runtime.deadline import parse_duration, to_seconds
 from nsqclient.runtime.secret_files import read_secret
+from nsqclient.runtime.transport import parse_local_address
 from nsqclient.version import __version__
 
 #: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
@@ -87,7 +88,7 @@ class Config:
         60.0, "silence after which a connection counts as dead", low=0.1, high=300.0)
     write_timeout: float = _duration(
         1.0, "time in which the peer must take some bytes", low=0.1, high=300.0)
-    local_addr: str = _text("", "local host or host:port to bind")
+    local_addr: str = _text("", "local host or host:port to bind; port 0: any")
 
     # -- discovery
     lookupd_poll_interval: float = _duration(
@@ -214,6 +215,8 @@ class Config:
             object.__setattr__(self, name, _checked(name, option, getattr(self, name)))
         for name in SECRETS:
             self._read_secret(name)
+        if self.local_addr:
+            parse_local_address(self.local_addr)
         if 0 < self.read_timeout < self.heartbeat_interval:
             raise ConfigError(
                 f"heartbeat_interval of {self.heartbeat_interval:g} s must not be longer than"

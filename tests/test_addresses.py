@@ -39,6 +39,13 @@ def test_valid(nsqds, lookupds, checked):
     ([None], [], "must be a string"),
     ([], ["lookupd"], "lookupd_http_address 'lookupd' has no port"),
     ([], ["ftp://lookupd:4161"], "lookupd_http_address"),
+    (["nsqd"], [], "as in 'nsqd:4150'"),
+    ([], ["lookupd"], "as in 'nsqlookupd:4161'"),
+    ("a:4150,b:4150", [], r"nsqd_tcp_addresses must be a list.*write \['a:4150', 'b:4150'\]"),
+    (["a:4150,b:4150"], [], r"is a list with commas: give each.*\['a:4150', 'b:4150'\]"),
+    ([], ["a:4161, b:4161"], r"is a list with commas: give each.*\['a:4161', 'b:4161'\]"),
+    ([], ["http://a:4161,http://b:4161"], "is a list with commas"),
+    (["a:4150,u:p@b:4150"], [], r"u:\*\*\*@b"),
     ([], [["lookupd", 4161]], "must be a string"),
 ])
 def test_invalid(nsqds, lookupds, why):

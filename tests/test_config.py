@@ -133,6 +133,24 @@ def test_other_values(name):
     assert getattr(config, name) == value
 
 
+@pytest.mark.parametrize("address", [
+    "127.0.0.1", "127.0.0.1:0", "host:65535", "[::1]:0", "[fe80::1%eth0]:5000",
+])
+def test_a_local_address_is_a_host_or_an_address(address):
+    """Port 0 is any port."""
+    assert Config(local_addr=address).local_addr == address
+
+
+@pytest.mark.parametrize("address", [
+    "127.0.0.1:", ":0", "127.0.0.1:65536", "127.0.0.1:-1", "::1", "[]:0", "http://127.0.0.1:0",
+    "a b", "a,b", "127.0.0.1:x",
+])
+def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
+    """Else each dial would fail, as if the network did."""
+    with pytest.raises(ConfigError, match="local_addr"):
+        Config(local_addr=address)
+
+
 def test_limits_of_nsqd():
     """nsqd does not tell its limits; the options for them have its defaults."""
     config = Config()

@@ -27,7 +27,7 @@ from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.dead_letters import make_dead_letters
 from nsqclient.cli.goflags import CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import check_topics, read_config, run
+from nsqclient.cli.tools import check_topics, read_config, run, turn_off_negative
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
+    turn_off_negative(values, "rotate-size", "rotate-interval")
     check(values)
     config = read_config(values, PROGRAM, "consumer-opt").replace(
         max_in_flight=values["max-in-flight"])

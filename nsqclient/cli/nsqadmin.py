@@ -7,6 +7,7 @@ SIGTERM, 1 for an option, port or package that cannot be, 2 for bad flags.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Sequence
 
 from nsqclient import Config, ConfigError, TLSError
@@ -20,7 +21,18 @@ from nsqclient.cli.tools import OPTIONS, SECRET_FILE, add_secret_flags, read_key
 from nsqclient.cli.tools import read_config as read_options
 from nsqclient.version import __version__
 
+logger = logging.getLogger("nsqclient.admin")
+
 PROGRAM = "nsqadmin"
+
+#: Flags of the original that have no effect here: it draws its graphs itself.
+_IGNORED = [
+    ("dev-static-dir", STRING), ("graphite-url", STRING), ("proxy-graphite", BOOL),
+    ("statsd-counter-format", STRING), ("statsd-gauge-format", STRING),
+    ("statsd-interval", DURATION), ("statsd-prefix", STRING),
+]
+#: What a timeout is that the original takes for none: the longest that there is here.
+_LONGEST_TIMEOUT = 600.0
 
 REWRITES = Kind("from=to", parse_rule, is_list=True)
 
@@ -72,6 +84,8 @@ def build_flags() -> FlagSet:
     add_secret_flags(flags)
     flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
               "A CIDR from which to allow HTTP requests to the /config endpoint")
+    for name, kind in _IGNORED:
+        flags.add(name, kind, None, "has no effect here")
     return flags
 
 
@@ -111,6 +125,14 @@ def build_settings(parsed: Parsed) -> AdminSettings:
         CommandLineError, ConfigError: it cannot be.
     """
     values = parsed.values
+    ignored = [name for name, _ in _IGNORED if name in parsed.given]
+    if ignored:
+        logger.warning("no effect here: --%s", ", --".join(ignored))
+    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
+        if values[name] <= 0:
+            logger.warning("--%s: nothing waits without limit; %g s is taken", name,
+                           _LONGEST_TIMEOUT)
+            values[name] = _LONGEST_TIMEOUT
     try:
         return AdminSettings(
             lookupd_http_addresses=tuple(values["lookupd-http-address"]),

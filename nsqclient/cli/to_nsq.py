@@ -28,7 +28,9 @@ from nsqclient.cli.lines import unescape
 from nsqclient.cli.progress import Progress
 from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import ToolFlags, add_secret_flags, check_name, read_config, run
+from nsqclient.cli.tools import (
+    ToolFlags, add_secret_flags, check_name, read_config, run, turn_off_negative,
+)
 from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.cli")
@@ -91,8 +93,9 @@ def _run(parsed: Parsed) -> int:
         raise CommandLineError("--nsqd-tcp-address required")
     if not values["delimiter"]:
         raise CommandLineError("--delimiter must be at least one byte")
-    if values["rate"] < 0 or values["defer"] < 0:
-        raise CommandLineError("--rate and --defer must not be negative")
+    turn_off_negative(values, "rate")
+    if values["defer"] < 0:
+        raise CommandLineError("--defer must not be negative")
     config = read_config(values, PROGRAM, "producer-opt")
     if values["defer"] > config.nsqd_max_req_timeout:
         raise CommandLineError(
@@ -111,7 +114,7 @@ def _run(parsed: Parsed) -> int:
     for publisher in publishers:
         if publisher.error is not None:
             raise CommandLineError(
-                f"{publisher.name}: {publisher.error} "
+                f"{publisher.name}: {publisher.error}"
                 f" ({counted(publisher.stored, 'record')} stored)")
     if copy.error is not None:
         raise CommandLineError(str(copy.error))

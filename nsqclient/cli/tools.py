@@ -24,6 +24,8 @@ from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.secret_files import read_secret
 from nsqclient.version import __version__
 
+logger = logging.getLogger("nsqclient.cli")
+
 #: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
 OPTIONS = Kind("key,value", str, is_list=True)
 
@@ -163,6 +165,14 @@ def run(
             root.setLevel(former)
 
     return goflags.run(flags, argv, with_logs)
+
+
+def turn_off_negative(values: dict[str, Any], *names: str) -> None:
+    """Set numbers below 0 to 0 where that is off, as the originals do, and say so."""
+    for name in names:
+        if values[name] < 0:
+            logger.warning("--%s below 0 counts as 0: off", name)
+            values[name] = type(values[name])(0)
 
 
 def check_sources(values: Mapping[str, Any]) -> None:

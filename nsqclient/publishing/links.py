@@ -235,7 +235,9 @@ class Links:
         elif not closed:
             # Once for each time of trouble; publishers that wait dial twice a second.
             level = logging.WARNING if link.failures == 1 else logging.DEBUG
-            logger.log(level, "cannot publish to %s, trying again: %s", link.address,
+            # What another dial does not help against is raised by the publish at once.
+            logger.log(level, "cannot publish to %s%s: %s", link.address,
+                       ", trying again" if self._may_help(error) else "",
                        explained(error, link.address))
         with self._changed.lock:
             if link.conn is conn and not conn.is_closed:

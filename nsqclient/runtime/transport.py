@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import select
 import socket
 from collections.abc import Callable
@@ -32,19 +33,30 @@ def is_of_system(exc: OSError) -> bool:
     return exc.errno is not None or exc.args == _TIMED_OUT
 
 
-def parse_address(address: object, what: str = "address") -> tuple[str, int]:
+def parse_address(
+    address: object, what: str = "address", *, example: str = "nsqd:4150", lowest_port: int = 1
+) -> tuple[str, int]:
     """Split ``"host:port"`` or ``"[ipv6]:port"``.
+
+    Args:
+        what: how the error calls it.
+        example: what the error shows where the port is missing.
+        lowest_port: 0 where that is a port, too: any one.
 
     Raises:
         ConfigError: it is not of that form; the message shows what was given, without a password.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
+    if "," in address:
+        pieces = [without_password(piece.strip()) for piece in address.split(",")]
+        raise _no_address(
+            what, address, f" is a list with commas: give each address as one of its own: {pieces}")
     if "://" in address:
         raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
     host, colon, port = address.rpartition(":")
     if not colon or not host:
-        raise _no_address(what, address, " has no port: give host:port, as in 'nsqd:4150'")
+        raise _no_address(what, address, f" has no port: give host:port, as in {example!r}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not host:
@@ -52,9 +64,21 @@ def parse_address(address: object, what: str = "address") -> tuple[str, int]:
     elif ":" in host:
         raise _no_address(what, address, ": write an IPv6 address as [host]:port")
     number = read_digits(port, 5)
-    if number is None or not 0 < number < 65536:
-        raise _no_address(what, address, ": the port must be a number from 1 to 65535")
+    if number is None or not lowest_port <= number < 65536:
+        raise _no_address(
+            what, address, f": the port must be a number from {lowest_port} to 65535")
     return host, number
+
+
+def parse_local_address(text: str) -> tuple[str, int]:
+    """Split the local address of a connection: a host, or ``host:port``; port 0 is any port.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if ":" in text or not re.fullmatch(r"[\w.-]+", text):
+        return parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
+    return text, 0
 
 
 def _no_address(what: str, address: str, reason: str) -> ConfigError:
@@ -152,7 +176,7 @@ class Transport:
         host, port = parse_address(address)
         bind = None
         if source is not None:
-            bind = parse_address(source, "local_addr") if ":" in source else (source, 0)
+            bind = parse_local_address(source)
         if deadline.expired():
             raise ConnectError(address, "no time was left to connect")
         try:

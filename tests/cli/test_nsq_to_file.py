@@ -198,7 +198,7 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
     (["--topic=t", ADDRESS, "--topic-pattern=("], 1, "--topic-pattern"),
     (["--topic=t", ADDRESS, "--topic-pattern=x"], 1, "allows none"),
     (["--topic=t", ADDRESS, "--sync-interval=0s"], 1, "should be positive"),
-    (["--topic=t", ADDRESS, "--rotate-size=-1"], 1, "negative"),
+    (["--topic=t", ADDRESS, "--rotate-size=-1", "--gzip-level=0"], 1, "below 0 counts as 0: off"),
     (["--topic=t", ADDRESS, "--exec-on-close=/no/such/program"], 1, "no such program"),
     (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
     (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),

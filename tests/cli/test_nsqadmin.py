@@ -86,12 +86,32 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     (["--nsqd-http-address=a:1", "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
     (["--nsqd-http-address=a:1", "--http-client-tls-cert=c.pem"], 1, "go together"),
     (["--nsqd-http-address=a:1", "extra"], 1, "unknown arguments: extra"),
-    (["--graphite-url=http://x"], 2, "flag provided but not defined"),
+    (["--graphite-urls=http://x"], 2, "flag provided but not defined"),
 ])
 def test_a_bad_command_line_is_explained(capsys, words, status, text):
     """What cannot be is said in a line, with the status of the original."""
     assert main(["nsqadmin", *words]) == status
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", [
+    "--graphite-url=http://x", "--proxy-graphite", "--statsd-counter-format=x",
+    "--statsd-gauge-format=x", "--statsd-interval=0", "--statsd-interval=-1s", "--statsd-prefix=x",
+    "--dev-static-dir=/x",
+])
+def test_flags_of_the_original_that_have_no_effect_are_taken(word, caplog):
+    """With a warning, so that a command line of the original goes on working."""
+    assert settings(word).base_path == ""
+    assert f"no effect here: {word.split('=')[0]}" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1s", "0s"])
+def test_a_timeout_that_is_off_is_the_longest(seconds, caplog):
+    """The original waits for ever; here nothing does."""
+    found = settings(f"--http-client-request-timeout={seconds}",
+                     f"--http-client-connect-timeout={seconds}")
+    assert (found.request_timeout, found.connect_timeout) == (600, 600)
+    assert "--http-client-request-timeout" in caplog.text
 
 
 def test_flags_become_settings():

@@ -100,7 +100,7 @@ def test_the_line_of_progress():
         (["--topic=t"], 1, "--nsqd-tcp-address required"),
         (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter="], 1, "at least one byte"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--rate=-1"], 1, "must not be negative"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=-1s"], 1, "must not be negative"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=2h"], 1, "nsqd_max_req_timeout"),
         (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
         (["--delimiter=\\q"], 2, "unknown escape"),

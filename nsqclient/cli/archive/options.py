@@ -111,9 +111,6 @@ def check(values: Mapping[str, Any]) -> None:
                  "topic-refresh", "max-in-flight"):
         if values[name] <= 0:
             raise CommandLineError(f"--{name} should be positive")
-    for name in ("rotate-size", "rotate-interval"):
-        if values[name] < 0:
-            raise CommandLineError(f"--{name} should not be negative")
     check_sources(values)
     if not 1 <= values["gzip-level"] <= 9:
         raise CommandLineError(
