@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer, PublishError
+from nsqclient import Config, Consumer, Producer, PublishError, Requeue
 from nsqclient.devserver import Nsqlookupd
 from tests.support.ports import free_port
 from tests.support.processes import CHECKOUT
@@ -144,6 +144,27 @@ def test_a_stop_that_abandons_says_so(nsqd, logged):
     logged("TOPIC/CHANNEL: stopped: while stopping N finished, N handed back, N abandoned; ADVICE")
 
 
+def test_a_dial_that_is_not_repeated_is_not_announced(nsqd_factory, logged, caplog):
+    """What is raised at once is not tried again."""
+    with Producer([nsqd_factory().tcp_address], config=Config(tls_v1=True)) as producer:
+        with pytest.raises(PublishError, match="tls_v1"):
+            producer.publish("orders", b"x")
+    logged("cannot publish to ADDRESS: WHY")
+    assert "trying again" not in caplog.text
+
+
+def test_a_requeue_is_not_an_error_that_is_logged_above(nsqd_factory, logged, caplog):
+    """The line about the backoff is true for handlers that raise Requeue, which logs nothing."""
+    def handler(message):
+        raise Requeue(0)
+
+    nsqd = nsqd_factory()
+    nsqd.publish("orders", b"x")
+    with consumer(handler, nsqd_tcp_addresses=[nsqd.tcp_address]):
+        logged("TOPIC/CHANNEL: backing off for")
+    assert "above" not in caplog.text and "after 1 failure:" in caplog.text
+
+
 def test_a_producer_in_trouble(nsqd_factory, logged):
     """An nsqd that cannot be reached, one that is lost, a nsqlookupd that is down."""
     nsqd = nsqd_factory()
@@ -168,4 +189,4 @@ def test_every_row_has_its_test():
     for level, _, line in TABLE:
         exact = [start for start in starts if line.startswith(start)]
         assert exact, f"{level} {line}"
-    assert len(TABLE) == 19
+    assert len(TABLE) == 20
