@@ -217,6 +217,26 @@ def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
     assert most == [1] and bodies == [b"0", b"0", b"1"]
 
 
+def test_a_hold_keeps_the_order(topic, consume):
+    """RDY 0 because of ``max_queued_bytes``, then more again: nothing is lost or out of order."""
+    got, release = Collector(), threading.Event()
+
+    def handle(message):
+        assert release.wait(20)
+        got(message)
+
+    for partition in range(4):
+        publish(topic, partition, numbers(10))
+    config = QUICK.replace(max_queued_bytes=1000)
+    consumer = consume(handle, ordered=True, config=config, connected=4)
+    wait_until(lambda: consumer.stats().is_held)
+    wait_until(lambda: {conn.rdy for conn in consumer.stats().connections} == {0})
+    release.set()
+    topic.wait_until_empty("t", "c")
+    assert [got.bodies(partition) for partition in range(4)] == [numbers(10)] * 4
+    assert {message.attempts for message in got.messages} == {1}
+
+
 def test_second_consumer_takes_over(topic, consume):
     """Of two consumers one has each partition's message; when it stops the other goes on."""
     first, second = Collector(), Collector()

@@ -145,6 +145,15 @@ def test_every_state_can_end(state):
     assert core.state is State.CLOSED
 
 
+def test_half_a_frame_does_not_outlive_the_stream():
+    """Messages that still wait keep their connection in memory, but not what it had received."""
+    core = core_in(State.SUBSCRIBED)
+    core.receive_data(encode_message(5, 1, ID, b"x" * 2**20)[:-1])
+    assert core._reader.buffered > 2**20
+    core.receive_eof()
+    assert core._reader.buffered == 0
+
+
 def test_the_table_holds_legal_moves_only():
     """States are left as the protocol says, and every state can be reached."""
     assert {after for after in TRANSITIONS.values()} == set(State) - {State.NEW}

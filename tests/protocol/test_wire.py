@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -224,6 +225,23 @@ def test_big_body_is_linear(monkeypatch):
     monkeypatch.setattr(reader, "_keep", lambda buf, *at: (joined.append(len(buf)), keep(buf, *at)))
     assert _feed(reader, pieces) == [(1, 1, ID, body)]
     assert joined == [65536, len(encoded)]  # at the first piece, and when it was whole
+
+
+def test_big_body_is_in_memory_twice_at_most():
+    """First its pieces and the joined frame, then that and the body: never all three."""
+    size = 4 * 2**20
+    encoded = encode_message(1, 1, ID, b"x" * size)
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        parsed = []
+        for start in range(0, len(encoded), 65536):
+            parsed += reader.feed(encoded[start:start + 65536])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(parsed[0][0][3]) == size
+    assert 2 * size <= most < 2.5 * size
 
 
 @fuzz
