@@ -177,7 +177,8 @@ class Consumer(Wiring):
         )
         self._backpressure = Backpressure(
             config.max_queued_bytes, self._flow, self._workers, self._handling,
-            lambda: self._running, self._timer, self._log, self._stopping.maybe_hand_back_queued,
+            lambda: self._running, self._timer, self._chores.put, self._log,
+            self._stopping.maybe_hand_back_queued,
         )
         if isinstance(handler, BatchHandler):
             handler.bind(self)

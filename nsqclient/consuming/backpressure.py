@@ -25,6 +25,7 @@ from nsqclient.consuming.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.flow.queue_limit import MESSAGE_OVERHEAD, QueueLimit
 from nsqclient.message import Message
+from nsqclient.runtime.memory import release_memory
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
@@ -33,6 +34,10 @@ from nsqclient.runtime.workers import WorkerPool
 _INTERVAL, _REST = 0.05, 10
 #: Seconds in which the log tells only once that the flow is held.
 _LOG_INTERVAL = 60.0
+
+#: With a limit of so many bytes, memory is given back to the system when a hold ends: at least
+#: half of the limit was freed.
+_RELEASED_FROM = 64 * 1024 * 1024
 
 _body_of = attrgetter("body")
 _header_size_of = attrgetter("_header_size")
@@ -43,6 +48,7 @@ class Backpressure:
 
     Args:
         flow: sets RDY.
+        run_chore: runs what takes a while on a background thread.
         subscriptions: returns the connections that are open.
         on_turned: called after the queue was gone through: a stop that began meanwhile may have
             missed a message.
@@ -58,6 +64,7 @@ class Backpressure:
         handling: Handling,
         subscriptions: Callable[[], list[Subscription]],
         timer: Timer,
+        run_chore: Callable[[Callable[[], None]], None],
         log: LifeLog,
         on_turned: Callable[[], None],
         *,
@@ -68,6 +75,7 @@ class Backpressure:
         self._handling = handling
         self._subscriptions = subscriptions
         self._timer = timer
+        self._run_chore = run_chore
         self._log = log
         self._on_turned = on_turned
         self._clock = clock
@@ -135,6 +143,8 @@ class Backpressure:
             self._look_is_due = self._look_is_due or look
         if held != before:
             self._apply()
+        if before and not held and limit.limit >= _RELEASED_FROM:
+            self._run_chore(release_memory)
         if is_news and held:
             self._log.held(size, limit.limit)
         elif is_news:

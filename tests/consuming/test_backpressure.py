@@ -13,6 +13,7 @@ from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
 from nsqclient.flow.queue_limit import MESSAGE_OVERHEAD
 from nsqclient.message import Message
+from nsqclient.runtime.memory import release_memory
 from nsqclient.runtime.workers import WorkerPool
 from tests.support.virtual_time import VirtualTimer
 
@@ -50,9 +51,10 @@ class World:
         self.sub.highest_rdy = 5
         self.subs = [self.sub]
         self.turned = []
+        self.chores = []
         self.backpressure = Backpressure(
             limit, self.flow, self.queue, self.handling, lambda: self.subs, self.timer,
-            LifeLog("orders", "mail"), lambda: self.turned.append(True),
+            self.chores.append, LifeLog("orders", "mail"), lambda: self.turned.append(True),
             clock=lambda: self.timer.now,
         )
         self._count = 0
@@ -217,6 +219,17 @@ def test_the_log_tells_of_holds_once_a_minute(caplog):
     assert len(caplog.messages) == 4
     assert caplog.messages[0].startswith("orders/mail: RDY 0 until workers catch up: 0.0 MiB wait")
     assert caplog.messages[1] == "orders/mail: the queue is short again, messages flow"
+
+
+@pytest.mark.parametrize("limit, chores", [(2**20, []), (64 * 2**20, [release_memory])])
+def test_memory_is_given_back_after_a_long_queue(limit, chores):
+    """Once at the end of a hold, on a background thread."""
+    world = World(limit)
+    world.deliver(9, body=b"x" * (limit // 8))
+    assert world.backpressure.is_held and world.chores == []
+    world.handle(9)
+    world.timer.advance(1)
+    assert world.chores == chores
 
 
 def test_a_hold_ends_where_another_thread_began_it_meanwhile():
