@@ -262,8 +262,12 @@ def test_a_paused_consumer_gets_nothing(server):
     collector = Collector()
     consumer = consume(server, collector, max_in_flight=3)
     with consumer:
-        ready = lambda: server.stats("events", "c").get("clients", [{}])[0].get(  # noqa: E731 short
-            "ready_count")
+        # nsqd makes the channel before it adds the client.
+        def ready():
+            # nsqd makes the channel before it adds the client.
+            clients = server.stats("events", "c").get("clients") or [{}]
+            return clients[0].get("ready_count")
+
         wait_until(lambda: ready() == 3)
         consumer.pause()
         wait_until(lambda: ready() == 0)
