@@ -262,7 +262,6 @@ def test_a_paused_consumer_gets_nothing(server):
     collector = Collector()
     consumer = consume(server, collector, max_in_flight=3)
     with consumer:
-        # nsqd makes the channel before it adds the client.
         def ready():
             # nsqd makes the channel before it adds the client.
             clients = server.stats("events", "c").get("clients") or [{}]
