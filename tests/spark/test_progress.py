@@ -66,5 +66,5 @@ def test_idle_batches_are_printed_once():
     printer.onQueryTerminated(SimpleNamespace(id="q", exception=None))
     lines = stream.getvalue().splitlines()
     assert [line.split(" in ")[0] for line in lines] == [
-        "query q started", "batch 12: 1 rows", "batch 12: 0 rows", "batch 12: 1 rows",
+        "query q started", "batch 12: 1 row", "batch 12: 0 rows", "batch 12: 1 row",
         "query q ended: why", "query q ended"]

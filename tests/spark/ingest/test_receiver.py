@@ -259,7 +259,7 @@ def test_a_drain_that_leaves_messages_says_so(server, receive, monkeypatch, capl
     monkeypatch.setattr(receiver._drain, "_return_time", 0.5)
     receiver.open()
     wait_until(receiver.drain_is_over, 20)
-    assert "10 messages wait: is the channel paused?" in caplog.text
+    assert "is the channel paused? Left for the next run: 10 messages" in caplog.text
 
 
 def test_large_messages_are_held_back_by_their_bytes(server, receive, monkeypatch):
