@@ -197,6 +197,9 @@ class Asker:
         self, outcomes: _Outcomes[K, T], key: K, question: Question[T]
     ) -> Callable[[], None]:
         def run() -> None:
+            with self._lock:
+                if self._closing:
+                    return  # nobody waits for it, and it would open a connection that nobody closes
             begun = time.monotonic()
             failure = None
             try:

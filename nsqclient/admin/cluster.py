@@ -324,11 +324,12 @@ def _order(node: Node) -> tuple[str, str]:
 
 
 def _version(node: Node) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", node.version)[:3])
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", node.version, re.ASCII)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _mark_old(nodes: list[Node]) -> list[Node]:
     newest = max(map(_version, nodes), default=())
     return [
-        Node(**{**vars(node), "out_of_date": _version(node) < newest}) for node in nodes
+        Node(**{**vars(node), "out_of_date": () < _version(node) < newest}) for node in nodes
     ]

@@ -10,6 +10,7 @@ import pytest
 from nsqclient.admin import asking
 from nsqclient.admin.asking import WAITING, Asker, Question
 from nsqclient.errors import HTTPNoAnswerError, HTTPStatusError
+from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 
 
@@ -173,3 +174,17 @@ def test_a_failure_is_named_as_it_is_asked_for(patient):
     patient.ask({"k": Question("nsqd", "given:1", refuse)})
     failures = patient.ask({"k": Question("nsqd", "named:1", refuse, "given:1")})[1]
     assert (failures[0].address, failures[0].asked) == ("named:1", "given:1")
+
+
+def test_nothing_is_asked_after_the_end(silent):
+    """What waits behind a server that hangs is not asked when that one answers at last."""
+    asked = []
+    asker = Asker(60.0)
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60))
+            for n in range(asking._THREADS)}
+    asker.ask(hung, progressive=True)
+    asker.ask({"k": Question("nsqd", "a:1", lambda: asked.append(1))}, progressive=True)
+    asker.close()
+    silent.set()
+    asker._pool.stop(Deadline(20))
+    assert asked == []

@@ -117,13 +117,16 @@ class HostileNsqd(_Hostile):
 
     Args:
         topic, channel: names that it has, beside nasty ones.
-        counters: its fields of the topic and the channel in ``/stats``.
+        counters: returns its fields of the topic and the channel in ``/stats``.
     """
 
-    def __init__(self, topic: str, channel: str, counters: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, topic: str, channel: str,
+        counters: Callable[[], dict[str, Any]] = lambda: {"depth": 7, "message_count": 7},
+    ) -> None:
         super().__init__()
         self._names = topic, channel
-        self.counters = {"depth": 7, "message_count": 7} if counters is None else counters
+        self._counters = counters
         self._connections: set[socket.socket] = set()
         owner = self
 
@@ -169,9 +172,10 @@ class HostileNsqd(_Hostile):
                  "topology_region", "topology_zone")
         client = {**dict.fromkeys(texts, NASTY), "authed": True, "tls": True,
                   "pub_counts": [{"topic": NASTY, "count": 1}]}
+        counters = self._counters()
         channels = [{"channel_name": name, "clients": [client], "client_count": 1,
-                     **self.counters} for name in (self._names[1], NASTY)]
-        topics = [{"topic_name": name, "channels": channels, **self.counters}
+                     **counters} for name in (self._names[1], NASTY)]
+        topics = [{"topic_name": name, "channels": channels, **counters}
                   for name in (self._names[0], NASTY)]
         return {"version": NASTY, "health": NASTY, "start_time": 1, "topics": topics,
                 "producers": [client]}

@@ -1,0 +1,106 @@
+"""An nsqd or nsqlookupd that hangs holds no page up, and changes no number of the others."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.admin import running_admin
+from tests.support.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.waiting import wait_until
+
+#: Seconds that a request to a server may take; a page must take far less.
+LONG = 120.0
+
+
+@pytest.fixture
+def hung(cluster):
+    """An nsqd that takes requests and answers none."""
+    cluster.fill("events", "archive")
+    with HostileNsqd("events", "archive") as server:
+        server.answers.clear()
+        yield server
+
+
+@pytest.fixture
+def lookupd(hung):
+    """A nsqlookupd that lists it, and answers."""
+    with HostileNsqlookupd("events", [hung]) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(cluster, lookupd):
+    """A page on the two nsqds that answer and the one that does not."""
+    addresses = [cluster.lookupds[0].http_address, lookupd.http_address]
+    with running_admin(lookupd_http_addresses=addresses, request_timeout=LONG) as found:
+        yield found
+
+
+def test_every_page_shows_the_others_at_once(cluster, admin, hung):
+    """No answer of the live API waits for the timeout of the one that hangs."""
+    good = set(cluster.addresses)
+    begun = time.monotonic()
+    assert {row["address"] for row in admin.json("/api/live/nodes")["list"] if row["is_up"]} == good
+    assert admin.json("/api/live/topics")["rows"][0][1] == 6
+    for path in ("/api/live/topics/events", "/api/live/topics/events/archive"):
+        wait_until(lambda: {each["node"] for each in admin.json(path)["nodes"]} == good)
+    for address in good:
+        assert admin.json(f"/api/live/nodes/{address}")["topics"][0]["topic_name"] == "events"
+    admin.json("/api/live/producers")
+    admin.json("/api/live/lookup")
+    assert time.monotonic() - begun < LONG / 4
+
+
+def test_the_row_of_one_that_hangs_says_that_it_is_waited_for(admin, hung):
+    """It is among the nsqds and among the problems, and up as soon as it answers."""
+    name = f"127.0.0.1:{hung.http.port}"
+
+    def row():
+        return next(each for each in admin.json("/api/live/nodes")["list"]
+                    if each["address"] == name)
+
+    assert (row()["is_up"], row()["is_waiting"]) == (False, True)
+    assert row()["reason"] == "waiting for its answer"
+    [problem] = admin.json("/api/live/nodes")["problems"]
+    assert problem["address"] == name and problem["is_waiting"]
+    hung.answers.set()
+    wait_until(lambda: row()["is_up"])
+
+
+def test_a_nsqlookupd_that_hangs_hides_no_nsqd(cluster, admin, lookupd, hung):
+    """The nsqds that the other one lists are there at once."""
+    hung.answers.set()
+    lookupd.answers.clear()
+    wait_until(lambda: {each["address"] for each in admin.json("/api/live/nodes")["list"]}
+               >= set(cluster.addresses))
+    rows = admin.json("/api/live/lookup")["lookupds"]
+    assert [row["is_up"] for row in rows] == [True, False]
+    assert rows[1]["is_waiting"]
+
+
+def test_rates_are_true_while_another_nsqd_hangs():
+    """60 messages a second are 60, whether a round took its timeout or no time at all."""
+    begun = time.monotonic()
+    rates = []
+    with HostileNsqd("t", "c", lambda: {
+        "depth": 0, "message_count": int(60 * (time.monotonic() - begun)),
+    }) as good, HostileNsqd("t", "c") as hung:
+        nsqds = [good.http_address, hung.http_address]
+        with running_admin(nsqd_http_addresses=nsqds, request_timeout=0.5, connect_timeout=0.5,
+                           refresh_interval=0.5) as admin:
+            wait_until(lambda: admin.json("/api/live/nodes")["answered_count"] == 2)
+            hung.answers.clear()
+            serial = admin.json("/api/live/topics")["serial"]
+            while len(rates) < 8:
+                found = wait_until(lambda: newer(admin, serial), 20)
+                serial = found["serial"]
+                rates += [row[4] for row in found["rows"] if row[0] == "t"]
+    assert all(20 < rate < 180 for rate in rates[1:]), rates
+
+
+def newer(admin, serial):
+    """The topics after another round."""
+    found = admin.json("/api/live/topics")
+    return found if found["serial"] > serial else None
