@@ -86,10 +86,9 @@ def test_rates_are_true_while_another_nsqd_hangs():
     rates = []
     with HostileNsqd("t", "c", lambda: {
         "depth": 0, "message_count": int(60 * (time.monotonic() - begun)),
-    }) as good, HostileNsqd("t", "c") as hung:
-        nsqds = [good.http_address, hung.http_address]
-        with running_admin(nsqd_http_addresses=nsqds, request_timeout=0.5, connect_timeout=0.5,
-                           refresh_interval=0.5) as admin:
+    }) as good, HostileNsqd("u", "c") as hung, HostileNsqlookupd("t", [good, hung]) as lookupd:
+        with running_admin(lookupd_http_addresses=[lookupd.http_address], connect_timeout=2,
+                           request_timeout=2, refresh_interval=0.5) as admin:
             wait_until(lambda: admin.json("/api/live/nodes")["answered_count"] == 2)
             hung.answers.clear()
             serial = admin.json("/api/live/topics")["serial"]
