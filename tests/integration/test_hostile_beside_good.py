@@ -1,0 +1,218 @@
+"""A hostile nsqd and a hostile nsqlookupd beside good ones change nothing for the good ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from nsqclient import Config, Consumer
+from nsqclient.cli import main
+from tests.support.admin import Cluster, running_admin
+from tests.support.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.servers import LookupdFactory, ServerFactory
+from tests.support.waiting import wait_until
+
+TOPIC, CHANNEL = "events", "archive"
+
+
+@pytest.fixture
+def good(leak_guard, tmp_path):
+    """Two nsqds and two nsqlookupds, with a topic and messages on both nsqds."""
+    nsqds, lookupds = ServerFactory("embedded", tmp_path), LookupdFactory("embedded", tmp_path)
+    lookups = [lookupds(), lookupds()]
+    handed = iter(lookups)
+    found = Cluster(lambda **options: nsqds(
+        lookupd_tcp_addresses=[each.tcp_address for each in lookups]), lambda: next(handed))
+    found.lookupds = lookups
+    found.fill(TOPIC, CHANNEL)
+    wait_until(lambda: all(
+        len(each.get("/lookup", topic=TOPIC).json()["producers"]) == 2 for each in lookups))
+    yield found
+    found.close()
+    nsqds.close()
+    lookupds.close()
+
+
+class Hostile:
+    """The addresses of nsqlookupds to give to a tool: without the hostile one, and with it."""
+
+    def __init__(self, good, nsqd=None, lookupd=None):
+        self.nsqd = nsqd
+        self.lookupds = [each.http_address for each in good.lookupds]
+        if lookupd is not None:
+            self.lookupds.insert(0, lookupd.http_address)  # first: what it says is read first
+
+
+@contextmanager
+def hostile(good, kind):
+    """A hostile pair; ``kind`` says what it does beside sending nasty texts."""
+    with ExitStack() as stack:
+        nsqd = stack.enter_context(HostileNsqd(TOPIC, CHANNEL))
+        lookupd = stack.enter_context(HostileNsqlookupd(TOPIC, [nsqd]))
+        for address in good.addresses:
+            # The good nsqds under other ports and names, and as an older version.
+            host, port = address.split(":")
+            tcp = next(int(each.tcp_address.split(":")[1]) for each in good.nsqds
+                       if each.http_address == address)
+            claim = {"broadcast_address": host, "hostname": "evil", "version": "0.0.1",
+                     "remote_address": "", "topics": [TOPIC], "tombstones": [False]}
+            lookupd.listed += [
+                {**claim, "tcp_port": tcp, "http_port": nsqd.http.port},
+                {**claim, "tcp_port": 1, "http_port": int(port)},
+                {**claim, "tcp_port": tcp, "http_port": "4151"},
+            ]
+        if kind == "hangs":
+            nsqd.answers.clear()
+        if kind == "hangs altogether":
+            nsqd.answers.clear()
+            lookupd.answers.clear()
+        yield Hostile(good, nsqd, lookupd)
+
+
+KINDS = ["lies", "hangs", "hangs altogether"]
+
+
+# -- the admin page
+
+_VOLATILE = {"connected", "connect_ts", "lookupds", "remote_addresses", "remote_address", "serial",
+             "interval", "node_count", "answered_count", "problems", "tombstoned", "message"}
+
+
+def steady(value):
+    """A JSON value without what changes from one moment, or one nsqlookupd, to the next."""
+    if isinstance(value, list):
+        return [steady(each) for each in value]
+    if isinstance(value, dict):
+        return {key: steady(part) for key, part in value.items() if key not in _VOLATILE}
+    return value
+
+
+def of_good(value, names):
+    """What a JSON answer says of the good nsqds: the objects that name one of them."""
+    if isinstance(value, list):
+        return [part for each in value for part in of_good(each, names)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("node") in names or value.get("address") in names:
+        return [steady(value)]
+    return [part for each in value.values() for part in of_good(each, names)]
+
+
+def by_text(parts):
+    """Parts in an order of their own."""
+    return sorted(json.dumps(part, sort_keys=True) for part in parts)
+
+
+def seen_by_admin(lookupds, good):
+    """All that the pages and the API say of the good nsqds and nsqlookupds."""
+    names = {*good.addresses, *(each.http_address for each in good.lookupds)}
+    seen = {}
+    with running_admin(lookupd_http_addresses=lookupds, request_timeout=2.0) as admin:
+        wait_until(lambda: {each["address"] for each in admin.json("/api/live/nodes")["list"]
+                            if each["is_up"]} >= set(good.addresses))
+        paths = [f"/api/topics/{TOPIC}", f"/api/topics/{TOPIC}/{CHANNEL}", "/api/counter",
+                 "/api/live/nodes", f"/api/live/topics/{TOPIC}",
+                 f"/api/live/topics/{TOPIC}/{CHANNEL}", "/api/live/lookup", "/api/live/producers",
+                 *(f"/api{live}/nodes/{name}" for live in ("", "/live")
+                   for name in good.addresses)]
+        for path in paths:
+            seen[path] = by_text(of_good(admin.json(path), names))
+        # The original's list of nodes has no name of the node as a whole.
+        ports = [int(name.split(":")[1]) for name in good.addresses]
+        seen["/api/nodes"] = by_text(
+            steady(each) for each in admin.json("/api/nodes")["nodes"]
+            if each["http_port"] in ports)
+        seen["/metrics"] = [line for line in admin.get("/metrics").text.splitlines()
+                            if any(f'"{name}"' in line for name in names)]
+        for path in ("/", "/nodes", "/lookup", f"/topics/{TOPIC}"):
+            assert admin.get(path).status_code == 200
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_admin_page_says_the_same_of_the_good_ones(good, kind):
+    """Every number, state and name of the good nsqds and nsqlookupds, on every page."""
+    alone = seen_by_admin(Hostile(good).lookupds, good)
+    assert all(alone[path] for path in alone if path != "/api/live/producers")
+    with hostile(good, kind) as beside:
+        among = seen_by_admin(beside.lookupds, good)
+    assert among == alone
+
+
+# -- the tools
+
+
+def run(capsys, *words):
+    """Run a tool; return the JSON objects that it prints."""
+    capsys.readouterr()
+    main([*words])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def seen_by_stat(capsys, lookupds, good):
+    """The last line of nsq_stat, of the good nsqds."""
+    words = [f"--lookupd-http-address={address}" for address in lookupds]
+    record = run(capsys, "nsq_stat", f"--topic={TOPIC}", f"--channel={CHANNEL}", "--interval=50ms",
+                 "--count=2", "--json", "--http-client-request-timeout=2s", *words)[-1]
+    return {name: record["nsqds"].get(name) for name in good.addresses}
+
+
+def seen_by_doctor(capsys, lookupds, good):
+    """The findings about the good servers, without the times that they took."""
+    words = [f"--lookupd-http-address={address}" for address in lookupds]
+    [report] = run(capsys, "doctor", f"--topic={TOPIC}", "--watch=0", "--json",
+                   "--request-timeout=2s", "--consumer-opt=auth_secret,x", *words)
+    names = [each.http_address for each in [*good.nsqds, *good.lookupds]]
+    names += [each.tcp_address for each in good.nsqds]
+    return by_text(
+        {**found, "text": re.sub(r"\d+ ms", "N ms", found["text"])}
+        for found in report["findings"]
+        if any(found["where"] == name or found["where"].endswith(f" at {name}") for name in names))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("look", [seen_by_stat, seen_by_doctor])
+def test_the_tools_say_the_same_of_the_good_ones(good, kind, look, capsys):
+    """Counters and rates of nsq_stat, findings of the doctor."""
+    alone = look(capsys, Hostile(good).lookupds, good)
+    assert len(alone) >= 2 and None not in (alone.values() if isinstance(alone, dict) else alone)
+    with hostile(good, kind) as beside:
+        among = look(capsys, beside.lookupds, good)
+    assert among == alone
+
+
+# -- a consumer
+
+
+def consumed(caplog, lookupds, good):
+    """Consume what the good nsqds have; return the bodies, and what the log says of them."""
+    for nsqd in good.nsqds:
+        for number in range(3):
+            nsqd.post("/pub", f"{nsqd.http_address} {number}".encode(), topic=TOPIC)
+    caplog.clear()
+    bodies = []
+    config = Config(auth_secret="x", lookupd_poll_interval=0.2, lookupd_poll_timeout=2,
+                    max_in_flight=10)
+    with Consumer(TOPIC, CHANNEL, lambda message: bodies.append(message.body), config=config,
+                  lookupd_http_addresses=lookupds):
+        wait_until(lambda: len({body for body in bodies if body.startswith(b"127.")}) == 6, 30)
+    addresses = [nsqd.tcp_address for nsqd in good.nsqds]
+    lines = [record.getMessage() for record in caplog.records
+             if record.levelno >= logging.INFO]
+    about = {re.sub(r"nsqlookupd \S+ lists", "nsqlookupd L lists", line) for line in lines
+             if any(address in line for address in addresses)}
+    return sorted(body for body in set(bodies) if body.startswith(b"127.")), about
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_gets_and_logs_the_same_of_the_good_ones(good, kind, caplog):
+    """Every message of the good nsqds, and not a line about them that was not there before."""
+    caplog.set_level(logging.INFO, "nsqclient")
+    alone = consumed(caplog, Hostile(good).lookupds, good)
+    with hostile(good, kind) as beside:
+        among = consumed(caplog, beside.lookupds, good)
+    assert among == alone
