@@ -132,3 +132,9 @@ def test_the_image_builds_and_its_entry_point_answers():
     run = ["docker", "run", "--rm", "nsqclient-test"]
     answer = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
     assert "nsq_to_file" in answer.stdout
+
+
+def test_the_page_of_the_compose_file_answers_to_known_names_alone():
+    """It listens for others inside its container, so the names of the page are given."""
+    words = shlex.split(services()["nsqadmin"]["command"])
+    assert {"--allowed-host=localhost", "--allowed-host=127.0.0.1"} <= set(words)

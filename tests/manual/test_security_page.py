@@ -1,0 +1,24 @@
+"""The page on security names a test for each asset, and each of them exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.support.pages import ROOT, list_tables
+
+[TABLE] = [table for table in list_tables("docs/topics/security.rst") if table[0][0] == "asset"]
+
+
+def test_each_asset_has_a_test_that_exists():
+    """Who may see it, how it is held, and the node names of the tests."""
+    assert TABLE[0] == ["asset", "who may see or change it", "how it is held", "test"]
+    assert len(TABLE) > 10
+    for asset, who, how, tests in TABLE[1:]:
+        assert asset and who and how
+        names = re.findall(r"``(tests/[\w/]+\.py)::(\w+)``", tests)
+        assert names and len(names) == tests.count("::"), asset
+        for path, name in names:
+            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            assert name in found, f"{path} has no {name}"
