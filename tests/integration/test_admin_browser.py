@@ -12,6 +12,7 @@ from nsqclient.devserver import Nsqd
 from tests.support.accessibility import CHECK_SHOWN
 from tests.support.admin import Cluster, running_admin
 from tests.support.browser import Browser, Page, chromium
+from tests.support.hostile import HostileNsqd, HostileNsqlookupd
 from tests.support.waiting import wait_until
 
 ROWS = "tbody tr:not(.spacer)"
@@ -278,6 +279,24 @@ def test_a_killed_nsqd_is_named_and_comes_back(page, cluster):
     down.start()
     page.wait("document.querySelector('#problems').hidden")
     page.wait_text("#live-text", "Live")
+
+
+def test_an_nsqd_that_hangs_is_waited_for(page, cluster):
+    """Its row and the panel say so, the rows of the others are there, and it becomes up."""
+    cluster.fill("events", "archive")
+    with HostileNsqd("events", "archive") as hung, HostileNsqlookupd("events", [hung]) as lookupd:
+        hung.answers.clear()
+        addresses = [cluster.lookupds[0].http_address, lookupd.http_address]
+        with running_admin(lookupd_http_addresses=addresses, request_timeout=120.0) as admin:
+            page.goto(f"{admin.url}/nodes")
+            name = f"127.0.0.1:{hung.http.port}"
+            page.wait(f"({row(name)}?.innerText ?? '').includes('waiting')")
+            page.wait("document.querySelector('#problems').innerText.includes('not answered yet')")
+            for address in cluster.addresses:
+                page.wait(f"/\\bup\\b/.test({row(address)}?.innerText)")
+            hung.answers.set()
+            page.wait(f"/\\bup\\b/.test({row(name)}?.innerText)")
+            page.goto("about:blank")
 
 
 def test_the_keyboard_is_enough(page, cluster):
