@@ -200,11 +200,11 @@ class Connection:
                 )
                 self._reader = reader  # before the launch, which may be interrupted
                 reader.launch()
-        if error is not None and self._is_open and not self._has_reader:
+        if error is not None and self._is_open and not self.has_reader:
             self._finish(error)
 
     @property
-    def _has_reader(self) -> bool:
+    def has_reader(self) -> bool:
         """Tell whether there is a reader, which hears of the end."""
         return self._reader is not None and self._reader.is_launched
 
@@ -323,6 +323,20 @@ class Connection:
             error = ConnectionLostError(self.address, f"internal error: {exc!r}")
         self._finish(error)
 
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Receive in the calling thread, for a connection that got no reader; may be repeated.
+
+        For the end of the process, when no thread can be started. Blocks: until ``is_over()``,
+        which is looked at a few times a second, or the connection ends.
+        """
+        try:
+            early, self._early = self._early, []
+            self._dispatch(early)
+            assert self._transport is not None
+            self._receiver.run(self._transport, is_over)
+        except NSQError as exc:
+            self._finish(exc)
+
     def _dispatch(self, events: list[Event]) -> None:
         dispatch(self, self._listener, events)
 
@@ -336,7 +350,7 @@ class Connection:
         """
         error = ConnectionLostError(self.address, reason)
         self._fail(error)
-        if self._is_open and not self._has_reader:
+        if self._is_open and not self.has_reader:
             self._finish(error)
 
     def abandon(self) -> None:

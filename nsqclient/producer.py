@@ -39,8 +39,10 @@ from nsqclient.publishing.pipeline import Pipeline
 from nsqclient.publishing.statistics import ProducerStats, Statistics
 from nsqclient.runtime.apart import run_apart
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
+from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.forking import notify_after_fork
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import can_start_threads
 from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.producer")
@@ -189,13 +191,13 @@ class Producer(Account):
                 self._blocking.company.publish, (topic, data, deadline), 1, len(data)
             )
             return None
+        check_topic(topic)
+        data = commands.check_body(body, limit)
         if defer is None:
-            command = commands.pub(topic, body, limit)
+            command = commands.pub_unchecked(topic, data)
         else:
-            command = commands.dpub(topic, self._delay_ms(defer), body, limit, self._max_delay_ms)
-        self._publish(
-            self._blocking.publish, (command, deadline, not others), 1, len(command)
-        )
+            command = commands.dpub(topic, self._delay_ms(defer), data, limit, self._max_delay_ms)
+        self._publish(self._blocking.publish, (command, deadline, not others), 1, len(data))
         return None
 
     def publish_many(
@@ -229,7 +231,7 @@ class Producer(Account):
                     arguments = (topic, part, key, deadline)
                     self._publish(front.publish_part, arguments, len(part), sum(map(len, part)))
                 else:
-                    self._publish_part(commands.mpub_unchecked(topic, part), deadline, len(part))
+                    self._publish_part(topic, part, deadline)
             except PublishError as exc:
                 exc.stored = stored
                 raise
@@ -296,8 +298,13 @@ class Producer(Account):
 
         Blocks: at most ``timeout`` seconds, default ``publish_timeout``.
         """
-        deadline = self._deadline(timeout)
-        return self._pipeline.flush(deadline) and self._gate.deferred.flush(deadline)
+        return self._flush(self._deadline(timeout))
+
+    def _flush(self, deadline: Deadline) -> bool:
+        if self._pipeline.pending and not self._links.ready and not can_start_threads():
+            self._links.serve(lambda: not self._pipeline.pending, deadline)
+        clean = self._pipeline.flush(deadline)
+        return self._gate.deferred.flush(deadline) and clean
 
     def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
         """Turn tracing on or off, for a topic or for all; for partitioned NSQ.
@@ -341,8 +348,7 @@ class Producer(Account):
             if deadline.expired():
                 break
         clean = not self._running
-        clean = self._pipeline.flush(deadline) and clean
-        clean = self._gate.deferred.flush(deadline) and clean
+        clean = self._flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
         stuck = self._discoverer.stop(rest) + self._gate.close(rest)
         stuck += self._links.close(rest)
@@ -389,8 +395,19 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 @atexit.register
 def _flush_at_exit() -> None:
     deadline = Deadline(_EXIT_TIMEOUT)
+    lost = 0
     for producer in list(_live):
-        if producer._pending and not producer.flush(deadline.remaining()):
-            logger.warning("without a result at exit: %s",
-                           counted(producer._pending, "publish", "publishes"))
+        before = producer.stats()
+        if producer._pending:
+            producer.flush(deadline.remaining())
+        after = producer.stats()
+        pending, topics = after.pending, producer._pipeline.topics()
+        if pending:
+            logger.error("without a result at exit: %s, to %s",
+                         counted(pending, "publish", "publishes"),
+                         ", ".join(topics) or "partitions")
+        failed = after.rejected + after.unknown - before.rejected - before.unknown
+        lost += pending + failed
         producer._pipeline.report_unseen()
+    if lost:
+        fail_exit(f"{counted(lost, 'publish', 'publishes')} without a good result at exit")

@@ -22,6 +22,8 @@ from nsqclient.runtime.trying import try_lock
 #: Seconds without a helper after which the reader receives again: far less than a heartbeat, and
 #: long enough to cost nothing while publishes follow each other.
 _REST = 0.05
+#: Seconds between two looks of a thread in the reader's place at whether it may end.
+_LOOK = 0.05
 #: Bytes that a helper asks for at once: answers are short, and a large buffer costs it page faults.
 _ANSWERS = 16 * 1024
 
@@ -69,15 +71,18 @@ class Receiver:
         self._bell.acquire()
         self._calling = threading.Lock()  # held while one calls it
 
-    def run(self, transport: Transport) -> None:
-        """Receive until the stream ends; always leaves by an exception.
+    def run(self, transport: Transport, is_over: Callable[[], bool] | None = None) -> None:
+        """Receive until the stream ends; leaves by an exception, or where ``is_over()``.
+
+        Args:
+            is_over: looked at a few times a second, for a thread that takes the reader's place
+                because none can be started. It may call again.
 
         Raises:
             ConnectionLostError: the end, or silence. RemoteProtocolError: what came is not NSQ.
             NSQError: what ``dispatch`` raised.
         """
-        self._transport = transport
-        self._heard = time.monotonic()
+        self._begin(transport)
         while True:
             if self._failure is not None:  # of a helper that was interrupted while it read
                 with self._core_lock:
@@ -87,11 +92,18 @@ class Receiver:
             del events  # its tokens are not kept alive until the next answer
             if self._failure is not None:
                 raise self._failure
-            if self._is_offered:
+            if is_over is not None and is_over():
+                return
+            if self._is_offered and is_over is None:
                 self._is_offered = False
                 self._rest()
-            elif self._wait(None):
+            elif self._wait(None if is_over is None else _LOOK):
                 self._failure = self._receive(RECV_SIZE)
+
+    def _begin(self, transport: Transport) -> None:
+        if self._transport is None:
+            self._transport = transport
+            self._heard = time.monotonic()
 
     def help(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
         """Receive until a publish is settled, unless another thread is at it.

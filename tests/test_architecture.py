@@ -101,3 +101,38 @@ def test_import_contract_holds():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+#: Modules of the client that may use what enters its lock in Python code, and why.
+CONDITIONS_ALLOWED = {
+    "nsqclient/runtime/bell.py": "the ticker's own; close() comes from nsq-closer",
+    "nsqclient/contrib/reloading.py": "the loop of a command, on a thread that signals end",
+    "nsqclient/contrib/statsd.py": "its thread's; a program closes it once, at its end",
+}
+#: Programs of their own, servers, and what runs in processes of Spark: not the client.
+NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark")
+
+
+def _python_locks(tree: ast.Module) -> list[int]:
+    """Return the lines that name one of ``threading`` or ``queue`` that is Python code."""
+    names = {"Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
+    return [
+        node.lineno for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in names
+            and ast.unparse(node.value) == "threading")
+        or (isinstance(node, ast.ImportFrom) and node.module == "threading"
+            and any(alias.name in names for alias in node.names))
+        or (isinstance(node, (ast.Import, ast.ImportFrom)) and "queue" in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module]))
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_no_lock_of_the_client_is_entered_in_python_code(path):
+    """An exception from a signal handler would leave it taken; Monitor has none of these."""
+    inside = path.relative_to(CHECKOUT / "nsqclient")
+    if inside.parts[0] in NOT_THE_CLIENT:
+        return
+    lines = _python_locks(ast.parse(path.read_text()))
+    assert bool(lines) == (_name(path) in CONDITIONS_ALLOWED), f"{_name(path)}, lines {lines}"

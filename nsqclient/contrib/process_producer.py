@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 
 from nsqclient.producer import Producer
+from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.forking import notify_after_fork
 
 logger = logging.getLogger("nsqclient.producer")
@@ -66,4 +67,5 @@ def _close_at_exit() -> None:
     # Later than the handlers of requests: a web server's worker ends when they have.
     for holder in list(_all):
         if not holder.close(EXIT_TIMEOUT):
-            logger.warning("the producer of this process did not close in %g s", EXIT_TIMEOUT)
+            logger.error("the producer of this process did not close in %g s", EXIT_TIMEOUT)
+            fail_exit("the producer of this process did not close in time")

@@ -17,6 +17,7 @@ from nsqclient.errors import (
     PublishError,
     PublishUnknown,
 )
+from nsqclient.protocol import commands
 from nsqclient.publishing.blocking import BlockingPublish
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.publishing.partitioned.gate import Gate
@@ -57,9 +58,10 @@ class Account:
     def _max_delay_ms(self) -> int:
         return round(self.config.nsqd_max_req_timeout * 1000)
 
-    def _publish_part(self, command: bytes, deadline: Deadline, messages: int) -> None:
+    def _publish_part(self, topic: str, bodies: list[bytes], deadline: Deadline) -> None:
+        command = commands.mpub_unchecked(topic, bodies)
         self._publish(
-            self._blocking.publish, (command, deadline, False), messages, len(command)
+            self._blocking.publish, (command, deadline, False), len(bodies), sum(map(len, bodies))
         )
 
     @property

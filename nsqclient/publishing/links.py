@@ -11,7 +11,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from nsqclient.advice import explained
 from nsqclient.config import Config
@@ -38,6 +38,8 @@ HANDSHAKE_TIMEOUT = 5.0
 #: Longest pause in seconds between two dials of one nsqd while publishers wait and no other is
 #: alive: it may be back.
 _MAX_PAUSE = 0.5
+#: Seconds between two looks at the connections at the end of the process.
+_LOOK = 0.05
 
 
 class Links:
@@ -72,6 +74,7 @@ class Links:
         #: while publishers wait because none is.
         self._next_look = self._next_hurried_look = 0.0
         self._closed = False  # written under _changed
+        self._serves = False  # connections need no reader: serve() receives for them
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
@@ -209,6 +212,8 @@ class Links:
             link = self._links.get(address)
             if link is None:
                 return  # dropped meanwhile
+            if link.dialed is not None:
+                return  # serve() came while a last thread dials it, or the other way round
             if link.conn is not None:
                 link.is_dialing = False
                 return
@@ -229,7 +234,8 @@ class Links:
             try:
                 conn.start()
             except ThreadStartError as exc:  # on_closed() hears of it from here
-                conn.close(f"no thread to read from it: {exc}")
+                if not self._serves:
+                    conn.close(f"no thread to read from it: {exc}")
             if closed:
                 conn.close("the producer was closed")
         elif not closed:
@@ -263,6 +269,29 @@ class Links:
             return
         self._changed.notify_all()  # perhaps no other can be used either
         self._next_hurried_look = 0.0
+
+    def serve(self, is_over: Callable[[], bool], deadline: Deadline) -> None:
+        """Dial and receive in the calling thread, until ``is_over()``.
+
+        For the end of the process, when no thread can be started. Blocks: until the deadline.
+        """
+        self._serves = True
+
+        def is_round_over() -> bool:
+            return is_over() or deadline.expired()
+
+        while not is_round_over():
+            conns = [link.conn for link in self.ready if link.conn is not None]
+            unread = [conn for conn in conns if not conn.has_reader]
+            if unread:
+                unread[0].serve(is_round_over)
+                continue
+            if not conns:
+                for address in self.addresses:
+                    if not self.ready and not is_round_over():
+                        self.dial(address)
+            if not self.ready or conns:  # readers that live on do their work
+                self._changed.wait_for(is_over, deadline.at_most(_LOOK))
 
     def _choose(self) -> None:
         """Say anew which ones are to be used. Needs _changed."""

@@ -171,6 +171,13 @@ class Pipeline:
         """Wait until nothing is pending; False when something still is."""
         return self._room.wait_for(lambda: self.pending == 0, deadline.remaining())
 
+    def topics(self) -> list[str]:
+        """The topics of what has no outcome yet."""
+        with self._lock:
+            batches = [*self._unanswered, *self._settling]
+            items = [*self._queue, *self._in_hand, *(i for batch in batches for i in batch.items)]
+        return sorted({item.topic for item in items if not item.done()})
+
     def close(self, deadline: Deadline) -> bool:
         """Refuse new messages, fail those that still have no verdict, and end the thread."""
         self._end()

@@ -20,7 +20,7 @@ class ProducerStats:
     rejected: int  #: messages that surely were not stored
     unknown: int  #: messages without a verdict
     retried: int  #: tries that were repeated
-    bytes: int  #: of the commands of synchronous publishes that were stored
+    bytes: int  #: of the bodies of synchronous publishes that were stored
     pending: int  #: publishes without an outcome yet
     latency_p50: float  #: seconds, of the last 2000 synchronous publishes; 0.0 without any
     latency_p99: float

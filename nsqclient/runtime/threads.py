@@ -91,6 +91,15 @@ class LibraryThread(threading.Thread):
             self._has_ended = True
 
 
+def can_start_threads() -> bool:
+    """Tell whether a thread can be started now; tries it."""
+    try:
+        LibraryThread(int, "nsq-closer").launch()
+    except ThreadStartError:
+        return False
+    return True
+
+
 def owner_of_thread() -> object:
     """Return whose work the calling thread does; None for a thread of the user's."""
     thread = threading.current_thread()

@@ -119,3 +119,21 @@ def test_a_consumer_has_enough_in_flight_for_its_workers(settings):
     group.add(["orders"], "c", handle, workers=5)
     group.add(["orders"], "d", handle, workers=5, max_in_flight=2)
     assert [consumer.max_in_flight for consumer in group.consumers] == [5, 2]
+
+
+def test_where_no_thread_can_be_started_the_group_stops_in_the_caller(nsqd, settings, monkeypatch):
+    """One consumer after the other; every report is complete, and a second stop returns it."""
+    def refuse(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    seen = []
+    group = ConsumerGroup(settings)
+    group.add(["orders", "refunds"], "c", lambda message: seen.append(message.body))
+    nsqd.publish_many("orders", [b"x"] * 3)
+    group.start()
+    wait_until(lambda: len(seen) == 3)
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", refuse)
+        reports = group.stop(5)
+    assert len(reports) == 2 and all(reports) and all(report.complete for report in reports)
+    assert [consumer.stop(1).complete for consumer in group.consumers] == [True, True]

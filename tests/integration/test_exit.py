@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +14,7 @@ import pytest
 
 from nsqclient import ClosedError, Producer, PublishError
 from tests.support.ports import free_port
-from tests.support.processes import in_child, run_program
+from tests.support.processes import CHECKOUT, in_child, run_program
 from tests.support.scripted import ScriptedServer
 
 
@@ -22,11 +25,51 @@ def test_a_script_that_ends_without_close_has_everything_stored(server):
     assert server.stats("events")["depth"] == 5000
 
 
+@pytest.mark.parametrize("mode", ["publish", "close"])
+def test_where_no_thread_can_be_started_at_exit_everything_is_stored(mode, server):
+    """As with Python 3.12.0 and 3.12.1: the thread that is left dials, and receives the answers."""
+    done = run_program("end_without_threads", server.tcp_address, mode, "1500")
+    expected = "True\n" if mode == "close" else ""
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    assert server.stats("events")["depth"] == 1500
+
+
+def test_where_no_thread_can_be_started_at_exit_a_consumer_stops(server):
+    """stop() in a function at exit runs there, and every message is finished."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("events", [b"x"] * 50)
+    done = run_program("end_without_threads", server.tcp_address, "consume", "50")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True 1\n", "")
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_where_no_thread_can_be_started_and_no_nsqd_is_there():
+    """It ends in time, says what is not stored, and not with status 0."""
+    done = run_program("end_without_threads", f"127.0.0.1:{free_port()}", "publish", "10")
+    assert done.returncode == 120 and "10 publishes, to events" in done.stderr
+
+
+def test_the_output_of_a_process_that_lost_messages_is_whole():
+    """The status comes last: what other functions print at exit is not lost."""
+    done = subprocess.run(
+        [sys.executable, "-c",
+         "import atexit; atexit.register(lambda: print('later', flush=True))\n"
+         "from nsqclient.runtime.exit_status import fail_exit\n"
+         "atexit.register(lambda: fail_exit('3 publishes'))\n"
+         "print('first')"],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True,
+        check=False, timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (120, "first\nlater\n")
+    assert "3 publishes" in done.stderr
+
+
 def test_a_script_that_cannot_publish_ends_soon_and_says_so():
-    """With no nsqd the end of the process waits five seconds, and tells what has no verdict."""
+    """With no nsqd the end waits five seconds, says what has no result, and has a status."""
     began = time.monotonic()
     done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
-    assert done.returncode == 0 and "without a result at exit: 10 publishes" in done.stderr
+    assert done.returncode == 120
+    assert "without a result at exit: 10 publishes, to events" in done.stderr
     assert 4.5 < time.monotonic() - began < 10
 
 

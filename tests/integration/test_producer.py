@@ -21,6 +21,7 @@ from nsqclient import (
     PublishUnknown,
 )
 from tests.support.ports import free_port
+from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
 
@@ -277,3 +278,16 @@ def test_sigkill_while_four_threads_publish(real_nsqd):
     failures = [outcome for outcome in outcomes if outcome != "stored"]
     assert failures
     assert all(isinstance(o, (PublishUnknown, PublishRejected)) for o in failures)
+
+
+def test_bytes_are_those_of_bodies(server):
+    """Whichever way a publish takes: alone, deferred, many at once, from many threads."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"12345")
+        producer.publish("events", b"12345", defer=1)
+        producer.publish_many("events", [b"12345"] * 3)
+        assert producer.stats().bytes == 25
+        threads = start_threads(8, lambda: [producer.publish("events", b"12345") for _ in range(9)])
+        for thread in threads:
+            thread.join()
+        assert producer.stats().bytes == 25 + 8 * 9 * 5

@@ -17,6 +17,7 @@ from nsqclient.protocol.extended import Stored
 from nsqclient.protocol.wire import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -182,7 +183,13 @@ class Pool:
         with self._lock:
             self._open[address] = pooled
         # Started last: when it ends at once it is removed from where it was put.
-        pooled.conn.start()
+        try:
+            pooled.conn.start()
+        except BaseException as exc:
+            pooled.close(f"no thread to read from it: {exc}")
+            if isinstance(exc, ThreadStartError):
+                raise ConnectError(address, f"no thread to read from it: {exc}") from exc
+            raise
         return pooled
 
     def remove(self, pooled: PooledConnection) -> None:
