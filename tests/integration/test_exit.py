@@ -30,7 +30,9 @@ def test_where_no_thread_can_be_started_at_exit_everything_is_stored(mode, serve
     """As with Python 3.12.0 and 3.12.1: the thread that is left dials, and receives the answers."""
     done = run_program("end_without_threads", server.tcp_address, mode, "1500")
     expected = "True\n" if mode == "close" else ""
-    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    assert (done.returncode, done.stdout) == (0, expected)
+    # A dial that was under way may have been the last to find that no thread is left.
+    assert all("no thread to read from it" in line for line in done.stderr.splitlines())
     assert server.stats("events")["depth"] == 1500
 
 
