@@ -15,6 +15,7 @@ from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSErro
 from nsqclient.http.answers import Producer
 from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.partitions.routes import TopicRoutes
+from nsqclient.runtime.line_limit import LineLimit
 
 if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "config_for", "find_routes", "lookup", "lookup_url", "nodes"]
 
 logger = logging.getLogger("nsqclient.discovery")
+_unusable = LineLimit(logger)
 
 #: Of one answer, in bytes: room for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
@@ -168,7 +170,8 @@ def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
         if producer.broadcast_address and producer.tcp_port:
             found.append(producer.tcp_address)
         else:
-            logger.warning(
+            logger.log(
+                _unusable.level(logging.WARNING),
                 "nsqlookupd %s lists an unusable producer: %.200r", without_password(address),
                 producer,
             )

@@ -13,6 +13,7 @@ import logging
 from nsqclient.advice import explained
 from nsqclient.display import without_password
 from nsqclient.errors import NSQError
+from nsqclient.runtime.line_limit import LineLimit
 from nsqclient.runtime.plurals import counted
 from nsqclient.runtime.prefixed_logger import PrefixedLogger
 
@@ -24,6 +25,8 @@ class LifeLog(PrefixedLogger):
         name = f"{topic}/{channel}" if channel else topic
         super().__init__(logging.getLogger("nsqclient.consumer"), f"{name}: ")
         self._topic = topic
+        # A nsqlookupd decides how many addresses there are.
+        self._discoveries, self._failed_dials = LineLimit(self), LineLimit(self)
 
     def started(self, max_in_flight: int) -> None:
         """The consumer begins to connect."""
@@ -39,12 +42,16 @@ class LifeLog(PrefixedLogger):
 
     def cannot_connect(self, address: str, error: NSQError) -> None:
         """A dial failed, or nsqd refused us."""
-        self.warning(
+        self.log(
+            self._failed_dials.level(logging.WARNING),
             "cannot consume from %s, trying again: %s", address, explained(error, address))
 
     def discovered(self, address: str, lookupd: str) -> None:
         """A nsqlookupd lists an nsqd that is new to us."""
-        self.info("nsqlookupd %s lists %s", without_password(lookupd), address)
+        self.log(
+            self._discoveries.level(logging.INFO), "nsqlookupd %s lists %s",
+            without_password(lookupd), address,
+        )
 
     def forgotten(self, address: str) -> None:
         """No nsqlookupd lists a lost nsqd any more."""

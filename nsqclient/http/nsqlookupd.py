@@ -19,8 +19,10 @@ from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
 from nsqclient.http.urls import lookup_url
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.deadline import Duration
+from nsqclient.runtime.line_limit import LineLimit
 
 logger = logging.getLogger("nsqclient.http")
+_unusable = LineLimit(logger)
 
 T = TypeVar("T")
 
@@ -172,5 +174,8 @@ def _readable(fields: Fields, read: Callable[[Fields], T]) -> tuple[T, ...]:
         try:
             found.append(read(Fields(producer, "producer")))
         except Malformed as exc:
-            logger.warning("a nsqlookupd lists an unusable producer: %s", exc)
+            logger.log(
+                _unusable.level(logging.WARNING),
+                "a nsqlookupd lists an unusable producer: %s", exc,
+            )
     return tuple(found)

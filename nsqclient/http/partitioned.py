@@ -15,6 +15,7 @@ from nsqclient.http.fields import Fields, Malformed
 from nsqclient.partitions.routes import TopicMeta
 from nsqclient.protocol.partition_commands import MAX_PARTITION
 from nsqclient.runtime.digits import read_digits
+from nsqclient.runtime.line_limit import LineLimit
 from nsqclient.runtime.transport import format_address
 
 #: It becomes a part of a URL that is asked, so it must be nothing else than a host.
@@ -23,6 +24,7 @@ _HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
 _DIGITS = 10
 
 logger = logging.getLogger("nsqclient.http")
+_unusable = LineLimit(logger)
 
 
 def is_partitioned(data: Any) -> bool:
@@ -40,7 +42,10 @@ def read_partitions(fields: Fields) -> dict[int, Producer]:
                 raise Malformed(f"partition {key!r:.40}")
             found[number] = Producer.read(Fields(value, f"partition {key}"))
         except Malformed as exc:
-            logger.warning("a nsqlookupd lists an unusable partition: %s", exc)
+            logger.log(
+                _unusable.level(logging.WARNING),
+                "a nsqlookupd lists an unusable partition: %s", exc,
+            )
     return found
 
 
@@ -72,7 +77,8 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
             is_leader = bool(leader) and node.text("ID") == leader
             found.append(LookupdNode(format_address(host, port), is_leader))
         else:
-            logger.warning(
+            logger.log(
+                _unusable.level(logging.WARNING),
                 "a nsqlookupd lists an unusable nsqlookupd: %.200r:%.20s", host,
                 node.text("HttpPort"),
             )

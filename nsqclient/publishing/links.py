@@ -28,6 +28,7 @@ from nsqclient.publishing.link import Link
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import DialScheduler
+from nsqclient.runtime.line_limit import LineLimit
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import ThreadStartError
 
@@ -75,6 +76,7 @@ class Links:
         self._next_look = self._next_hurried_look = 0.0
         self._closed = False  # written under _changed
         self._serves = False  # connections need no reader: serve() receives for them
+        self._failed_dials = LineLimit(logger)
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
@@ -240,7 +242,9 @@ class Links:
                 conn.close("the producer was closed")
         elif not closed:
             # Once for each time of trouble; publishers that wait dial twice a second.
-            level = logging.WARNING if link.failures == 1 else logging.DEBUG
+            level = logging.DEBUG
+            if link.failures == 1:
+                level = self._failed_dials.level(logging.WARNING)
             # What another dial does not help against is raised by the publish at once.
             logger.log(level, "cannot publish to %s%s: %s", link.address,
                        ", trying again" if self._may_help(error) else "",
