@@ -120,11 +120,7 @@ class Receiver:
             if not try_lock(self._turn, held):
                 self._is_offered = True
                 return
-            while not (is_settled() or self._handed or self._failure):
-                if self._wait(deadline.remaining()):
-                    self._receive_for(kind)
-                elif deadline.expired():
-                    return
+            self._help(kind, is_settled, deadline)
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
         finally:
@@ -133,6 +129,15 @@ class Receiver:
                 # After the release: a thread that did not get the turn has sent before it tried.
                 if self._handed or self._failure or self._bytes_left or self._core.awaits_answer():
                     self.call_reader()
+
+    def _help(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
+        # Not in the "try" of help(): in Python 3.13 what a signal handler raises at the jump back to
+        # the start of a loop passes by the "finally" around it.
+        while not (is_settled() or self._handed or self._failure):
+            if self._wait(deadline.remaining()):
+                self._receive_for(kind)
+            elif deadline.expired():
+                return
 
     def call_reader(self) -> None:
         """Let the reader receive again: an answer is awaited that no helper waits for."""

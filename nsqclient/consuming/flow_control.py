@@ -201,11 +201,15 @@ class FlowControl:
             try:
                 if not try_lock(self._telling, held):
                     return  # it looks once more after releasing it
-                while self._phases:
-                    self._on_phase(*self._phases.popleft())
+                self._tell_all()
             finally:
                 if held == [True]:
                     self._telling.release()
+
+    def _tell_all(self) -> None:
+        # A function of its own, for the reason that stands in Receiver.
+        while self._phases:
+            self._on_phase(*self._phases.popleft())
 
     def _tick(self) -> None:
         self._timer.schedule(self._config.rdy_redistribute_interval, self._tick)
