@@ -131,8 +131,8 @@ class Receiver:
                     self.call_reader()
 
     def _help(self, kind: type, is_settled: Callable[[], bool], deadline: Deadline) -> None:
-        # Not in the "try" of help(): in Python 3.13 what a signal handler raises at the jump back to
-        # the start of a loop passes by the "finally" around it.
+        # Not in the "try" of help(): in Python 3.13 what a signal handler raises at the jump back
+        # to the start of a loop passes by the "finally" around it.
         while not (is_settled() or self._handed or self._failure):
             if self._wait(deadline.remaining()):
                 self._receive_for(kind)
