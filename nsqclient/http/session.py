@@ -250,7 +250,7 @@ class HTTPClient:
         if isinstance(exc, requests.exceptions.SSLError):
             return HTTPNoAnswerError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
         if sent and _is_reset(exc):
-            return BrokenUpload(url, f"the connection broke after {counted(sent, 'byte')}")
+            return BrokenUpload(url, f"broken in the upload of {counted(sent, 'byte')}")
         return HTTPNoAnswerError(url, self._reason(exc))
 
     def _reason(self, exc: requests.exceptions.RequestException) -> str:

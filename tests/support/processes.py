@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 #: How long a child or a program may take, in seconds.
-LIMIT = 30.0
+LIMIT = 90.0
 
 #: What ``make test`` hands on to its tests, and what changes ``make demo`` and ``make pipeline``.
 OF_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS",
