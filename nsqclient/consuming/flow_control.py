@@ -30,6 +30,10 @@ _ORPHAN_AGE = 60.0
 _STARVED = 0.85
 
 
+class _StrategyError(Exception):
+    """The user's ``backoff_strategy`` raised; the cause says what."""
+
+
 class FlowControl:
     """The RDY and the backoff of all connections of one consumer.
 
@@ -65,7 +69,7 @@ class FlowControl:
             by_activity=config.rdy_by_activity,
         )
         self._backoff = Backoff(
-            lambda attempt: config.backoff_delay(attempt, rng), config.max_backoff_duration
+            lambda attempt: self._backoff_delay(attempt, rng), config.max_backoff_duration
         )
         self._max_in_flight = max_in_flight
         self._phases: deque[tuple[Phase, float]] = deque()  # to be told; appended under _lock
@@ -160,8 +164,9 @@ class FlowControl:
             return  # nothing to make good: the common case takes no lock
         try:
             before, after, wait, counter = self._take_result(outcome)
-        except Exception:  # the user's strategy; the message must be answered all the same
-            self._log.exception("backoff_strategy failed: no backoff for this failure")
+        except _StrategyError as exc:  # the message must be answered all the same
+            self._log.error(
+                "backoff_strategy failed: no backoff for this failure", exc_info=exc.__cause__)
             return
         if wait is not None:
             self._log.backing_off(wait, counter)
@@ -172,6 +177,13 @@ class FlowControl:
             return
         self.update()
         self._tell_phases()
+
+    def _backoff_delay(self, attempt: int, rng: random.Random) -> float:
+        """Ask the strategy, and nothing else: what a signal handler raises goes to the caller."""
+        try:
+            return self._config.backoff_delay(attempt, rng)
+        except Exception as exc:  # the user's code
+            raise _StrategyError from exc
 
     def _take_result(self, outcome: Outcome) -> tuple[Phase, Phase, float | None, int]:
         """Return the phases before and after, the wait that begins, the failures so far."""

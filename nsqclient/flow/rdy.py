@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-@dataclass
+@dataclass(eq=False)  # each is compared with itself alone, and often
 class Link:
     """One connection as the sharing sees it. ``key`` names it to the caller."""
 

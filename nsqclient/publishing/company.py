@@ -22,7 +22,7 @@ from nsqclient.publishing.verdicts import Verdict, is_about_one_message
 from nsqclient.publishing.waking import WakingLine
 from nsqclient.runtime.bell import Bell, Bells
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.trying import try_move
+from nsqclient.runtime.trying import is_foreign, try_move
 
 #: Most messages of one trip.
 _MOST = 2000
@@ -278,8 +278,9 @@ class Company:
                 one.link = link  # before the look: see withdraw()
                 if one.is_withdrawn:
                     taken.pop()
-        except IndexError:
-            pass
+        except IndexError as exc:
+            if is_foreign(exc):
+                raise
 
     def _send_home(self) -> None:
         """No nsqd is there: each waits for one by itself."""
@@ -289,7 +290,9 @@ class Company:
             while self._queue:
                 try:
                     home.extend(map(deque.popleft, (self._queue,)))  # as in _take
-                except IndexError:
+                except IndexError as exc:
+                    if is_foreign(exc):
+                        raise
                     return
                 home[-1].settle(Verdict.NOT_READ, reason)
         except BaseException:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from nsqclient.publishing.attempts import Companion
 from nsqclient.runtime.bell import TICK
+from nsqclient.runtime.trying import is_foreign
 
 #: Seconds for one thread to be woken, after which the others do not wait for their turn: something
 #: else computes in this process and each turn would cost a switch interval.
@@ -90,7 +91,9 @@ class WakingLine:
                             return
                     else:
                         one.has_turn = False
-            except IndexError:
+            except IndexError as exc:
+                if is_foreign(exc):
+                    raise
                 self.is_moving = False
             if not line:
                 break

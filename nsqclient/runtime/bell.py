@@ -19,6 +19,7 @@ from functools import partial
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.trying import is_foreign
 
 #: Seconds after which a sleeper is woken in any case. Waiting for a ring or a point of time, where
 #: the kernel does both, costs a tenth more than waiting for a ring.
@@ -34,8 +35,9 @@ _MOST, _PART = 64, 0.125
 def _release(lock: threading.Lock) -> None:
     try:
         lock.release()
-    except RuntimeError:
-        pass  # it was rung already
+    except RuntimeError as exc:  # it was rung already
+        if is_foreign(exc):
+            raise
 
 
 class Bell:
@@ -137,7 +139,9 @@ class Bells:
         """Return one that nobody else uses; ``give`` it back. It may have been rung."""
         try:
             bell = self._free.pop()
-        except IndexError:
+        except IndexError as exc:
+            if is_foreign(exc):
+                raise
             bell = _make() if len(self._used) < self._most else Bell()
         self._used.add(bell.ref)
         if self._thread is None:  # looked at after it was added

@@ -1,4 +1,4 @@
-"""Taking something without waiting, so that Ctrl-C cannot leave it taken for good."""
+"""Calls between which the exception of a signal handler can do no harm."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _WITHOUT_WAITING = (False,)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Tell whether an exception comes from a function that was called, as a signal handler is.
+
+    For ``except IndexError`` and the like around calls of functions in C: what these raise has the
+    traceback of the one frame that called them. A signal handler runs between any two calls, may
+    raise the same type, and then its exception belongs to the caller.
+    """
+    traceback = error.__traceback__
+    return traceback is not None and traceback.tb_next is not None
 
 
 def try_lock(lock: threading.Lock, held: list[bool]) -> bool:
@@ -32,6 +43,8 @@ def try_move(source: deque[T], target: deque[T]) -> bool:
     """
     try:
         target.extend(map(deque.pop, (source,)))  # no bytecode in between
-    except IndexError:
+    except IndexError as exc:
+        if is_foreign(exc):
+            raise
         return False
     return True

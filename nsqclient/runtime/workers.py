@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.trying import is_foreign
 
 T = TypeVar("T")
 
@@ -87,7 +88,9 @@ class WorkerPool(Generic[T]):
         # if nobody sleeps here, that last look comes later than our append and finds the item.
         try:
             baton = self._sleepers.pop()
-        except IndexError:
+        except IndexError as exc:
+            if is_foreign(exc):
+                raise
             return
         baton.release()
 
@@ -109,8 +112,10 @@ class WorkerPool(Generic[T]):
             raise
         try:
             self._sleepers.remove(baton)
-        except ValueError:  # somebody is about to wake us
-            baton.acquire()
+        except ValueError as exc:
+            if is_foreign(exc):
+                raise
+            baton.acquire()  # another thread is about to wake us
 
     def take_into(self, taken: list[T], timeout: float | None) -> bool:
         """Move the first item to ``taken``, an empty list; False when none came in time.
@@ -124,9 +129,9 @@ class WorkerPool(Generic[T]):
         while True:
             try:
                 taken.extend(map(deque.popleft, (self._items,)))  # no bytecode in between
-            except IndexError:
-                if taken:
-                    raise  # from a signal handler
+            except IndexError as exc:
+                if is_foreign(exc):
+                    raise
             else:
                 if self._sleepers and self._items:
                     self._wake_one()  # as in _loop: a burst reaches all who wait

@@ -170,6 +170,7 @@ def test_a_thread_with_a_name_like_ours_gets_a_complete_stop(server):
 
 @pytest.mark.parametrize("mode, error", [
     ("publish", "Expired"), ("publish", "TimeoutError"), ("crowd", "Expired"),
+    ("crowd", "IndexError"), ("messages", "IndexError"),
     ("async", "RuntimeError"), ("flush", "KeyboardInterrupt"), ("messages", "Expired"),
     ("mixed", "ValueError"),
 ])
