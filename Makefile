@@ -82,7 +82,7 @@ integration: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
 
 # An environment of its own, .venv-floors: nothing newer than the lower bounds may be in it.
-floors: | $(RUN)
+floors: servers | $(RUN)
 	@$(RUN) tools/floors.py $(ARGS)
 
 faults: $(VENV)/installed-test servers
