@@ -127,7 +127,8 @@ class Membership:
         self._is_unknown_told = False
         self._lost: set[Place] = set()  # discovered ones that were connected and are not now
         self._hurry = 0  # rounds since the last loss
-        self._unlisted_rounds = 0  # rounds in a row that began while no nsqd was listed
+        #: Rounds in a row that began before any listed nsqd had been connected.
+        self._unconnected_rounds = 0
         self._next_round: TimerTask | None = None
         self._stopped = False
 
@@ -290,6 +291,9 @@ class Membership:
             self._lost.discard(place)
             known.has_flipped = False
             moved = self._leadership.take_over(place, self._known, self._lost)
+            if self._unconnected_rounds and not known.direct and not self._stopped:
+                self._unconnected_rounds = 0
+                self._schedule_round()  # no need to ask again so soon
         self._log.connected(str(place))
         try:
             self._owner.on_connected(sub, expected)
@@ -339,7 +343,8 @@ class Membership:
             self._forget_old(time.monotonic())
             if self._lost:
                 self._hurry += 1
-            self._unlisted_rounds = self._unlisted_rounds + 1 if self._is_unlisted() else 0
+            is_connected = self._has_connected()
+            self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
             self._schedule_round()
             ask = [one for one in self._table.begin_round() if one not in self._asking]
             self._asking.update(ask)
@@ -366,9 +371,13 @@ class Membership:
         self._expected.discard(place)
         self._dials.discard(place)
 
-    def _is_unlisted(self) -> bool:
-        """Tell whether no nsqlookupd has listed an nsqd that is still of use. Needs _lock."""
-        return all(known.direct for known in self._known.values())
+    def _has_connected(self) -> bool:
+        """Tell whether any nsqd that a nsqlookupd listed is or has been connected. Needs _lock.
+
+        To be listed is not enough: the registration of a dead nsqd may be old, and the first
+        publish makes another nsqd known.
+        """
+        return any(known.has_worked and not known.direct for known in self._known.values())
 
     def _schedule_round(self) -> None:
         """Needs _lock."""
@@ -376,7 +385,7 @@ class Membership:
             self._next_round.cancel()
         config = self._config
         delay = lookup_delay(
-            self._unlisted_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
+            self._unconnected_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
             self._rng,
         )
         if self._lost:
@@ -462,9 +471,6 @@ class Membership:
             if self.unfit is None:
                 self._want(lookupd, places, merged)
             news = self.unfit if str(self.unfit) != str(unfit) else None
-            if self._unlisted_rounds and not self._is_unlisted():
-                self._unlisted_rounds = 0
-                self._schedule_round()  # no need to ask again so soon
         self._count_expected()
         for ask in asks:
             self._run_chore(ask)

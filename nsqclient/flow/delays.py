@@ -35,14 +35,15 @@ def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
 
 
 def lookup_delay(
-    unlisted_rounds: int, interval: float, jitter: float, rng: random.Random
+    unconnected_rounds: int, interval: float, jitter: float, rng: random.Random
 ) -> float:
     """Pause before nsqlookupds are asked again: 1 s, 2 s, 4 s ... up to the interval, jittered.
 
-    ``unlisted_rounds`` is how many rounds began while no nsqd was listed for the topic; 0: one is.
+    ``unconnected_rounds`` is how many rounds began before any listed nsqd had been connected; 0:
+    one is, or has been.
     """
-    if 0 < unlisted_rounds <= _MAX_EXPONENT:
-        interval = min(float(2 ** (unlisted_rounds - 1)), interval)
+    if 0 < unconnected_rounds <= _MAX_EXPONENT:
+        interval = min(float(2 ** (unconnected_rounds - 1)), interval)
     return jittered(interval, jitter, rng)
 
 

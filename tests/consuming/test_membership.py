@@ -203,8 +203,47 @@ def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer)
     assert world.addresses() == ["a:1"]
 
 
+def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
+    """Neither an old registration nor an nsqlookupd without the topic delays the first message."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers = {"l:1": ["dead:1"], "l:2": []}
+    world.failures["dead:1"] = ConnectError("dead:1", "connection refused")
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(module, "find_routes", lambda *args: asked.append(
+        (world.timer.now, args[0])) or find(*args))
+    world.membership.start()
+    world.timer.advance(200)
+    rounds = [at for at, lookupd in asked if lookupd == "l:2"]
+    assert rounds == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    world.answers["l:2"] = ["a:1"]
+    world.timer.advance(60)
+    assert world.addresses() == ["a:1"]
+
+
+def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
+    """It says nothing about the ones that nsqlookupds are yet to list."""
+    world = World(monkeypatch, ["a:1"], lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.membership.start()
+    world.timer.advance(15)
+    assert world.timer.delays == [1, 2, 4, 8, 16]
+
+
+def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
+    """Its connection is what counts, whenever it comes."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+    world.membership.start()
+    world.timer.advance(3)
+    del world.failures["a:1"], world.timer.delays[:]
+    world.timer.advance(100)
+    assert world.addresses() == ["a:1"]
+    assert world.timer.delays == [60, 60]
+
+
 def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
-    """The first answer that lists an nsqd ends the short pauses at once."""
+    """The first connection to a listed nsqd ends the short pauses at once."""
     world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
     world.answers = {"l:1": [], "l:2": ["a:1"]}
     asked = []

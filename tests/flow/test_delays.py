@@ -80,7 +80,7 @@ def test_jittered(rng, seconds):
     (1, 60.0, 1.0), (2, 60.0, 2.0), (3, 60.0, 4.0), (6, 60.0, 32.0), (7, 60.0, 60.0),
     (65535, 60.0, 60.0), (1, 0.2, 0.2), (0, 60.0, 60.0),
 ])
-def test_lookups_of_an_unlisted_topic_come_soon_at_first(rounds, interval, seconds):
-    """1, 2, 4 ... s, up to the interval, each with jitter on top; 0 rounds: one is listed."""
+def test_lookups_come_soon_until_a_listed_nsqd_is_connected(rounds, interval, seconds):
+    """1, 2, 4 ... s, up to the interval, each with jitter on top; 0 rounds: one is connected."""
     assert lookup_delay(rounds, interval, 0.3, LEAST) == seconds
     assert lookup_delay(rounds, interval, 0.3, MOST) == pytest.approx(1.3 * seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -267,6 +269,31 @@ def test_the_first_publish_after_the_start_is_consumed_soon(
         wait_until(lambda: "knows the topic" in caplog.text)
         publish(server, b"first")
         wait_until(lambda: collector.messages, timeout=30)
+
+
+def test_a_dead_nsqd_in_the_list_does_not_delay_the_first_publish(
+    server_factory, lookupd_factory, caplog
+):
+    """One nsqlookupd lists an nsqd that is gone, another one does not know the topic yet."""
+    stale, lookupd = lookupd_factory(), lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    host, port = stale.tcp_address.split(":")
+    identity = json.dumps({
+        "broadcast_address": "127.0.0.1", "hostname": "h", "version": "1.3.0",
+        "tcp_port": free_port(), "http_port": free_port(),
+    }).encode()
+    collector = Collector()
+    with socket.create_connection((host, int(port)), timeout=20) as registered:
+        registered.sendall(
+            b"  V1IDENTIFY\n" + len(identity).to_bytes(4, "big") + identity + b"REGISTER events\n")
+        wait_until(lambda: "events" in stale.get("/topics").text)
+        with Consumer(
+            "events", "c", collector,
+            lookupd_http_addresses=[stale.http_address, lookupd.http_address],
+        ):
+            wait_until(lambda: "cannot consume from" in caplog.text)
+            publish(server, b"first")
+            wait_until(lambda: collector.messages, timeout=30)
 
 
 def test_a_restarted_nsqd_is_consumed_again(server):
