@@ -111,6 +111,7 @@ class Cluster:
             without_password(address): address for address in settings.nsqd_http_addresses
         }
         self._known: tuple[float, Nodes] | None = None
+        self._asker.set_sources(self._lookupds)
 
     @property
     def has_lookupds(self) -> bool:
@@ -133,6 +134,7 @@ class Cluster:
         with self._lock:
             former, self._lookupds = self._lookupds, fresh
             self._known = None
+        self._asker.set_sources(fresh)
         for client in former.values():
             client.close()
 
@@ -198,7 +200,8 @@ class Cluster:
 
         def question(node: Node) -> Question[T]:
             # The client is made in there: an address that is none is a failure of this nsqd alone.
-            return Question("nsqd", node.address, lambda: ask(self.nsqd(node)), node.reached_at)
+            return Question("nsqd", node.address, lambda: ask(self.nsqd(node)), node.reached_at,
+                            node.lookupds)
 
         return self._asker.ask({node: question(node) for node in nodes},
                                even_if_slow=is_action, progressive=progressive)
@@ -243,15 +246,17 @@ class Cluster:
 
     def _nsqd(self, address: str) -> NsqdHTTP:
         with self._lock:
-            client = self._nsqds.get(address)
+            # Put at the end again: the one that was not used for longest goes first.
+            client = self._nsqds.pop(address, None)
             if client is None:
                 if len(self._nsqds) >= _MOST_CLIENTS:
                     self._nsqds.pop(next(iter(self._nsqds))).close()
-                client = self._nsqds[address] = NsqdHTTP(
+                client = NsqdHTTP(
                     self._given_nsqds.get(address, address), self.settings.http_config,
                     connect_timeout=self.settings.connect_timeout,
                     timeout=self.settings.request_timeout,
                 )
+            self._nsqds[address] = client
             return client
 
     def _from_lookupds(self, progressive: bool) -> Nodes:

@@ -186,5 +186,92 @@ def test_nothing_is_asked_after_the_end(silent):
     asker.ask({"k": Question("nsqd", "a:1", lambda: asked.append(1))}, progressive=True)
     asker.close()
     silent.set()
-    asker._pool.stop(Deadline(20))
+    for pool in asker._pools:
+        pool.stop(Deadline(20))
     assert asked == []
+
+
+# -- many silent servers
+
+
+def test_silent_servers_leave_threads_to_one_that_answered(patient, silent):
+    """A server that answered the last time is asked at once, however many others are silent."""
+    good = Question("nsqd", "good:1", lambda: "here", sources=("a",))
+    patient.set_sources(["a"])
+    assert patient.ask({"good": good})[0] == {"good": "here"}
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("a",))
+            for n in range(200)}
+    for _ in range(3):
+        assert patient.ask({**hung, "good": good}, progressive=True)[0] == {"good": "here"}
+
+
+def test_silent_servers_of_one_nsqlookupd_leave_threads_to_those_of_another(patient, silent):
+    """A server that was never asked is asked at once where another nsqlookupd lists it."""
+    patient.set_sources(["hostile", "good"])
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("hostile",))
+            for n in range(200)}
+    good = {"good": Question("nsqd", "good:1", lambda: "here", sources=("good", "hostile"))}
+    assert patient.ask({**hung, **good}, progressive=True)[0] == {"good": "here"}
+
+
+def test_servers_that_answered_once_and_hang_leave_threads_to_those_of_another(patient, silent):
+    """What answers once and hangs then holds the share of its own nsqlookupd, and no more."""
+    patient.set_sources(["hostile", "good"])
+    silent.set()
+    questions = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60) and "here",
+                             sources=("hostile",)) for n in range(200)}
+    good = {"good": Question("nsqd", "good:1", lambda: "here", sources=("good",))}
+    assert len(patient.ask({**questions, **good})[0]) == 201
+    silent.clear()
+    later = {"good": Question("nsqd", "other:1", lambda: "here", sources=("good",))}
+    patient._timeout = 2.0
+    assert patient.ask({**questions, **good}, progressive=True)[0] == {"good": "here"}
+    assert patient.ask({**questions, **later}, progressive=True)[0] == {"good": "here"}
+
+
+def test_silent_nsqds_leave_threads_to_nsqlookupds(patient, silent):
+    """nsqlookupds have threads of their own, and a silent one holds its share of them."""
+    patient.set_sources(["silent", "good"])
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("good",))
+            for n in range(200)}
+    lookupds = {"s": Question("nsqlookupd", "silent", lambda: silent.wait(60)),
+                "g": Question("nsqlookupd", "good", lambda: "here")}
+    assert patient.ask(hung, progressive=True)[0] == {}
+    for _ in range(50):
+        assert patient.ask(lookupds, progressive=True)[0] == {"g": "here"}
+
+
+def test_what_was_not_asked_in_time_is_not_asked_later(silent):
+    """A round that waits for all ends; an action that waited for a thread is not carried out."""
+    done = []
+    asker = Asker(0.5)
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60))
+            for n in range(asking._THREADS)}
+    action = {"k": Question("nsqd", "a:1", lambda: done.append(1))}
+    try:
+        assert not asker.ask({**hung, **action}, even_if_slow=True)[0]
+        failures = asker.ask(action, even_if_slow=True)[1]
+        assert failures[0].reason == "not asked yet: too many servers do not answer"
+    finally:
+        silent.set()
+        asker.close()
+        for pool in asker._pools:
+            pool.stop(Deadline(20))
+    assert done == []
+
+
+def test_a_nsqlookupd_that_is_asked_no_more_still_has_its_questions_asked(patient):
+    """The nsqlookupds may change between the list of nsqds and the questions to these."""
+    patient.set_sources(["former"])
+    patient.set_sources(["new"])
+    question = {"k": Question("nsqd", "a:1", lambda: "here", sources=("former",))}
+    assert patient.ask(question)[0] == {"k": "here"}
+
+
+def test_good_servers_are_remembered_when_very_many_silent_ones_are_listed(patient, silent):
+    """What is forgotten first is a server that never answered."""
+    good = {"good": Question("nsqd", "good:1", lambda: "here")}
+    patient.ask(good)
+    hung = {n: Question("nsqd", f"hung:{n}", lambda: silent.wait(60)) for n in range(2500)}
+    assert patient.ask({**hung, **good}, progressive=True)[0] == {"good": "here"}
+    assert len(patient._servers) <= asking._MOST_SERVERS and "good:1" in patient._servers
