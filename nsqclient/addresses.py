@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nsqclient.discovery import lookup_url
-from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.transport import parse_address
+from nsqclient.runtime.transport import parse_address, pieces_of
 
 
 def check_addresses(
@@ -21,8 +20,7 @@ def check_addresses(
     for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
         if isinstance(value, (str, bytes)):
             text = value if isinstance(value, str) else value.decode(errors="replace")
-            pieces = [without_password(piece.strip()) for piece in text.split(",")]
-            raise ConfigError(f"{name} must be a list of addresses: write {pieces}")
+            raise ConfigError(f"{name} must be a list of addresses: write {pieces_of(text)}")
         if not isinstance(value, Iterable):
             raise ConfigError(f"{name} must be a list of addresses, not {value!r}")
     nsqds, lookupds = list(nsqds), list(lookupds)

@@ -45,7 +45,11 @@ def test_valid(nsqds, lookupds, checked):
     (["a:4150,b:4150"], [], r"is a list with commas: give each.*\['a:4150', 'b:4150'\]"),
     ([], ["a:4161, b:4161"], r"is a list with commas: give each.*\['a:4161', 'b:4161'\]"),
     ([], ["http://a:4161,http://b:4161"], "is a list with commas"),
-    (["a:4150,u:p@b:4150"], [], r"u:\*\*\*@b"),
+    (["a:4150,u:p@b:4150"], [], r"\['a:\*\*\*@b:4150'\]"),
+    ([], ["http://u:p,w@b:4161"], r"\['http://u:\*\*\*@b:4161'\]"),
+    ([], ["http://u:12/w@b:4161"], r"'http://u:\*\*\*@b:4161'.*write / \? # @ and blanks as %XX"),
+    ([], ["http://u:12?w@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
+    ([], ["http://u:p\tw@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
     ([], [["lookupd", 4161]], "must be a string"),
 ])
 def test_invalid(nsqds, lookupds, why):

@@ -7,16 +7,23 @@ import logging
 import sys
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from nsqclient.addresses import check_addresses
 from nsqclient.cli.log_format import LineFormatter
-from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.display import LONGEST_TEXT, masked_address, printable, without_password
 from nsqclient.errors import (
-    ConnectError, DiscoveryError, HTTPNoAnswerError, HTTPStatusError, NSQError, TLSError,
-    server_error,
+    ConfigError, ConnectError, DiscoveryError, HTTPNoAnswerError, HTTPStatusError, NSQError,
+    TLSError, server_error,
 )
 from nsqclient.http.answers import Producer
 from nsqclient.http.fields import Fields, Malformed
+from nsqclient.http.nsqlookupd import NsqlookupdHTTP
+from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.protocol.events import read_settings
+from nsqclient.runtime.transport import parse_address
+from tests.support.fuzz import fuzz
 from tests.support.hostile import NASTY, NASTY_BYTES, control_characters
 
 
@@ -43,6 +50,65 @@ def test_a_long_text_is_cut():
     """A peer does not choose how long a log line is."""
     assert printable("x" * 11, 10) == "x" * 10 + "..."
     assert printable("x" * 10, 10) == "x" * 10
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("http://user:pw@h:4161/x", "http://user:***@h:4161/x"),
+    ("http://user@evil:pw@h:4161", "http://***@h:4161"),
+    ("http://user:p@w:x@h:4161", "http://user:***@h:4161"),
+    ("http://user:pa/ss@h:4161", "http://user:***@h:4161"),
+    ("http://user:pa#ss?x@h:4161", "http://user:***@h:4161"),
+    ("http://tok3n@h", "http://***@h"),
+    ("http://:pw@h", "http://:***@h"),
+    ("user:pw@h:4161", "user:***@h:4161"),
+    ("https://h/lookup?token=tok3n&x=y", "https://h/lookup?***"),
+    ("https://u:pw@h/lookup?token=tok3n", "https://u:***@h/lookup?***"),
+    ("http://h:4161/lookup", "http://h:4161/lookup"),
+    ("h:4161", "h:4161"),
+])
+def test_an_address_is_shown_without_its_secrets(text, shown):
+    """No password, no user that may be a token, no query; also within a sentence."""
+    assert masked_address(text) == without_password(text) == shown
+    if "://" in text:
+        assert without_password(f"nsqlookupd '{text} : mail a@b") == (
+            f"nsqlookupd '{shown} : mail a@b")
+
+
+_SECRETS = st.text(max_size=12) | st.text("/?#@:,[]% \t\n\\%a1.", max_size=12)
+
+
+@fuzz
+@given(
+    user=st.text(max_size=8) | st.text("/?#@:,[]% \ta1.", max_size=8), before=_SECRETS,
+    after=_SECRETS, has_password=st.booleans(),
+    form=st.sampled_from([
+        "http://{}@h:4161", "{}@h:4161", "https://{}@[::1]:4161/x", "http://{}@h:4161?a=b",
+        "http://{}@", "{}@h", "ftp://{}@h:1", "a:4161,http://{}@h:4161",
+    ]),
+)
+def test_no_shown_form_of_an_address_has_the_password(user, before, after, has_password, form):
+    """Whatever user and password are: refused or taken, the secret is in no text."""
+    secret = "tok3n-"
+    assume(secret not in user and secret not in before)
+    password = before + secret + after
+    userinfo = f"{user}:{password}" if has_password else password.replace(":", "")  # a token
+    address = form.format(userinfo)
+    texts = [masked_address(address)]
+    for use in (lookup_url, lambda each: nsqd_url(each, "stats"), parse_address, NsqlookupdHTTP,
+                lambda each: check_addresses([], [each]), lambda each: check_addresses([each], []),
+                lambda each: check_addresses(each, [])):
+        try:
+            made = use(address)
+        except ConfigError as exc:
+            texts.append(str(exc))
+            continue
+        texts += [without_password(address), str(DiscoveryError(address, "x"))]
+        if isinstance(made, str):
+            texts += [str(HTTPNoAnswerError(made, "refused")), without_password(f"at {made}: x")]
+        if isinstance(made, NsqlookupdHTTP):
+            texts.append(repr(made))
+            made.close()
+    assert not [text for text in texts if secret in text]
 
 
 @pytest.mark.parametrize("error", [

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.urls import is_host
 from nsqclient.partitions.routes import TopicMeta
 from nsqclient.runtime.transport import format_address
+from nsqclient.runtime.transport import is_host
 
 
 @dataclass(frozen=True)

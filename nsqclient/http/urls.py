@@ -5,18 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from nsqclient.display import without_password
+from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.transport import parse_address
-
-
-#: A name or an IP address, and nothing that a URL would take for more than a host.
-_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
-
-
-def is_host(text: str) -> bool:
-    """Tell whether text can be the host of an address; it may not exist."""
-    return _HOST.fullmatch(text) is not None
 
 
 def split_address(address: object, what: str) -> SplitResult:
@@ -36,10 +27,17 @@ def split_address(address: object, what: str) -> SplitResult:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # of brackets, or of a port that is none
         usable = False
-    if not usable:
-        shown = without_password(address)
-        raise ConfigError(f"{what} {shown!r}: give host:port or http://host:port")
+    shown = masked_address(address)
+    # urlsplit drops tabs and line ends.
+    if not usable or re.search(r"\s", address) or not address.isprintable():
+        raise ConfigError(f"{what} {shown!r}: give host:port or http://host:port{_quote(address)}")
+    if "@" in parts.path + parts.query + parts.fragment:  # the password goes on there
+        raise ConfigError(f"{what} {shown!r}: an '@' stands behind the host{_quote(address)}")
     return parts
+
+
+def _quote(address: str) -> str:
+    return "; in a user name or password write / ? # @ and blanks as %XX" if "@" in address else ""
 
 
 def nsqd_url(address: object, endpoint: str) -> str:

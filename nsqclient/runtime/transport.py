@@ -12,7 +12,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from nsqclient.display import without_password
+from nsqclient.display import masked_address
 from nsqclient.errors import (
     ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError,
 )
@@ -33,6 +33,15 @@ def is_of_system(exc: OSError) -> bool:
     return exc.errno is not None or exc.args == _TIMED_OUT
 
 
+#: A name or an IP address, and nothing that a URL would take for more than a host.
+_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
+
+
+def is_host(text: str) -> bool:
+    """Tell whether text can be the host of an address; it may not exist."""
+    return _HOST.fullmatch(text) is not None
+
+
 def parse_address(
     address: object, what: str = "address", *, example: str = "nsqd:4150", lowest_port: int = 1
 ) -> tuple[str, int]:
@@ -49,9 +58,9 @@ def parse_address(
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
     if "," in address:
-        pieces = [without_password(piece.strip()) for piece in address.split(",")]
         raise _no_address(
-            what, address, f" is a list with commas: give each address as one of its own: {pieces}")
+            what, address,
+            f" is a list with commas: give each address as one of its own: {pieces_of(address)}")
     if "://" in address:
         raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
     host, colon, port = address.rpartition(":")
@@ -63,11 +72,18 @@ def parse_address(
             raise _no_address(what, address, " has no host")
     elif ":" in host:
         raise _no_address(what, address, ": write an IPv6 address as [host]:port")
+    if not is_host(host):
+        raise _no_address(what, address, ": what stands before the port is no host name")
     number = read_digits(port, 5)
     if number is None or not lowest_port <= number < 65536:
         raise _no_address(
             what, address, f": the port must be a number from {lowest_port} to 65535")
     return host, number
+
+
+def pieces_of(text: str) -> list[str]:
+    """Split a list with commas, as errors may show it: a comma may be part of a password."""
+    return [piece.strip() for piece in masked_address(text).split(",")]
 
 
 def parse_local_address(text: str) -> tuple[str, int]:
@@ -82,7 +98,7 @@ def parse_local_address(text: str) -> tuple[str, int]:
 
 
 def _no_address(what: str, address: str, reason: str) -> ConfigError:
-    return ConfigError(f"{what} {without_password(address)!r}{reason}")
+    return ConfigError(f"{what} {masked_address(address)!r}{reason}")
 
 
 def format_address(host: str, port: int) -> str:
