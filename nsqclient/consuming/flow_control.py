@@ -77,6 +77,7 @@ class FlowControl:
         self._paused = False
         self._held = False  # by max_queued_bytes
         self._stopped = False  # written without the lock
+        self._waits_until = 0.0  # when the wait of the backoff is over, at the latest
         self._retry_is_due = False
         self._retry_delay = _FIRST_RETRY
         self._stalled_ticks = 0
@@ -170,7 +171,6 @@ class FlowControl:
             return
         if wait is not None:
             self._log.backing_off(wait, counter)
-            self._timer.schedule(wait, self._on_wait_over)
         elif before is not after:
             self._log.backoff_ends()
         else:
@@ -192,13 +192,21 @@ class FlowControl:
             wait = self._backoff.on_result(outcome)
             after = self._backoff.phase
             self.is_backing_off = after is not Phase.FLOWING
+            if wait is not None:
+                # Here, so that an exception of a signal handler finds no wait without an end. Where
+                # it comes before this is done, the tick ends the wait.
+                self._waits_until = self._clock() + wait
+                self._timer.schedule(wait, self._on_wait_over)
             if wait is not None or before is not after:
                 self._phases.append((after, wait or 0.0))
             return before, after, wait, self._backoff.counter
 
     def _on_wait_over(self) -> None:
         with self._lock:
+            if self._backoff.phase is not Phase.WAITING or self._clock() < self._waits_until:
+                return  # the tick ended it, and maybe another has begun
             self._backoff.on_wait_over()
+            self.is_backing_off = True
             self._phases.append((Phase.TESTING, 0.0))
         self.update()
         self._tell_phases()
@@ -231,7 +239,9 @@ class FlowControl:
         for sub in subs:
             sub.forget_orphans(before)
         self.update()
-        self._post(subs)  # nothing, unless a thread of the user's was interrupted
+        # The next two do nothing, unless a thread of the user's was interrupted.
+        self._on_wait_over()
+        self._post(subs)
         self._watch()
 
     def _watch(self) -> None:

@@ -16,6 +16,7 @@ from nsqclient.config import Config
 from nsqclient.connection import Connection
 from nsqclient.consuming.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.consuming.unhandled_deliveries import UnhandledDeliveries
+from nsqclient.errors import AlreadyRespondedError
 from nsqclient.flow.backoff import Outcome
 from nsqclient.message import Message, Responder
 from nsqclient.negotiation import Subscribe
@@ -160,15 +161,21 @@ class OrderedSubscription(PartitionSubscription):
 
         No backoff: it would stop the other partitions too.
         """
-        self.in_flight.claim(message)
-        self._owner.on_result(Outcome.NEUTRAL)
-        if delay is None:
-            delay = self._retry_delay(message)
-        if self.in_flight.holds(message):
-            self._wait(message, time.monotonic() + delay)
-        elif self.is_lost:
-            self._count_lost(1)
-        self._owner.on_answered()
+        until = time.monotonic() + (self._retry_delay(message) if delay is None else delay)
+        try:
+            self.in_flight.claim(message)
+            self._owner.on_result(Outcome.NEUTRAL)
+            if self.in_flight.holds(message):
+                self._wait(message, until)
+            elif self.is_lost:
+                self._count_lost(1)
+            self._owner.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler
+            if message._responded:
+                self._owner.run_later(0.0, lambda: self._go_on_waiting(message, until))
+            raise
         self._raise_lost(message)
 
     def _retry_delay(self, message: Message) -> float:

@@ -180,30 +180,71 @@ class Subscription:
 
     def finish(self, message: Message) -> None:
         """Send FIN; when a worker calls, it waits a little for company."""
-        self.in_flight.claim(message)
-        self._owner.on_result(Outcome.SUCCESS)
-        self.finished.append(message)
-        self._owner.flush_soon(self)
-        self._owner.on_answered()
+        try:
+            self.in_flight.claim(message)
+            self._owner.on_result(Outcome.SUCCESS)
+            self.finished.append(message)
+            self._owner.flush_soon(self)
+            self._owner.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler, or of on_backoff
+            if message._responded:
+                self._owner.run_later(0.0, lambda: self._finish_interrupted(message))
+            raise
         self._raise_lost(message)
+
+    def _finish_interrupted(self, message: Message) -> None:
+        """Send the FIN of a claimed message whose ``finish()`` was interrupted."""
+        if self.in_flight.holds(message) and message not in list(self.finished):
+            self.finished.append(message)
+        self.post_finished()
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
-        self.in_flight.claim(message)
-        self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
         if delay is None:
             config = self._config
             delay = requeue_delay(
                 message.attempts, config.default_requeue_delay, config.max_requeue_delay
             )
         delay_ms = round(delay * 1000)
-        if self.in_flight.take([message]):
-            self.in_flight.tally("requeued")
-            self._send(lambda core: core.send_req(message.id, delay_ms), 1)
-        elif self.is_lost:
-            self._count_lost(1)
-        self._owner.on_answered()
+        sent: list[None] = []
+
+        def queue(core: ClientProtocol) -> None:
+            core.send_req(message.id, delay_ms)
+            sent.append(None)
+
+        try:
+            self.in_flight.claim(message)
+            self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
+            if self.in_flight.take([message]):
+                self.in_flight.tally("requeued")
+                self._send(queue, 1)
+            elif self.is_lost:
+                self._count_lost(1)
+            self._owner.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler, or of on_backoff
+            if message._responded:
+                self._owner.run_later(
+                    0.0, lambda: self._requeue_interrupted(message, queue, bool(sent))
+                )
+            raise
         self._raise_lost(message)
+
+    def _requeue_interrupted(
+        self, message: Message, queue: Callable[[ClientProtocol], None], is_queued: bool
+    ) -> None:
+        """Send the REQ of a claimed message whose ``requeue()`` was interrupted."""
+        if is_queued:
+            self._owner.run_chore(self.flush_rest)  # it may not have left
+            return
+        # Not in flight: it was taken already. Another in its place: nsqd has delivered it again.
+        if not self.is_lost and self.in_flight.get(message.id) in (None, message):
+            self.in_flight.take([message])
+            self._post(queue, 1)
+            self._owner.on_answered()
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""

@@ -221,16 +221,17 @@ class Company:
         taken: list[Companion] = []
         trip: Trip | None = None
         try:
-            if not try_move(link.lane, held):
-                return False
-            self._take(link, taken)
-            if taken:
-                trip = Trip(link, held, taken, self)
-                self._appoint(trip.begin(), taken, own)
-                return True
-        except JustEnded as exc:
-            if trip is not None:
-                trip.abort(Verdict.NOT_READ, exc)
+            try:
+                if not try_move(link.lane, held):
+                    return False
+                self._take(link, taken)
+                if taken:
+                    trip = Trip(link, held, taken, self)
+                    self._appoint(trip.begin(), taken, own)
+                    return True
+            except JustEnded as exc:
+                if trip is not None:
+                    trip.abort(Verdict.NOT_READ, exc)
         except BaseException:
             # Ctrl-C in the thread of one that sends for all: they must not wait for it.
             try_move(held, link.lane)

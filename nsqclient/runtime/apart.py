@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -27,12 +28,16 @@ def run_apart(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | 
         return procedure()
     done: list[T] = []
     failures: list[BaseException] = []
+    is_over = threading.Lock()
+    is_over.acquire()
 
     def run() -> None:
         try:
             done.append(procedure())
         except BaseException as exc:
             failures.append(exc)
+        finally:
+            is_over.release()
 
     thread = LibraryThread(run, name)
     try:
@@ -40,7 +45,8 @@ def run_apart(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | 
     except ThreadStartError:
         return procedure()
     left = deadline.remaining()
-    thread.join(None if left is None else left + _GRACE)
+    if is_over.acquire(timeout=-1 if left is None else min(left + _GRACE, threading.TIMEOUT_MAX)):
+        thread.join(_GRACE)
     if failures:
         raise failures[0]
     return done[0] if done else None

@@ -30,6 +30,7 @@ class LibraryThread(threading.Thread):
         super().__init__(target=target, name=name, args=args, daemon=True)
         self.owner = owner  #: whose work it does, where somebody asks for that
         self._launches: list[int] = []  # one entry once it is certain to start, unless it fails
+        self._starting: _thread.LockType | None = None  # held until its start is done
         self._has_begun = self._has_ended = False
 
     def launch(self) -> None:
@@ -43,18 +44,20 @@ class LibraryThread(threading.Thread):
         """
         if self._launches:
             return
-        started = _thread.allocate_lock()
-        started.acquire()
+        starting = _thread.allocate_lock()
+        starting.acquire()
+        self._starting = starting
         failures: list[BaseException] = []
 
         def start() -> None:
             try:
                 self.start()
+                self._has_begun = True
             except BaseException as exc:
                 failures.append(exc)
                 self._launches.clear()
             finally:
-                started.release()
+                starting.release()
 
         try:
             # The note is made in the same call, with no bytecode in between.
@@ -63,7 +66,8 @@ class LibraryThread(threading.Thread):
             if self._launches:
                 raise  # by a signal handler, behind the call
             raise ThreadStartError(str(exc)) from exc
-        started.acquire()
+        with starting:
+            pass
         if failures:
             raise ThreadStartError(str(failures[0])) from failures[0]
 
@@ -78,13 +82,17 @@ class LibraryThread(threading.Thread):
         return bool(self._launches) and not self._has_ended
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, as ``Thread.join``; not where it does not run yet."""
+        """Wait for its end, as ``Thread.join``; return at once where it was never launched."""
+        starting = self._starting
+        if not self._launches or starting is None:
+            return
+        with starting:  # a launch that was interrupted; it takes no longer than any start
+            pass
         if self._has_begun:
             super().join(timeout)
 
     def run(self) -> None:
         """Run the target."""
-        self._has_begun = True
         try:
             super().run()
         finally:

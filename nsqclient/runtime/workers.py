@@ -203,9 +203,7 @@ class WorkerPool(Generic[T]):
             self._wake_one()
         alive = []
         for thread in self._threads:
-            # Not started yet: never, or by the start() that our signal handler interrupted;
-            # then it ends as soon as it begins.
-            if thread is threading.current_thread() or thread.ident is None:
+            if thread is threading.current_thread() or not thread.is_launched:
                 continue
             thread.join(None if deadline is None else deadline.remaining())
             if thread.is_alive():

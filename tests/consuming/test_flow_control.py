@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
@@ -11,8 +12,10 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.consuming.flow_control import FlowControl
+from nsqclient.consuming.life_log import LifeLog
 from nsqclient.consuming.subscription import Subscription
-from nsqclient.flow.backoff import Outcome, Phase
+from nsqclient.flow.backoff import Backoff, Outcome, Phase
+from tests.support.interrupts import interrupt_everywhere
 
 
 class VirtualTimer:
@@ -319,3 +322,43 @@ def test_phases_are_told_in_their_order():
     nsqd.post_rdy = post_and_handle
     world.timer.advance(10)
     assert [phase for phase, _ in world.phases] == [Phase.WAITING, Phase.TESTING, Phase.FLOWING]
+
+
+@pytest.mark.parametrize("function", [
+    FlowControl.on_result, FlowControl._take_result, Backoff.on_result, LifeLog.backing_off,
+])
+def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
+    """Wherever Ctrl-C comes: RDY 1 in the end, and full flow after a success."""
+    def work():
+        world = World(Config(), 10)
+        world.add("a")
+        with contextlib.suppress(KeyboardInterrupt):
+            world.flow.on_result(Outcome.FAILURE)
+
+        def check():
+            world.timer.advance(20)
+            if world.flow.phase is not Phase.FLOWING:
+                assert world.flow.phase is Phase.TESTING
+                assert world.commands()[-1][1] == "a RDY 1"
+                world.flow.on_result(Outcome.SUCCESS)
+                assert world.flow.phase is Phase.FLOWING
+            world.timer.advance(20)
+            assert world.nsqds[0].link.rdy == 10
+
+        return check
+
+    assert interrupt_everywhere(function, work) > 1
+
+
+def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
+    """A failure in the test begins a wait of its full length."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.flow.on_result(Outcome.FAILURE)
+    world.timer.advance(2)
+    world.flow.on_result(Outcome.FAILURE)
+    world.flow._on_wait_over()
+    world.timer.advance(3.9)
+    assert world.flow.phase is Phase.WAITING
+    world.timer.advance(0.2)
+    assert world.flow.phase is Phase.TESTING

@@ -15,6 +15,7 @@ from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.flow.backoff import Outcome
 from nsqclient.flow.rdy import Link
 from nsqclient.runtime.deadline import Deadline
+from tests.support.interrupts import Interruption
 from tests.support.scripted import OK, ScriptedServer, error, message
 from tests.support.virtual_time import VirtualTimer
 from tests.support.waiting import wait_until
@@ -344,3 +345,44 @@ def test_the_count_outlives_the_connection(caplog):
         again = Subscription(session.sub.address, "t", "c", Config(), session.owner, unhandled)
         assert again.count_handled(message) == 0
     assert "expired" not in caplog.text
+
+
+@pytest.mark.parametrize("answer, command", [
+    (lambda one: one.finish(), b"FIN " + ID), (lambda one: one.requeue(3), b"REQ " + ID + b" 3000"),
+])
+def test_an_answer_whose_result_cannot_be_told_is_sent_all_the_same(answer, command):
+    """A signal handler raises between the claim and the command: nsqd need not wait."""
+    with Session(lines(command)) as session:
+        def interrupted(outcome):
+            raise KeyboardInterrupt
+
+        session.owner.on_result = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            answer(session.one)
+        session.owner.timer.advance(1)
+        wait_until(lambda: not len(session.sub))
+
+
+def test_a_requeue_that_is_interrupted_anywhere_is_sent_or_may_be_called_again():
+    """Wherever it comes: one REQ leaves, and the message is in flight no more."""
+    number = 0
+    while True:
+        with Session(lines(b"REQ " + ID + b" 3000")) as session:
+            one = session.one
+            # Not while the command is made: there an exception costs the connection.
+            interruption = Interruption(
+                number, lambda code: code.co_filename.endswith("subscription.py")
+                and code.co_name != "queue")
+            try:
+                with interruption:
+                    one.requeue(3)
+            except KeyboardInterrupt:
+                pass
+            session.owner.timer.advance(1)
+            if not one.has_responded:
+                one.requeue(3)
+            assert not len(session.sub), interruption.place
+        if not interruption.has_come:
+            break
+        number += 1
+    assert number > 5

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nsqclient.errors import ConnectionLostError, server_error
-from nsqclient.publishing.attempts import Companion
+from nsqclient.publishing.attempts import Attempt, Companion
 from nsqclient.publishing.company import Company, Part, Trip
 from nsqclient.publishing.verdicts import Verdict
 from nsqclient.runtime.bell import Bell
@@ -292,3 +292,30 @@ def test_ctrl_c_anywhere_gives_the_nsqd_free(function):
         return check
 
     assert interrupt_everywhere(function, work) > 0
+
+
+@pytest.mark.parametrize("function", [Company._try_trip, Trip.abort, Attempt.settle, Attempt.set])
+def test_ctrl_c_while_a_connection_ends_frees_the_nsqd_and_settles_all(function):
+    """Those that were to travel have an outcome, and the next message is sent."""
+    def work():
+        links = FakeLinks()
+        company = make(links)
+        links.just_ended = 1
+        companions = [Companion(topic, b"x", Bell()) for topic in ("a", "b", "b", "c")]
+        company._queue.extend(companions)
+        with contextlib.suppress(KeyboardInterrupt):
+            company.send_waiting()  # as the last one that was woken does
+
+        def check():
+            links.just_ended = 0
+            company.send_waiting()
+            settle_all(links)
+            assert all(one.is_done for one in companions)
+            join(company, "d")
+            assert lines(links)[-1] == b"PUB d"
+            settle_all(links)
+            assert list(links.lane) == [None]
+
+        return check
+
+    assert interrupt_everywhere(function, work) > 1

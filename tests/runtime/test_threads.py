@@ -79,3 +79,32 @@ def test_a_thread_of_yours_is_none_of_the_library():
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_a_join_right_after_the_launch_waits_for_the_end(monkeypatch):
+    """Also where the new thread has not come to its first instruction of ours."""
+    release, held = threading.Event(), threading.Event()
+    run = LibraryThread.run
+
+    def slow(self):
+        held.set()
+        assert release.wait(30)
+        run(self)
+
+    monkeypatch.setattr(LibraryThread, "run", slow)
+    seen, joined = [], []
+    thread = LibraryThread(lambda: seen.append(1), "nsq-x")
+    thread.launch()
+    assert held.wait(30)
+    joiner = threading.Thread(target=lambda: (thread.join(), joined.append(list(seen))))
+    joiner.start()
+    joiner.join(0.1)
+    assert not joined
+    release.set()
+    joiner.join(30)
+    assert joined == [[1]]
+
+
+def test_a_join_of_a_thread_that_was_never_launched_returns_at_once():
+    """As after a launch that failed."""
+    LibraryThread(print, "nsq-x").join()

@@ -121,11 +121,21 @@ def main() -> None:
         other.join(20)
         outcomes["hung"] += other.is_alive()
     began = time.monotonic()
-    for _ in range(50):
-        try:
-            producer.publish("interrupts", b"x", timeout=1)
-        except NSQError as exc:
-            outcomes[f"afterwards {exc!r}"] += 1
+
+    def publish_afterwards() -> None:
+        for _ in range(50):
+            try:
+                producer.publish("interrupts", b"x", timeout=5)
+            except NSQError as exc:
+                outcomes[f"afterwards {exc!r}"] += 1
+
+    # One thread alone would not see what messages of several threads wait for.
+    together = [threading.Thread(target=publish_afterwards) for _ in others]
+    for thread in together:
+        thread.start()
+    publish_afterwards()
+    for thread in together:
+        thread.join()
     outcomes["async afterwards"] = producer.publish_async("interrupts", b"x").result(5) is None
     outcomes["flushed"] = producer.flush(5)
     if consumer is not None:
