@@ -44,6 +44,8 @@ def explained(error: NSQError, address: str = "") -> str:
 
 def _connect(error: NSQError) -> str:
     text = str(error).lower()
+    if "local_addr" in text:
+        return "set local_addr to an address of this machine that reaches nsqd, or leave it empty"
     if "refused" in text:
         return _RUNS
     if any(word in text for word in ("not known", "name resolution", "no address", "host unknown")):

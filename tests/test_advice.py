@@ -12,6 +12,7 @@ from nsqclient.advice import advice_for
     (errors.NotNSQError("x"), "not its HTTP port"),
     (errors.server_error(b"E_BAD_PROTOCOL"), "nsqlookupd's TCP port"),
     (errors.ConnectError("a:1", "[Errno 111] Connection refused"), "see that nsqd runs"),
+    (errors.ConnectError("a:1", "local_addr 'b:0' cannot be used: host unknown"), "or leave it"),
     (errors.ConnectError("a:1", "Name or service not known"), "does not resolve"),
     (errors.ConnectError("a:1", "connected, but no answer within 5 s"), "something else"),
     (errors.ConnectError("a:1", "no connection within 1 s"), "firewall"),

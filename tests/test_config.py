@@ -134,7 +134,7 @@ def test_other_values(name):
 
 
 @pytest.mark.parametrize("address", [
-    "127.0.0.1", "127.0.0.1:0", "host:65535", "[::1]:0", "[fe80::1%eth0]:5000",
+    "127.0.0.1", "127.0.0.1:0", "host:65535", "[::1]:0", "[fe80::1%eth0]:5000", "my-host.example",
 ])
 def test_a_local_address_is_a_host_or_an_address(address):
     """Port 0 is any port."""
@@ -143,7 +143,8 @@ def test_a_local_address_is_a_host_or_an_address(address):
 
 @pytest.mark.parametrize("address", [
     "127.0.0.1:", ":0", "127.0.0.1:65536", "127.0.0.1:-1", "::1", "[]:0", "http://127.0.0.1:0",
-    "a b", "a,b", "127.0.0.1:x",
+    "a b", "a,b", "127.0.0.1:x", "300.1.1.1:0", "300.1.1.1", "1.2.3", "x y:0", "[::g]:0", "[x:y]:0",
+    "a..b:0", "-a:0", "a@b:0", f"{'a' * 64}:0",
 ])
 def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
     """Else each dial would fail, as if the network did."""

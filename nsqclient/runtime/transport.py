@@ -6,7 +6,9 @@ The only place where OSError is turned into the package's own errors.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import math
+import os
 import re
 import select
 import socket
@@ -35,6 +37,10 @@ def is_of_system(exc: OSError) -> bool:
 
 #: A name or an IP address, and nothing that a URL would take for more than a host.
 _HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
+
+
+#: A part of a host name.
+_LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
 
 
 def is_host(text: str) -> bool:
@@ -90,11 +96,24 @@ def parse_local_address(text: str) -> tuple[str, int]:
     """Split the local address of a connection: a host, or ``host:port``; port 0 is any port.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or its host cannot be an IP address nor a name.
     """
+    host, port = text, 0
     if ":" in text or not re.fullmatch(r"[\w.-]+", text):
-        return parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
-    return text, 0
+        host, port = parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
+    if (re.fullmatch(r"[\d.]+", host) or ":" in host) and _ip_version(host) == 0:
+        raise _no_address("local_addr", text, ": its host is no IP address")
+    if ":" not in host and not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        raise _no_address("local_addr", text, ": its host is no host name")
+    return host, port
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6; 0 for a name, and for anything else."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
 
 
 def _no_address(what: str, address: str, reason: str) -> ConfigError:
@@ -125,6 +144,7 @@ def _dial(
     """
     found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
     error: OSError = TimeoutError(*_TIMED_OUT)
+    unbound = 0
     for index, (family, kind, protocol, _, target) in enumerate(found):
         remaining = deadline.remaining()
         if remaining is not None and remaining <= 0:
@@ -133,16 +153,50 @@ def _dial(
         try:
             sock.settimeout(None if remaining is None else remaining / (len(found) - index))
             if bind is not None:
-                sock.bind(bind)
+                _bind(sock, bind)
             on_dial(sock)
             sock.connect(target)
             return sock
         except BaseException as exc:
             sock.close()
+            if isinstance(exc, _BindError):
+                unbound += 1
+                if unbound == len(found):
+                    raise
+                continue  # another address of the host may be of the right family
             if not isinstance(exc, OSError) or not is_of_system(exc):
                 raise
             error = exc
     raise error
+
+
+class _BindError(Exception):
+    """``local_addr`` cannot be used; the text says why, and what to change."""
+
+
+def _bind(sock: socket.socket, local: tuple[str, int]) -> None:
+    host, port = local
+    version = 6 if sock.family == socket.AF_INET6 else 4
+    if _ip_version(host) not in (0, version):
+        raise _BindError(
+            f"it is no IPv{version} address, and the server's is: give one of the same family")
+    try:
+        sock.bind(local)
+    except socket.gaierror as exc:
+        raise _BindError(
+            f"its host has no IPv{version} address here ({exc.strerror}): give an address of this"
+            " machine") from exc
+    except (OSError, UnicodeError) as exc:
+        if isinstance(exc, OSError) and not is_of_system(exc):
+            raise
+        number = exc.errno if isinstance(exc, OSError) else None
+        if number == errno.EADDRNOTAVAIL:
+            why = "no interface of this machine has it: give an address of this machine"
+        elif number in (errno.EADDRINUSE, errno.EACCES):
+            why = f"port {port} cannot be had ({os.strerror(number)}): give port 0, which is any"
+        else:
+            why = str(exc)
+        raise _BindError(why) from exc
 
 
 class Transport:
@@ -187,7 +241,7 @@ class Transport:
         take longer).
 
         Raises:
-            ConnectError: refused, unknown host, or no answer in time.
+            ConnectError: refused, unknown host, no answer in time, or ``source`` cannot be used.
         """
         host, port = parse_address(address)
         bind = None
@@ -197,6 +251,8 @@ class Transport:
             raise ConnectError(address, "no time was left to connect")
         try:
             sock = _dial(host, port, deadline, bind, on_dial)
+        except _BindError as exc:
+            raise ConnectError(address, f"local_addr {source!r} cannot be used: {exc}") from exc
         except socket.gaierror as exc:
             raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
         except TimeoutError as exc:
@@ -209,7 +265,8 @@ class Transport:
         except (OSError, UnicodeError) as exc:
             if isinstance(exc, OSError) and not is_of_system(exc):
                 raise
-            raise ConnectError(address, f"cannot connect: {exc}") from exc
+            start = "" if source is None else f" from local_addr {source!r}"
+            raise ConnectError(address, f"cannot connect{start}: {exc}") from exc
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:

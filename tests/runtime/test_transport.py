@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import struct
 import threading
 
 import pytest
 
+from nsqclient.advice import explained
 from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport, format_address, parse_address
+from tests.support.ports import free_port
 
 WAIT = 30.0
 
@@ -202,6 +205,47 @@ def test_bad_local_address(listener, source, error):
     """A local end that is not ours, or no address."""
     with pytest.raises(error):
         Transport.connect(_address(listener), Deadline(WAIT), source)
+
+
+@pytest.mark.parametrize("source, why", [
+    ("192.0.2.1:0", "no interface of this machine has it: give an address of this machine"),
+    ("nosuchhost.invalid:0", "its host has no IPv4 address here .*: give an address of this"),
+    ("[::1]:0", "it is no IPv4 address, and the server's is: give one of the same family"),
+    ("127.0.0.1:{taken}", "port {taken} cannot be had .*: give port 0, which is any"),
+])
+def test_an_error_of_the_local_address_names_it(listener, source, why):
+    """Nothing is wrong with nsqd, so nothing is said of it."""
+    taken = str(listener.getsockname()[1])
+    source, why = source.replace("{taken}", taken), why.replace("{taken}", taken)
+    with pytest.raises(ConnectError) as caught:
+        Transport.connect(_address(listener), Deadline(WAIT), source)
+    assert re.search(f"local_addr '{re.escape(source)}' cannot be used: {why}", str(caught.value))
+    said = explained(caught.value)
+    assert "local_addr to an address of this machine" in said and "broadcast" not in said
+
+
+def test_a_host_with_addresses_of_both_families_is_dialed_from_the_one_that_fits(
+    listener, monkeypatch
+):
+    """Those of the other family are passed over, and say nothing."""
+    port = listener.getsockname()[1]
+    other = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
+    fits = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+    for found in ([other, fits], [fits, other]):
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *args, found=found: found)
+        Transport.connect(f"both:{port}", Deadline(WAIT), "127.0.0.2:0").close()
+        listener.accept()[0].close()
+
+
+def test_a_refusal_is_said_where_another_address_is_of_the_other_family(monkeypatch):
+    """It is what the user has to know."""
+    port = free_port()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
+    ])
+    with pytest.raises(ConnectError, match="refused"):
+        Transport.connect(f"both:{port}", Deadline(WAIT), "127.0.0.1:0")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
