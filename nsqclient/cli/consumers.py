@@ -14,6 +14,18 @@ from nsqclient.cli.signals import Signals
 STOP_TIMEOUT = 30.0
 
 
+class _ToolConsumer(Consumer):
+    """A consumer that ends with its tool when no nsqd that was named can be reached."""
+
+    def __init__(self, *args: Any, survives: Callable[[], bool], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._survives = survives
+
+    def survives_failed_dial(self, error: NSQError) -> bool:
+        """For Membership: as its tool says."""
+        return self._survives()
+
+
 class Consumers:
     """The consumers of one tool: started together, stopped together.
 
@@ -40,10 +52,10 @@ class Consumers:
         self, topic: str, channel: str, handler: Callable[[Message], Any], **options: Any
     ) -> Consumer:
         """Make a consumer, and start it if the others run; ``options`` are the Consumer's."""
-        consumer = Consumer(
+        consumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
             lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
-            on_error=self._on_error, **options,
+            on_error=self._on_error, survives=self._survives, **options,
         )
         with self._lock:
             self._all.append(consumer)
@@ -102,6 +114,11 @@ class Consumers:
     def _on_connect(self, address: str) -> None:
         with self._lock:
             self._connected = True
+
+    def _survives(self) -> bool:
+        """Tell whether a failed dial ends nothing; else ``_on_error`` decides."""
+        with self._lock:
+            return self._connected or not self._nsqds
 
     def _on_error(self, error: NSQError) -> None:
         """An nsqd that is down later is waited for; one that never was there ends the tool."""

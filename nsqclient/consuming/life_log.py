@@ -40,11 +40,12 @@ class LifeLog(PrefixedLogger):
         """A connection ended that nobody closed."""
         self.warning("lost %s, connecting again: %s", address, explained(error, address))
 
-    def cannot_connect(self, address: str, error: NSQError) -> None:
-        """A dial failed, or nsqd refused us."""
+    def cannot_connect(self, address: str, error: NSQError, *, is_repeated: bool) -> None:
+        """A dial failed, or nsqd refused us; ``is_repeated``: it is certain to be tried again."""
         self.log(
             self._failed_dials.level(logging.WARNING),
-            "cannot consume from %s, trying again: %s", address, explained(error, address))
+            "cannot consume from %s%s: %s", address, ", trying again" if is_repeated else "",
+            explained(error, address))
 
     def discovered(self, address: str, lookupd: str) -> None:
         """A nsqlookupd lists an nsqd that is new to us."""

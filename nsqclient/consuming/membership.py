@@ -56,6 +56,10 @@ class MembershipOwner(Protocol):
         """The Subscription is open; give it RDY and start it. ``expected`` others are to come."""
         ...
 
+    def survives_failed_dial(self, error: NSQError) -> bool:
+        """Tell whether a dial that failed so is certain not to end the consumer."""
+        ...
+
     def on_error(self, error: NSQError) -> None:
         """A dial or a lookup failed; it is tried again."""
         ...
@@ -330,7 +334,8 @@ class Membership:
             self._tell_unfit(news)
             return
         self.last_failure = error
-        self._log.cannot_connect(str(place), error)
+        self._log.cannot_connect(
+            str(place), error, is_repeated=self._owner.survives_failed_dial(error))
         self._owner.on_error(error)
 
     # -- discovery

@@ -79,6 +79,10 @@ class Wiring:
         # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
 
+    def survives_failed_dial(self, error: NSQError) -> bool:
+        """For Membership: a consumer of its own goes on until it is stopped."""
+        return True
+
     def on_error(self, error: NSQError) -> None:
         """For Membership and Subscription: tell the user's callback."""
         self._tell("on_error", error)

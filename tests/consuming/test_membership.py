@@ -45,6 +45,7 @@ class World:
         self.dialed, self.errors, self.connected = [], [], []
         self.expected, self.others = [], []
         self.start_fails = None
+        self.survives = True
         monkeypatch.setattr(module, "find_routes", self._find_routes)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
@@ -68,6 +69,9 @@ class World:
         if self.start_fails is not None:
             raise self.start_fails
         self.connected.append(sub)
+
+    def survives_failed_dial(self, error):
+        return self.survives
 
     def on_error(self, error):
         self.errors.append(error)
@@ -119,6 +123,19 @@ def test_pauses_between_failed_dials_grow(monkeypatch):
     for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4, 4, 4]):
         assert 0.75 * base <= delay <= base
     assert set(world.errors) == {REFUSED}
+
+
+@pytest.mark.parametrize("survives, said", [
+    (True, "cannot consume from a:1, trying again: connection refused"),
+    (False, "cannot consume from a:1: connection refused"),
+])
+def test_a_new_try_is_announced_only_where_the_owner_goes_on(monkeypatch, caplog, survives, said):
+    """Who ends at the first failure has nothing to announce."""
+    world = World(monkeypatch, ["a:1"])
+    world.survives = survives
+    world.failures["a:1"] = REFUSED
+    world.membership.start()
+    assert said in caplog.text
 
 
 def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):

@@ -9,6 +9,8 @@ import threading
 import pytest
 
 from nsqclient import Config, Consumer, Producer, PublishError, Requeue
+from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.goflags import CommandLineError
 from nsqclient.devserver import Nsqlookupd
 from tests.support.ports import free_port
 from tests.support.processes import CHECKOUT
@@ -153,6 +155,26 @@ def test_a_dial_that_is_not_repeated_is_not_announced(nsqd_factory, logged, capl
     assert "trying again" not in caplog.text
 
 
+class Ending:
+    """Stands for the signals of a tool: its consumers ask it for the end."""
+
+    def __init__(self):
+        self._event = threading.Event()
+        self.stop, self.wait = self._event.set, lambda: self._event.wait(30)
+
+
+def test_the_failed_start_of_a_tool_announces_no_other_try(logged, caplog):
+    """It ends when no nsqd that was named can be reached."""
+    addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
+    consumers = Consumers(
+        {"nsqd-tcp-address": addresses, "lookupd-http-address": []}, QUICK, Ending())
+    consumers.add("orders", "mail", lambda message: None)
+    with pytest.raises(CommandLineError, match="refused"):
+        consumers.run()
+    logged("TOPIC/CHANNEL: cannot consume from ADDRESS:", 2)
+    assert "trying again" not in caplog.text
+
+
 def test_a_requeue_is_not_an_error_that_is_logged_above(nsqd_factory, logged, caplog):
     """The line about the backoff is true for handlers that raise Requeue, which logs nothing."""
     def handler(message):
@@ -189,4 +211,4 @@ def test_every_row_has_its_test():
     for level, _, line in TABLE:
         exact = [start for start in starts if line.startswith(start)]
         assert exact, f"{level} {line}"
-    assert len(TABLE) == 20
+    assert len(TABLE) == 21

@@ -79,6 +79,8 @@ def test_an_nsqd_that_is_not_there_is_status_1(kind):
     address = f"--nsqd-tcp-address=127.0.0.1:{free_port()}"
     done = run_tool(kind, "nsq_tail", "--topic=t", address)
     assert done.returncode == 1 and done.stdout == b""
+    assert kind != "ours" or b"cannot consume from" in done.stderr
+    assert b"trying again" not in done.stderr  # it is over
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -234,6 +234,10 @@ class Ingest:
         window = sum(sub.window for sub in self._subs)
         self._gatherer.set_lot_size(min(window, self._options.config.max_in_flight) // 2)
 
+    def survives_failed_dial(self, error: NSQError) -> bool:
+        """For Membership: tell whether another dial may help."""
+        return not isinstance(error, _FATAL)
+
     def on_error(self, error: NSQError) -> None:
         """For Membership: a dial or a lookup failed; some are of no use to repeat."""
         self.last_error = error
