@@ -131,8 +131,8 @@ class Actions:
             return [named], []
         nodes = list(found.nodes)
         if topic and self._cluster.has_lookupds:
-            nodes = [each for each in nodes if topic in each.topics]
-        return nodes, list(found.failures)
+            nodes = [each for each in nodes if topic in each.topics or found.is_cut]
+        return nodes, [each for each in found.failures if not each.is_doubt]
 
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
         """Tell nsqlookupds to forget it; return whether one of them knew it."""

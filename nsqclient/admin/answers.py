@@ -96,7 +96,8 @@ def problems(failures: Iterable[Failure]) -> list[dict[str, Any]]:
     """Failures as the pages show them."""
     return [
         {"kind": each.kind, "address": each.address, "reason": each.reason,
-         "asked": each.asked if each.asked != each.address else "", "is_waiting": each.is_waiting}
+         "asked": each.asked if each.asked != each.address else "", "is_waiting": each.is_waiting,
+         "is_doubt": each.is_doubt}
         for each in failures
     ]
 
@@ -105,6 +106,7 @@ def node_values(node: Node) -> dict[str, Any]:
     """A node as the pages show it."""
     return {
         "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,
+        "announced": node.announced if node.announced != node.address else "",
         "broadcast_address": node.broadcast_address, "tcp_port": node.tcp_port,
         "http_port": node.http_port, "version": node.version, "lookupds": list(node.lookupds),
         "out_of_date": node.out_of_date, "topics": len(node.topics),

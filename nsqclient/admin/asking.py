@@ -57,6 +57,7 @@ class Failure(NamedTuple):
     status: int = 0  #: of HTTP, when it answered and refused
     code: str = ""  #: its own word then
     is_waiting: bool = False  #: it was asked, and may still answer
+    is_doubt: bool = False  #: it answered, and what it says or is said of it is doubtful
 
     def text(self) -> str:
         """One line for people."""

@@ -6,8 +6,9 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.admin.asking import Asker, Failure, Question
@@ -17,6 +18,7 @@ from nsqclient.display import without_password
 from nsqclient.errors import NSQError
 from nsqclient.http import Node as LookupdNode
 from nsqclient.http import NsqdHTTP, NsqdInfo, NsqlookupdHTTP, Producer
+from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.transport import format_address
 
@@ -24,6 +26,9 @@ T = TypeVar("T")
 
 #: Seconds for which the list of nsqds is good enough for a page.
 _NODES_KEEP = 5.0
+#: What is taken from one nsqlookupd; a large cluster has a few thousand topics, and tens of nsqds.
+_MOST_TOPICS = 20_000
+_MOST_NODES = 2000
 #: nsqds change addresses with every container; clients of old ones are dropped beyond so many.
 _MOST_CLIENTS = 1000
 
@@ -32,7 +37,9 @@ _MOST_CLIENTS = 1000
 class Node:
     """One nsqd."""
 
-    #: What it calls itself: ``broadcast_address:http_port``.
+    #: Its name on the page: ``broadcast_address:http_port`` as nsqlookupds list it, or
+    #: ``host:port`` of the address that was given. Never what it says of itself: that could be
+    #: another one's name.
     address: str
     #: ``host:port`` or URL of its HTTP API, from here; without the password that it may have.
     reached_at: str
@@ -51,9 +58,15 @@ class Node:
     lookupds: tuple[str, ...] = ()
     #: Its topics as nsqlookupd knows them; nsqds that are asked directly have none here.
     topics: tuple[str, ...] = ()
+    #: Those of them that all nsqlookupds that list them here hide from lookups.
     tombstoned: frozenset[str] = frozenset()
-    #: A newer version runs beside it.
+    #: At least half of the nsqds beside it are newer: see ``_mark_old``.
     out_of_date: bool = False
+
+    @property
+    def announced(self) -> str:
+        """What it calls itself, for people: nobody has checked it."""
+        return format_address(self.broadcast_address, self.http_port)
 
 
 class Nodes(NamedTuple):
@@ -63,10 +76,24 @@ class Nodes(NamedTuple):
     failures: tuple[Failure, ...]
     #: Every topic that a nsqlookupd knows, also those that no nsqd has.
     registered: frozenset[str] = frozenset()
+    #: A nsqlookupd lists so many topics that some are left out.
+    is_cut: bool = False
 
     def named(self, address: str) -> Node | None:
-        """The node that calls itself so, or None."""
-        return next((node for node in self.nodes if node.address == address), None)
+        """The node of this name, or the only one that announces it; else None."""
+        for node in self.nodes:
+            if node.address == address:
+                return node
+        announcing = [node for node in self.nodes if node.announced == address]
+        return announcing[0] if len(announcing) == 1 else None
+
+
+class _Listing(NamedTuple):
+    """What one nsqlookupd lists, as much of it as is taken."""
+
+    nodes: tuple[LookupdNode, ...]
+    topics: frozenset[str]
+    problems: tuple[str, ...]
 
 
 class Answer(NamedTuple):
@@ -111,6 +138,8 @@ class Cluster:
             without_password(address): address for address in settings.nsqd_http_addresses
         }
         self._known: tuple[float, Nodes] | None = None
+        #: What nsqds of which nsqlookupds differ said of themselves the last time.
+        self._infos: dict[str, NsqdInfo] = {}
         self._asker.set_sources(self._lookupds)
 
     @property
@@ -260,63 +289,181 @@ class Cluster:
             return client
 
     def _from_lookupds(self, progressive: bool) -> Nodes:
-        answers, failures = self.each_lookupd(
-            lambda lookupd: (lookupd.nodes(), lookupd.topics()), progressive=progressive)
+        answers, failures = self.each_lookupd(_listing, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqlookupd", failures)
         # By the address that is asked: two claims about it must not make it count twice.
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
-        for lookupd, (nodes, _) in answers.items():
-            for node in nodes:
+        for lookupd, listing in answers.items():
+            failures += [Failure("nsqlookupd", lookupd, text, is_doubt=True)
+                         for text in listing.problems]
+            for node in listing.nodes:
                 one = node.producer
                 address = one.http_address if one.http_port else one.tcp_address
                 found.setdefault(address, []).append((lookupd, node))
-        merged = _mark_old([self._merge(seen) for seen in found.values()])
-        # A name that is none could only spoil the questions about the others.
-        registered = frozenset(
-            topic for _, topics in answers.values() for topic in topics if is_valid_name(topic))
-        return Nodes(tuple(sorted(merged, key=_order)), tuple(failures), registered)
+        merged = [self._merge(seen) for seen in found.values()]
+        merged, doubts = self._settle(merged, list(found.values()), progressive)
+        registered = frozenset().union(*(listing.topics for listing in answers.values()))
+        return Nodes(tuple(sorted(_mark_old(merged), key=_order)), (*failures, *doubts),
+                     registered, any(listing.problems for listing in answers.values()))
 
     def _merge(self, seen: list[tuple[str, LookupdNode]]) -> Node:
-        producer = _most_named([node.producer for _, node in seen])
+        producer = _most_named(seen)
         host = producer.broadcast_address
+        shown = {topic for _, node in seen
+                 for topic in set(node.topics).difference(node.tombstoned)}
         return Node(
             producer.http_address, self._rewrite(host, producer.http_port),
             self._rewrite(host, producer.tcp_port), host, producer.hostname, producer.tcp_port,
             producer.http_port, producer.version, producer.remote_address,
             tuple(f"{lookupd}/{node.producer.remote_address or 'N/A'}" for lookupd, node in seen),
             tuple(dict.fromkeys(lookupd for lookupd, _ in seen)),
-            tuple(sorted({topic for _, node in seen for topic in node.topics
-                          if is_valid_name(topic)})),
-            frozenset(topic for _, node in seen for topic in node.tombstoned),
+            tuple(sorted({topic for _, node in seen for topic in node.topics})),
+            frozenset(topic for _, node in seen for topic in node.tombstoned) - shown,
         )
 
+    def _settle(
+        self, nodes: list[Node], seen: list[list[tuple[str, LookupdNode]]], progressive: bool
+    ) -> tuple[list[Node], list[Failure]]:
+        """Ask nsqds of which nsqlookupds differ: what an nsqd says of itself is better evidence."""
+        disputed = {
+            node: claims for node, claims in zip(nodes, seen)
+            if len({_claim(each.producer) for _, each in claims}) > 1
+        }
+        answers, _ = self.each(disputed, lambda nsqd: nsqd.info(), progressive=progressive)
+        fresh = {node.address: info for node, info in answers.items() if 0 < info.tcp_port < 65536}
+        with self._lock:
+            infos = self._infos = {
+                address: info for address, info in {**self._infos, **fresh}.items()
+                if address in {node.address for node in disputed}
+            }
+        doubts = []
+        wrong: dict[str, list[str]] = {}  # nsqlookupd -> what it says wrongly
+        settled = {}
+        for node, claims in disputed.items():
+            info = infos.get(node.address)
+            if info is None:
+                if _is_tie(claims):
+                    doubts.append(Failure("nsqd", node.address, "nsqlookupds differ about it: " +
+                                          _described(claims), node.reached_at, is_doubt=True))
+                continue
+            settled[node] = replace(
+                node, hostname=info.hostname, tcp_port=info.tcp_port, version=info.version,
+                tcp_reached_at=self._rewrite(node.broadcast_address, info.tcp_port))
+            truth = info.hostname, info.tcp_port, info.version
+            for lookupd in dict.fromkeys(
+                    name for name, each in claims if _claim(each.producer) != truth):
+                wrong.setdefault(lookupd, []).append(node.address)
+        for lookupd, names in wrong.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            doubts.append(Failure(
+                "nsqlookupd", lookupd, f"it says of nsqd {names[0]}{more} what the nsqd does not"
+                " say of itself (hostname, tcp_port or version)", is_doubt=True))
+        return [settled.get(node, node) for node in nodes], doubts
+
     def _from_nsqds(self, progressive: bool) -> Nodes:
+        names = _names(self._given_nsqds)
+
         def question(address: str) -> Question[NsqdInfo]:
-            return Question("nsqd", address, self._nsqd(address).info)
+            return Question("nsqd", names[address], self._nsqd(address).info, address)
 
         answers, failures = self._asker.ask(
             {each: question(each) for each in self._given_nsqds}, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqd", failures)
-        nodes = _mark_old([self._direct(given, info) for given, info in answers.items()])
-        return Nodes(tuple(sorted(nodes, key=_order)), tuple(failures))
+        nodes = _mark_old([
+            self._direct(names[given], given, info) for given, info in answers.items()])
+        return Nodes(tuple(sorted(nodes, key=_order)), (*failures, *_collisions(nodes)))
 
-    def _direct(self, given: str, info: NsqdInfo) -> Node:
+    def _direct(self, name: str, given: str, info: NsqdInfo) -> Node:
         host = info.broadcast_address
         return Node(
-            format_address(host, info.http_port), given, self._rewrite(host, info.tcp_port), host,
+            name, given, self._rewrite(host, info.tcp_port), host,
             info.hostname, info.tcp_port, info.http_port, info.version,
         )
 
 
-def _most_named(claims: Sequence[Producer]) -> Producer:
+def _listing(lookupd: NsqlookupdHTTP) -> _Listing:
+    """Ask a nsqlookupd for its nsqds and topics, and leave out what is too much or unusable."""
+    nodes, topics = lookupd.nodes(), lookupd.topics()
+    problems = []
+    if len(nodes) > _MOST_NODES:
+        problems.append(f"it lists {len(nodes)} nsqds: all after the first {_MOST_NODES} are"
+                        " left out")
+    # A name that is none could only spoil the questions about the others.
+    everything = dict.fromkeys(filter(is_valid_name, topics))
+    for node in nodes[:_MOST_NODES]:
+        everything |= dict.fromkeys(filter(is_valid_name, node.topics))
+    taken = frozenset(islice(everything, _MOST_TOPICS))
+    if len(everything) > _MOST_TOPICS:
+        problems.append(f"it lists {len(everything)} topics: all after the first {_MOST_TOPICS}"
+                        " are left out")
+    return _Listing(
+        tuple(LookupdNode(node.producer, tuple(each for each in node.topics if each in taken),
+                          tuple(each for each in node.tombstoned if each in taken))
+              for node in nodes[:_MOST_NODES]),
+        taken.intersection(topics), tuple(problems),
+    )
+
+
+def _votes(seen: Sequence[tuple[str, LookupdNode]]) -> dict[str, Producer]:
+    """What each nsqlookupd says of one nsqd: the first claim counts, however many it lists."""
+    votes: dict[str, Producer] = {}
+    for lookupd, node in seen:
+        votes.setdefault(lookupd, node.producer)
+    return votes
+
+
+def _most_named(seen: Sequence[tuple[str, LookupdNode]]) -> Producer:
     """What most nsqlookupds say of an nsqd; the first of those that are named as often.
 
     Where its connection comes from is another thing to each of them.
     """
-    counts = Counter(_claim(each) for each in claims)
+    claims = list(_votes(seen).values())
+    counts = Counter(map(_claim, claims))
     return max(claims, key=lambda each: counts[_claim(each)])
+
+
+def _is_tie(seen: Sequence[tuple[str, LookupdNode]]) -> bool:
+    """Tell whether no claim has more nsqlookupds behind it than every other."""
+    counts = Counter(map(_claim, _votes(seen).values())).most_common(2)
+    return len(counts) == 2 and counts[0][1] == counts[1][1]
+
+
+def _described(seen: Sequence[tuple[str, LookupdNode]]) -> str:
+    return "; ".join(
+        f"{lookupd}: {each.hostname}, tcp_port {each.tcp_port}, version {each.version}"
+        for lookupd, each in _votes(seen).items()
+    )
+
+
+def _names(given: Mapping[str, str]) -> dict[str, str]:
+    """The name of each nsqd that was given: its host and port, where no other one has the same."""
+    parts = {shown: split_address(address, "nsqd_http_address") for shown, address in given.items()}
+    short = {shown: format_address(each.hostname or "", each.port) if each.port else shown
+             for shown, each in parts.items()}
+    counts = Counter(short.values())
+    return {shown: name if counts[name] == 1 else shown for shown, name in short.items()}
+
+
+def _collisions(nodes: Sequence[Node]) -> list[Failure]:
+    """nsqds that announce an address of another one."""
+    announcing: dict[str, list[Node]] = {}
+    for node in nodes:
+        announcing.setdefault(node.announced, []).append(node)
+    names = {node.address for node in nodes}
+    doubts = []
+    for address, found in announcing.items():
+        for node in found:
+            if node.address == address:
+                continue  # it is what it says
+            others = [address] if address in names else [
+                each.address for each in found if each is not node]
+            if others:
+                doubts.append(Failure(
+                    "nsqd", node.address, f"it announces {address}, as {', '.join(others)} does:"
+                    " set --broadcast-address of each nsqd", node.reached_at, is_doubt=True))
+    return doubts
 
 
 def _claim(producer: Producer) -> tuple[str, int, str]:
@@ -334,7 +481,21 @@ def _version(node: Node) -> tuple[int, ...]:
 
 
 def _mark_old(nodes: list[Node]) -> list[Node]:
-    newest = max(map(_version, nodes), default=())
+    """Note which nsqds are out of date: older than what at least half of them have reached.
+
+    nsqadmin compares with the newest of all, so that one nsqd with an invented version makes all
+    others look old. Each nsqlookupd's list is judged alone, and all that list an nsqd must agree:
+    nsqds that a nsqlookupd invents count in its own list only.
+    """
+    lists: dict[str, list[tuple[int, ...]]] = {}
+    for node in nodes:
+        for lookupd in node.lookupds or ("",):
+            if _version(node):
+                lists.setdefault(lookupd, []).append(_version(node))
+    # With an even number the newer one of the two in the middle.
+    usual = {lookupd: sorted(versions)[len(versions) // 2] for lookupd, versions in lists.items()}
     return [
-        Node(**{**vars(node), "out_of_date": () < _version(node) < newest}) for node in nodes
+        replace(node, out_of_date=bool(_version(node)) and all(
+            _version(node) < usual[lookupd] for lookupd in node.lookupds or ("",)))
+        for node in nodes
     ]

@@ -57,7 +57,7 @@ def metrics() -> Response:
     except UpstreamError as exc:
         failed = {each.address for each in exc.failures}
     else:
-        failed = {each.address for each in nodes.failures}
+        failed = {each.address for each in nodes.failures if not each.is_doubt}
         stats, _ = cluster.stats(nodes.nodes)
         up = {node.address: node in stats for node in nodes.nodes}
     lookupds = {address: address not in failed for address in cluster.lookupds()}

@@ -15,7 +15,8 @@ const state = (name, text) => {
 };
 
 const title = (problems) => {
-  const failed = problems.filter((each) => !each.is_waiting).length;
+  const failed = problems.filter((each) => !each.is_waiting && !each.is_doubt).length;
+  if (!failed && problems.some((each) => each.is_doubt)) return "What a server says is doubtful";
   if (!failed) return problems.length === 1 ? "A server has not answered yet" : `${problems.length} servers have not answered yet`;
   return failed === 1 ? "A server failed" : `${failed} servers failed`;
 };

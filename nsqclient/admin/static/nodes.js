@@ -12,7 +12,7 @@ const state = (cell, row) => {
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   cell.title = why;
-  cell.replaceChildren(serverBadge(row), ...(row.is_up ? [] : [" ", why]));
+  cell.replaceChildren(serverBadge(row), ...(row.is_up && !row.reason ? [] : [" ", why]));
 };
 
 const knownTo = (cell, row) => {
@@ -31,13 +31,14 @@ const nodes = new DataTable("nodes", {
   empty: emptyNote("No nsqd", "None is registered. Start one with ", el("code", {}, "nsqclient nsqd --lookupd-tcp-address=…"), ", or see the problems that this page reports."),
   columns: {
     address: {draw: asLink((row) => path("nodes", row.address), (row) => row.address, (row) =>
-      (row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []))},
+      [...(row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []),
+        ...(row.announced ? [[`announces ${row.announced}`, "", "What it says of itself; nobody has checked it"]] : [])])},
     hostname: {draw: asText()},
     state: {draw: state, value: (row) => (row.is_up ? "1" : "0")},
     tcp_port: {draw: asNumber(String), minor: true},
     version: {draw: (cell, row) => {
       setText(cell, row.version);
-      if (row.out_of_date) cell.append(" ", el("span", {class: "badge warn", title: "Another nsqd is newer"}, "older"));
+      if (row.out_of_date) cell.append(" ", el("span", {class: "badge warn", title: "Half of the nsqds are newer, or more"}, "older"));
     }},
     topics: {draw: asNumber(count)},
     lookupds: {draw: knownTo},
