@@ -42,13 +42,11 @@ class Discoverer:
         self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
         self._asked: set[str] = set()  # lookupds that have not answered yet
         self._failed_rounds = 0
-        self._timer: Timer | None = None
-        self._chores = self._make_chores()
-        self._has_started = not lookupds  # read without the lock
-
-    def _make_chores(self) -> WorkerPool[str]:
+        self._has_begun = False  # the first round, on the timer's thread
+        self._timer = Timer()
         # One thread for each, so that one that hangs delays none of the others.
-        return WorkerPool("nsq-chores", len(self._lookupds), self._ask)
+        self._chores: WorkerPool[str] = WorkerPool("nsq-chores", len(lookupds), self._ask)
+        self._has_started = not lookupds  # read without the lock
 
     def start(self) -> None:
         """Begin to ask, with the first publish.
@@ -61,44 +59,42 @@ class Discoverer:
 
     def _start(self) -> None:
         with self._lock:
-            if self._timer is not None or self._has_started:
+            if self._has_started:
                 return
-            timer = Timer()
+            # An exception of a signal handler may end this anywhere: the next publish completes it.
             try:
-                timer.start()
+                self._timer.start()
                 self._chores.start()
             except ThreadStartError as exc:  # the next publish tries again
-                timer.stop()
-                self._chores.stop(Deadline(0))
-                self._chores = self._make_chores()
                 raise PublishNotSent(f"no thread to ask nsqlookupd: {exc}") from exc
-            self._timer = timer
+            self._timer.schedule(0.0, self._begin)
             self._has_started = True
-        self._round()
 
     def stop(self, deadline: Deadline) -> list[str]:
         """Ask no more; return the names of threads that stay (a lookup may take long)."""
         with self._lock:
             self._has_started = True
-            timer = self._timer
-        if timer is None:
-            return []
-        timer.stop(deadline)
+        self._timer.stop(deadline)
         self._chores.take_all()
         return self._chores.stop(Deadline(deadline.at_most(_GRACE)))
 
+    def _begin(self) -> None:
+        """Do the first round, once. On the timer's thread."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._round()
+
     def _round(self) -> None:
+        """Ask all that are not being asked. On the timer's thread, where no signal handler runs."""
         config = self._config
         with self._lock:
-            timer = self._timer
             delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
             if not self._answers:  # nobody is known yet: soon again
                 self._failed_rounds += 1
                 delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
             due = [lookupd for lookupd in self._lookupds if lookupd not in self._asked]
             self._asked.update(due)
-        if timer is not None:
-            timer.schedule(delay, self._round)
+        self._timer.schedule(delay, self._round)
         self._chores.put_many(due)
 
     def _ask(self, lookupd: str) -> None:

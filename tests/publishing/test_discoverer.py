@@ -12,6 +12,7 @@ from nsqclient.errors import DiscoveryError, PublishNotSent
 from nsqclient.publishing import discoverer as module
 from nsqclient.publishing.discoverer import Discoverer
 from nsqclient.runtime.deadline import Deadline
+from tests.support.interrupts import Interruption
 from tests.support.waiting import wait_until
 
 WAIT = 10.0
@@ -143,3 +144,24 @@ def test_one_that_hangs_delays_no_other_and_is_asked_once(discover, cluster):
     assert len(discoverer.stop(Deadline(WAIT))) == 1
     assert time.monotonic() - began < 4
     release.set()
+
+
+def test_a_first_publish_that_is_interrupted_anywhere_is_made_good_by_the_next(discover, cluster):
+    """Wherever Ctrl-C comes in ``start()``: the next one asks, and no thread is left over."""
+    cluster.answers = {"a": ["x:1"], "b": ["y:1"]}
+    number = 0
+    while True:
+        discoverer, links = discover("a", "b", config=Config(lookupd_poll_interval=60))
+        interruption = Interruption(number)
+        try:
+            with interruption:
+                discoverer.start()
+        except KeyboardInterrupt:
+            pass
+        discoverer.start()
+        wait_until(lambda links=links: links.addresses == {"x:1", "y:1"})
+        assert discoverer.stop(Deadline(WAIT)) == [], interruption.place
+        if not interruption.has_come:
+            break
+        number += 1
+    assert number > 10
