@@ -166,7 +166,7 @@ class BatchHandler:
     @staticmethod
     def _verdict(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
         """Return the messages to finish; raise when ``done`` says nothing about this batch."""
-        check_result(done)
+        check_result(done, may_be_future=False)
         finished = set(batch if done is None else done)
         if not finished.issubset(batch):
             raise TypeError(

@@ -307,15 +307,17 @@ class Consumer(Wiring):
         if self._running or self._connected_until >= since:
             return
         failure = self._membership.unfit or self._membership.last_failure
-        reason = "nothing has failed yet" if failure is None else explained(failure)
+        if failure is None:
+            reason = "no attempt to connect has ended yet: give messages() a longer timeout"
+        else:
+            reason = f"the last failure: {explained(failure)}"
         addresses = self._arguments["nsqd_tcp_addresses"] + [
             without_password(address) for address in self._arguments["lookupd_http_addresses"]
         ]
         raise ConnectError(
             ", ".join(addresses),
             f"{self.topic}/{self.channel} was connected to no nsqd for"
-            f" {time.monotonic() - since:.3g} s, while it waited for a message; the last failure:"
-            f" {reason}",
+            f" {round(time.monotonic() - since, 1):g} s, while it waited for a message; {reason}",
         ) from failure
 
     def __enter__(self) -> Consumer:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient.runtime.prefixed_logger import PrefixedLogger
+from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.user_functions import check_function, check_result
 
 #: What each function of the user's is called with.
@@ -46,10 +47,15 @@ class Callbacks:
         self._functions = functions
 
     def tell(self, name: str, *arguments: object) -> None:
-        """Call one, if it was given; log what it raises."""
+        """Call one, if it was given; log what it raises.
+
+        On a thread of the user's a KeyboardInterrupt or the like goes on to the caller.
+        """
         function = self._functions[name]
         if function is not None:
             try:
                 check_result(function(*arguments))
-            except BaseException:  # a SystemExit would end a thread of ours
+            except BaseException as exc:  # a SystemExit would end a thread of ours
+                if is_for_caller(exc):
+                    raise
                 self._log.exception("%s failed", name)

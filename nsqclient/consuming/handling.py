@@ -14,6 +14,7 @@ from nsqclient.consuming.life_log import LifeLog
 from nsqclient.message import Message, Requeue
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
@@ -75,7 +76,7 @@ class Handling:
         try:
             result = self._handler(message)
             if result is not None:
-                self._check_result(result)
+                self._check_result(result, message)
         except BaseException as exc:  # whatever it is, the message must be answered
             self._on_exception(message, exc)
         else:
@@ -169,8 +170,12 @@ class Handling:
 
     def _set_backstop(self) -> None:
         """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""
-        self._backstop_is_set = True
-        self._timer.schedule(_FIN_DELAY, self._backstop)
+        self._backstop_is_set = True  # first: the task may run before schedule() returns
+        try:
+            self._timer.schedule(_FIN_DELAY, self._backstop)
+        except BaseException:  # of a signal handler
+            self._backstop_is_set = False
+            raise
 
     def _backstop(self) -> None:
         # Reset first: whoever appends after this line sets it again, and whoever appended
@@ -188,11 +193,14 @@ class Handling:
 
     def _give_up(self, message: Message) -> None:
         try:
-            check_result(self._on_giving_up(message))
+            result = self._on_giving_up(message)
+            check_result(result, may_be_future=message._is_async or message._responded)
         except BaseException as exc:
             # What was to keep the message failed, so it must not be finished.
             self._log.error("on_giving_up failed for %r: requeued", message, exc_info=exc)
             self._on_exception(message, Requeue())
+            if is_for_caller(exc):
+                raise
             return
         if not message._is_async:
             self._answer(message.finish)
@@ -205,9 +213,9 @@ class Handling:
         except ConnectionLostError as exc:
             self._log.info("%s", exc)
 
-    def _check_result(self, result: object) -> None:
+    def _check_result(self, result: object, message: Message) -> None:
         """Raise when the handler has only begun its work; a result means nothing else."""
-        check_result(result)
+        check_result(result, may_be_future=message._is_async or message._responded)
         if result is False and not self._told_about_false:
             self._told_about_false = True
             self._log.warning(

@@ -22,6 +22,7 @@ from nsqclient.errors import ConfigError, OrderError
 from nsqclient.message import Message, Requeue
 from nsqclient.partitions.ordering import Turn
 from nsqclient.runtime.plurals import counted
+from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 
@@ -181,8 +182,11 @@ class OrderedHandling(Handling):
                 result = self._on_blocked(message, error)
                 check_result(result)
                 decision = result
-            except BaseException:  # the user's code; never skip because of it
+            except BaseException as exc:  # the user's code; never skip because of it
                 self._log.exception("on_blocked failed for %r: it is tried again", message)
+                if is_for_caller(exc):
+                    self._answer(lambda: message.requeue(backoff=False))
+                    raise
         if decision is Blocked.HANDLE and isinstance(error, OrderError):
             return decision
         if decision is Blocked.SKIP:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError, TimeoutError
 from typing import Any
 
-from nsqclient.runtime.trying import try_lock
+from nsqclient.runtime.threads import is_for_caller
+from nsqclient.runtime.trying import is_foreign, try_lock
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -177,11 +178,15 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
         while callbacks:
             try:
                 fn = callbacks.popleft()
-            except IndexError:
+            except IndexError as exc:
+                if is_foreign(exc):
+                    raise
                 return  # another thread calls the last one
             try:
                 fn(self)
-            except Exception:
+            except BaseException as exc:  # it must not end a thread of ours
+                if is_for_caller(exc):
+                    raise
                 logger.exception("a callback of %r failed", self)
 
     # -- for who sets the outcome

@@ -114,6 +114,16 @@ def owner_of_thread() -> object:
     return thread.owner if isinstance(thread, LibraryThread) else None
 
 
+def is_for_caller(error: BaseException) -> bool:
+    """Tell whether what a function of the user's raised is meant for the calling thread.
+
+    KeyboardInterrupt, SystemExit and the like are, on a thread of the user's, where signal handlers
+    raise them. An ``Exception`` is taken for the function's own: which of the two raised it cannot
+    be told.
+    """
+    return not isinstance(error, Exception) and not is_library_thread()
+
+
 def is_library_thread() -> bool:
     """Tell whether the calling thread is one of the library's."""
     return isinstance(threading.current_thread(), LibraryThread)

@@ -11,6 +11,7 @@ import functools
 import inspect
 import types
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from concurrent.futures import Future
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
 
 from nsqclient.errors import ConfigError
@@ -67,14 +68,23 @@ def check_function(
         )
 
 
-def check_result(result: object) -> None:
-    """Raise when a call has returned work that is still to be done: nobody will do it.
+def check_result(result: object, may_be_future: bool = True) -> None:
+    """Raise when a call has returned work that is still to be done.
 
     A coroutine is closed, so that it does not complain of never having been awaited.
 
+    Args:
+        may_be_future: whether it may go on in the background, as ``pool.submit()`` makes it.
+
     Raises:
-        TypeError: it is an awaitable or a generator; says what to write instead.
+        TypeError: it is an awaitable or a generator, which nobody runs, or a Future that nobody
+            waits for; says what to write instead.
     """
+    if not may_be_future and isinstance(result, Future):
+        raise TypeError(
+            f"it returned {result!r:.80}, and nobody waits for that: return after its result(), or"
+            " call enable_async() and answer the message when it is done"
+        )
     if type(result) in _PLAIN or not isinstance(result, _LAZY):
         return
     if isinstance(result, (Coroutine, Generator)):

@@ -8,6 +8,7 @@ from nsqclient import Consumer
 from nsqclient.consuming.callbacks import Callbacks
 from nsqclient.consuming.life_log import LifeLog
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.threads import LibraryThread
 
 
 def test_a_callback_is_told():
@@ -26,8 +27,24 @@ def test_a_callback_that_fails_is_logged(failure, caplog):
     def fail():
         raise failure
 
-    Callbacks(LifeLog("t", "c"), on_error=fail).tell("on_error")
+    callbacks = Callbacks(LifeLog("t", "c"), on_error=fail)
+    thread = LibraryThread(callbacks.tell, "nsq-x", ("on_error",))
+    thread.launch()
+    thread.join()
     assert "on_error failed" in caplog.text
+
+
+@pytest.mark.parametrize("failure", [SystemExit(1), KeyboardInterrupt()])
+def test_an_interrupt_in_a_callback_reaches_the_thread_that_called(failure, caplog):
+    """On a thread of the user's, as in ``message.requeue()``; an Exception is logged there too."""
+    def fail(error):
+        raise error
+
+    callbacks = Callbacks(LifeLog("t", "c"), on_error=fail)
+    with pytest.raises(type(failure)):
+        callbacks.tell("on_error", failure)
+    callbacks.tell("on_error", RuntimeError("x"))
+    assert caplog.text.count("on_error failed") == 1
 
 
 async def coroutine(*arguments):

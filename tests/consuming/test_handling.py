@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -10,6 +11,7 @@ from nsqclient.consuming.handling import Handling, WorkerTask
 from nsqclient.consuming.subscription import Subscription
 from nsqclient.errors import ConnectionLostError
 from nsqclient.message import Message, Requeue
+from nsqclient.runtime.threads import LibraryThread
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -212,8 +214,59 @@ def test_deliveries_that_no_handler_had_do_not_lead_to_giving_up(attempts, given
 def test_giving_up_that_fails_requeues(caplog):
     """What was to keep the message failed, so it is not finished."""
     bench = Bench(give_up=raising(SystemExit()))
+    thread = LibraryThread(bench.run, "nsq-x", (6,))
+    thread.launch()
+    thread.join()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "on_giving_up failed" in caplog.text
+
+
+def test_an_interrupt_while_giving_up_in_a_loop_requeues_and_reaches_the_loop():
+    """A loop over ``messages()`` gives up on the thread of the user's."""
+    bench = Bench(give_up=raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_a_handler_that_returns_a_future_has_failed(caplog):
+    """Nobody waits for it: the message would be finished before the work is done."""
+    bench = Bench(lambda message: Future())
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "enable_async()" in caplog.text
+
+
+def test_giving_up_that_returns_a_future_requeues(caplog):
+    """As ``publish_async()`` does, before anything is stored."""
+    bench = Bench(give_up=lambda message: Future())
     bench.run(6)
     assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_a_handler_that_answers_later_may_return_a_future():
+    """It said so with ``enable_async()``."""
+    bench = Bench(lambda message: message.enable_async() or Future())
+    bench.run()
+    assert (bench.sub.answers, bench.sub.finished) == ([], [])
+
+
+def test_an_interrupt_while_the_backstop_is_set_leaves_the_next_fin_its_own():
+    """Else no FIN would leave in time any more."""
+    bench = Bench()
+    schedule = bench.timer.schedule
+
+    def interrupted(delay, action):
+        raise KeyboardInterrupt
+
+    bench.timer.schedule = interrupted
+    bench.sub.fin_batch = 100
+    with pytest.raises(KeyboardInterrupt):
+        bench.handling.flush_soon(bench.sub)
+    bench.timer.schedule = schedule
+    bench.run()
+    bench.timer.advance(0.005)
+    assert bench.sub.answers == ["FIN"]
 
 
 def test_giving_up_may_answer_itself():

@@ -90,6 +90,15 @@ def test_a_loop_that_was_never_connected_raises(kind, words):
     assert caught.value.address == address and caught.value.__cause__ is not None
 
 
+def test_a_loop_that_had_no_time_to_connect_says_so(server):
+    """It does not speak of a failure, since there was none."""
+    consumer = Consumer("events", "c", nsqd_tcp_addresses=[server.tcp_address])
+    consumer._membership.start = lambda: None  # it comes to nothing in so short a time
+    with pytest.raises(ConnectError, match="no attempt to connect has ended yet: give messages"):
+        list(consumer.messages(timeout=0))
+    assert consumer.stop(20).complete
+
+
 def test_a_loop_over_a_topic_that_nobody_knows_raises(lookupd_factory, caplog):
     """It does not look like an empty topic."""
     lookupd = lookupd_factory()

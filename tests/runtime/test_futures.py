@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 import pytest
 
 from nsqclient.runtime.futures import PlainFuture
+from nsqclient.runtime.threads import LibraryThread
 from tests.support.interrupts import Interruption
 from tests.support.waiting import wait_until
 
@@ -210,3 +211,36 @@ def test_an_interrupted_call_never_hangs_who_sets_the_outcome(call):
             break
         number += 1
     assert number > 0
+
+
+def test_an_interrupt_in_a_callback_reaches_the_thread_that_added_it(caplog):
+    """KeyboardInterrupt is for that thread; on a thread of the library it is logged."""
+    def fail(future):
+        raise KeyboardInterrupt
+
+    done = PlainFuture()
+    done.set_result(1)
+    with pytest.raises(KeyboardInterrupt):
+        done.add_done_callback(fail)
+    later = PlainFuture()
+    later.add_done_callback(fail)
+    thread = LibraryThread(later.set_result, "nsq-x", (1,))
+    thread.launch()
+    thread.join()
+    assert caplog.text.count("a callback of") == 1
+
+
+def test_an_index_error_of_a_signal_handler_reaches_the_caller(monkeypatch):
+    """It is not taken for an empty queue of callbacks."""
+    def interrupt(error):
+        raise IndexError("from a signal handler")
+
+    done = PlainFuture()
+    done.set_result(1)
+
+    class Callbacks(list):
+        def popleft(self):
+            interrupt(None)
+
+    with pytest.raises(IndexError, match="from a signal handler"):
+        done._call_back(Callbacks([print]))

@@ -17,6 +17,7 @@ from nsqclient.publishing.statistics import Statistics
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.futures import PlainFuture
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.workers import WorkerPool
 
 #: So many publishes are under way at once.
@@ -80,7 +81,11 @@ class Deferred:
                 return False
             while len(self._lanes) < _THREADS:
                 pool: WorkerPool[_Task] = WorkerPool("nsq-publisher", 1, self._run)
-                pool.start()
+                try:
+                    pool.start()
+                except ThreadStartError as exc:
+                    self._statistics.count("rejected", 1)
+                    raise PublishNotSent(f"no thread to publish it: {exc}") from exc
                 self._lanes.append(pool)
             try:
                 self._pending.add(future)
