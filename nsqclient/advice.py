@@ -58,6 +58,15 @@ def _connect(error: NSQError) -> str:
     return _BLOCKED
 
 
+def _not_nsq(error: NSQError) -> str:
+    if "4160" in str(error):
+        return (
+            "4160 is nsqlookupd's TCP port, 4150 nsqd's: give nsqd's --tcp-address, or"
+            " nsqlookupd's --http-address (4161) as the address of a nsqlookupd"
+        )
+    return "give nsqd's --tcp-address (port 4150 by default), not its HTTP port (4151)"
+
+
 def _tls(error: NSQError) -> str:
     text = str(error).lower()
     if "mismatch" in text or "not valid for" in text:
@@ -112,8 +121,7 @@ def _discovery(error: NSQError) -> str:
 
 
 _ADVISERS = (
-    (NotNSQError, lambda error: (
-        "give nsqd's --tcp-address (port 4150 by default), not its HTTP port (4151)")),
+    (NotNSQError, _not_nsq),
     (BadProtocolError, lambda error: (
         "this looks like nsqlookupd's TCP port: give nsqd's (4150 by default)")),
     (TLSError, _tls),

@@ -10,6 +10,7 @@ from nsqclient.advice import advice_for
 
 @pytest.mark.parametrize(("error", "words"), [
     (errors.NotNSQError("x"), "not its HTTP port"),
+    (errors.NotNSQError("TCP port (4160 by default)"), "4150 nsqd's"),
     (errors.server_error(b"E_BAD_PROTOCOL"), "nsqlookupd's TCP port"),
     (errors.ConnectError("a:1", "[Errno 111] Connection refused"), "see that nsqd runs"),
     (errors.ConnectError("a:1", "local_addr 'b:0' cannot be used: host unknown"), "or leave it"),

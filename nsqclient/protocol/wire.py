@@ -185,6 +185,11 @@ class FrameReader:
         if stop > end:
             return -1
         frame_type = int.from_bytes(buf[pos + 4:pos + 8], "big", signed=True)
+        if buf[pos + 4:pos + 6] == b"E_":  # its answers have no frame type
+            raise NotNSQError(
+                "the answer is nsqlookupd's: this looks like its TCP port (4160 by default), not"
+                " nsqd's (4150)"
+            )
         if frame_type not in (FrameType.RESPONSE, FrameType.ERROR):
             raise RemoteProtocolError(
                 f"message frame of {size} bytes is too short"

@@ -296,6 +296,14 @@ def test_a_dead_nsqd_in_the_list_does_not_delay_the_first_publish(
             wait_until(lambda: collector.messages, timeout=30)
 
 
+def test_the_tcp_port_of_nsqlookupd_is_recognised(lookupd_factory, caplog):
+    """It was given for nsqd's: the line says which port is whose."""
+    lookupd = lookupd_factory()
+    with Consumer("events", "c", Collector(), nsqd_tcp_addresses=[lookupd.tcp_address]):
+        wait_until(lambda: "4160 is nsqlookupd's TCP port, 4150 nsqd's" in caplog.text)
+    assert "unknown frame type" not in caplog.text
+
+
 def test_a_restarted_nsqd_is_consumed_again(server):
     """A connection that is lost comes back, with what nsqd kept."""
     collector = Collector()

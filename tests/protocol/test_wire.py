@@ -209,9 +209,10 @@ def test_http(before):
 
 
 def test_nsqlookupd_is_not_nsqd():
-    """The TCP port of nsqlookupd answers frames without a type: an error, no wait."""
-    with pytest.raises(RemoteProtocolError, match="unknown frame type"):
-        FrameReader().feed(b"\0\0\0\x0eE_BAD_PROTOCOL")
+    """The TCP port of nsqlookupd answers frames without a type: the error says which port it is."""
+    for answer in (b"E_BAD_PROTOCOL", b"E_INVALID x"):
+        with pytest.raises(NotNSQError, match="nsqlookupd's.*4160.*4150"):
+            FrameReader().feed(len(answer).to_bytes(4, "big") + answer)
 
 
 def test_big_body_is_linear(monkeypatch):
