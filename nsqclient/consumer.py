@@ -36,7 +36,7 @@ from nsqclient.consuming.reports import ConnectionStats, ConsumerStats, Health, 
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import notify_after_fork
 from nsqclient.runtime.plurals import counted
-from nsqclient.runtime.threads import owner_of_thread
+from nsqclient.runtime.threads import ThreadStartError, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.consuming.signals import first_signal
@@ -200,16 +200,19 @@ class Consumer(Wiring):
 
         Raises:
             ClosedError: it was stopped.
-            RuntimeError: the system has no thread left.
+            ConnectError: the system has no thread left, or the interpreter ends.
         """
         if self._stopping.has_begun:
             raise ClosedError("this consumer was stopped: make a new one")
         if not self._started:
             # Each step may be repeated, where a signal handler has interrupted them or no thread
             # was left. The last ones are taken on a thread of ours, which nothing interrupts.
-            self._timer.start()
-            self._chores.start()
-            self._workers.start()
+            try:
+                self._timer.start()
+                self._chores.start()
+                self._workers.start()
+            except ThreadStartError as exc:
+                raise ConnectError(self._shown_addresses(), f"no thread to consume: {exc}") from exc
             self._chores.put(self._begin)
             self._started = True
         return self
@@ -311,14 +314,16 @@ class Consumer(Wiring):
             reason = "no attempt to connect has ended yet: give messages() a longer timeout"
         else:
             reason = f"the last failure: {explained(failure)}"
-        addresses = self._arguments["nsqd_tcp_addresses"] + [
-            without_password(address) for address in self._arguments["lookupd_http_addresses"]
-        ]
         raise ConnectError(
-            ", ".join(addresses),
+            self._shown_addresses(),
             f"{self.topic}/{self.channel} was connected to no nsqd for"
             f" {round(time.monotonic() - since, 1):g} s, while it waited for a message; {reason}",
         ) from failure
+
+    def _shown_addresses(self) -> str:
+        return ", ".join(self._arguments["nsqd_tcp_addresses"] + [
+            without_password(address) for address in self._arguments["lookupd_http_addresses"]
+        ])
 
     def __enter__(self) -> Consumer:
         return self.start()

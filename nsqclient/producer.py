@@ -21,6 +21,7 @@ from nsqclient.errors import (
     ConfigError,
     InvalidMessageError,
     PublishError,
+    PublishNotSent,
 )
 from nsqclient.partitions.sharding import Key, Sharding, choose_sharding
 from nsqclient.partitions.tracing import TraceSwitch
@@ -289,7 +290,11 @@ class Producer(Account):
             check_topic(topic), commands.check_body(body, config.nsqd_max_msg_size), delay_ms,
             time.monotonic() + seconds, seconds,
         )
-        self._discoverer.start()
+        try:
+            self._discoverer.start()
+        except PublishNotSent:
+            self._statistics.count("rejected", 1)
+            raise
         self._pipeline.put(future)
         return future
 

@@ -6,8 +6,12 @@ import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.threads import is_interpreter_ending
 
+#: Counters of publishes that may not be stored.
+_FAILURES = ("rejected", "unknown")
 #: Latencies that the summary looks back on.
 _LATENCIES = 2000
 
@@ -41,9 +45,15 @@ class Statistics:
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # appended without a lock
 
     def count(self, name: str, number: int) -> None:
-        """Add to one of the counters."""
+        """Add to one of the counters.
+
+        A failure while the interpreter ends is one that the process ends with: who has called may
+        be a function at exit, whose exceptions Python prints and forgets.
+        """
         with self._lock:
             self._counts[name] += number
+        if is_interpreter_ending() and name in _FAILURES:
+            fail_exit("a publish at exit was not stored")
 
     def on_published(self, messages: int, size: int, latency: float) -> None:
         """A synchronous publish was stored."""

@@ -13,8 +13,23 @@ from collections.abc import Callable
 from typing import Any
 
 
+#: What Python says where no thread can be started because it ends.
+_ENDS = "at interpreter shutdown"
+_refusals: list[str] = []  # what it has said so
+
+
 class ThreadStartError(RuntimeError):
     """No thread can be started: the system has none left, or the interpreter ends."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        if _ENDS in reason:
+            _refusals.append(reason)
+
+
+def is_interpreter_ending() -> bool:
+    """Tell whether a thread could not be started because the interpreter ends."""
+    return bool(_refusals)
 
 
 class LibraryThread(threading.Thread):

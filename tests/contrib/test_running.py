@@ -124,7 +124,7 @@ def test_a_consumer_has_enough_in_flight_for_its_workers(settings):
 def test_where_no_thread_can_be_started_the_group_stops_in_the_caller(nsqd, settings, monkeypatch):
     """One consumer after the other; every report is complete, and a second stop returns it."""
     def refuse(self):
-        raise RuntimeError("can't create new thread at interpreter shutdown")
+        raise RuntimeError("can't start new thread")
 
     seen = []
     group = ConsumerGroup(settings)

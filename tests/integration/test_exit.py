@@ -51,6 +51,20 @@ def test_where_no_thread_can_be_started_and_no_nsqd_is_there():
     assert done.returncode == 120 and "10 publishes, to events" in done.stderr
 
 
+@pytest.mark.parametrize("mode", ["late", "late_async"])
+def test_a_publish_that_begins_at_exit_and_fails_is_in_the_status(mode, server):
+    """Python prints and forgets what a function at exit raises; the status does not."""
+    done = run_program("end_without_threads", server.tcp_address, mode, "1")
+    assert (done.returncode, done.stdout) == (120, "PublishNotSent\n"), done.stderr
+    assert "a publish at exit was not stored" in done.stderr
+
+
+def test_a_loop_that_begins_at_exit_raises_an_error_of_the_library(server):
+    """It says that there is no thread to consume."""
+    done = run_program("end_without_threads", server.tcp_address, "loop", "1")
+    assert done.stdout.startswith("ConnectError ") and "no thread to consume" in done.stdout
+
+
 def test_the_output_of_a_process_that_lost_messages_is_whole():
     """The status comes last: what other functions print at exit is not lost."""
     done = subprocess.run(

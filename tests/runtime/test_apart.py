@@ -64,7 +64,7 @@ def test_in_a_thread_of_yours_it_runs_apart_whatever_the_name():
 def test_where_no_thread_can_start_it_runs_in_place(monkeypatch):
     """At the end of the interpreter there are no new threads."""
     def refuse(self):
-        raise RuntimeError("can't create new thread at interpreter shutdown")
+        raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert run_apart(threading.current_thread, Deadline(10), "x") is threading.current_thread()
