@@ -50,6 +50,11 @@ def check_host(settings: AdminSettings, request: Request) -> None:
     if not settings.allowed_hosts:
         return
     host = _host_of(f"//{request.host}")
+    if not host:
+        given = printable(request.headers.get("Host", ""), _LONGEST_NAME)
+        raise Refused(403, "FORBIDDEN_HOST",
+                      f"the Host header names no host: {given!r}" if given else
+                      "the request has no Host header")
     if host not in settings.allowed_hosts:
         raise Refused(
             403, "FORBIDDEN_HOST",

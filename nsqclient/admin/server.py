@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from io import BufferedIOBase
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
@@ -59,10 +60,11 @@ class _Handler(WSGIRequestHandler):
     sys_version = ""
 
     def parse_request(self) -> bool:
-        """Read the head of a request; one with control characters in it is refused.
+        """Read the head of a request; one that a proxy may read in another way is refused.
 
         The parser takes a bare CR for the end of a header: what is one header to a proxy in front
-        would be two here, and the second could be the one that names the user.
+        would be two here, and the second could be the one that names the user. Of two lengths the
+        proxy may take the other one.
         """
         head = _Head(self.rfile, self.raw_requestline)
         reader, self.rfile = self.rfile, cast(BufferedIOBase, head)
@@ -70,11 +72,28 @@ class _Handler(WSGIRequestHandler):
             is_parsed: bool = super().parse_request()
         finally:
             self.rfile = reader
-        if is_parsed and head.has_controls:
-            self.close_connection = True
-            self.send_error(400, "Bad Request", "a control character in a header")
+        if not is_parsed:
             return False
-        return is_parsed
+        why = "a control character in a header" if head.has_controls else self._why_unusable()
+        if why:
+            self.close_connection = True
+            self.send_error(400, "Bad Request", why)
+        return not why
+
+    def _why_unusable(self) -> str:
+        """Say what is wrong with the target or the length of the request; empty: nothing."""
+        try:
+            urlsplit(self.path)
+        except ValueError:
+            return "the target of the request is no URL"
+        lengths = {each.strip() for each in self.headers.get_all("Content-Length", [])}
+        if len(lengths) > 1:
+            return "several Content-Length headers that differ"
+        if not all(each.isascii() and each.isdigit() for each in lengths):
+            return "Content-Length is no number"
+        if lengths and "Transfer-Encoding" in self.headers:
+            return "both Content-Length and Transfer-Encoding"
+        return ""
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         logger.debug("%s %s %s", self.address_string(), printable(self.requestline), code)

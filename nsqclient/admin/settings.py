@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 
 from nsqclient.admin.rewriting import Rewriter
 from nsqclient.config import Config
+from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address
 
@@ -63,6 +65,8 @@ class AdminSettings:
             raise ConfigError("use --allow-actions (everybody may act) or --admin-user (these"
                               " may), not both")
         object.__setattr__(self, "base_path", _checked_path(self.base_path))
+        for host in self.allowed_hosts:
+            _check_allowed_host(host)
         Rewriter(self.rewrite_addresses)
         if self.notification_http_endpoint:
             split_address(self.notification_http_endpoint, "notification_http_endpoint")
@@ -74,6 +78,19 @@ class AdminSettings:
         for name in ("connect_timeout", "request_timeout", "refresh_interval"):
             if not 0 < getattr(self, name) <= 600:
                 raise ConfigError(f"{name} must be above 0 and at most 600 s")
+
+
+def _check_allowed_host(host: str) -> None:
+    if re.fullmatch(r"[a-zA-Z0-9._-]{1,255}", host):
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigError(
+            f"--allowed-host {without_password(host)!r} can never match: give a host name or an IP"
+            " address alone, as browsers send it, such as nsq.example.com or ::1; without scheme,"
+            " port, brackets or wildcard"
+        ) from None
 
 
 def _checked_path(path: str) -> str:

@@ -171,7 +171,11 @@ class HTTPClient:
         except JsonLimitError as exc:
             raise self._unusable(endpoint, str(exc)) from exc
         except InvalidJson as exc:
-            raise self._unusable(endpoint, "no JSON: is this its HTTP port?") from exc
+            # What begins as JSON comes from the right port.
+            is_json = body.lstrip()[:1] in (b"{", b"[")
+            why = f"JSON that cannot be read: {exc}" if is_json else (
+                "no JSON: is this its HTTP port?")
+            raise self._unusable(endpoint, why) from exc
         if isinstance(data, dict) and isinstance(data.get("data"), (dict, type(None))):
             return data.get("data", data)
         return data

@@ -40,6 +40,9 @@ _PERCENTILE = {"quantile": float, "value": float}
 def check_stats(data: object) -> dict[str, Any]:
     """Return ``/stats`` when every field that nsqd 1.3.0 has is missing, null or of its type.
 
+    No number of nsqd's is negative, save how many messages a client has in flight: where a channel
+    is emptied while a FIN arrives, nsqd counts one too few.
+
     Raises:
         Malformed: it is not.
     """
@@ -75,4 +78,7 @@ def _checked(values: object, kinds: Mapping[str, type], what: str) -> dict[str, 
         if value is not None and type(value) is not kind and not (
                 kind is float and type(value) is int):
             raise Malformed(f"{name} of {what} is {value!r:.200}")
+        if kind is int and isinstance(value, int) and value < 0 and (
+                name != "in_flight_count" or kinds is not _CLIENT):
+            raise Malformed(f"{name} of {what} is negative: {value}")
     return values

@@ -126,6 +126,36 @@ def test_a_malformed_host_is_refused(admin, host):
     assert exchange(admin, b"GET / HTTP/1.1", b"Host: " + host) in (400, 403)
 
 
+@pytest.mark.parametrize("host, words", [("[", "names no host"), ("[::1", "names no host")])
+def test_a_malformed_host_is_named_as_such(admin, host, words):
+    """The hint does not say to allow a host without a name."""
+    hint = admin.get("/ping", Host=host).json()["hint"]
+    assert words in hint and "--allowed-host" not in hint
+
+
+def answer_to(admin, *lines):
+    """Send a request without a body of its own, as it is; return the first line of the answer."""
+    host, port = admin.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        sock.sendall(b"\r\n".join([*lines, b"Host: " + admin.url[7:].encode(), b"", b"0\r\n\r\n"]))
+        with sock.makefile("rb") as file:
+            return file.readline().decode()
+
+
+@pytest.mark.parametrize("lines", [
+    [b"GET http://[::1/api HTTP/1.1"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 0", b"Content-Length: 5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 0, 5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: +5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+])
+def test_a_request_that_can_be_read_in_two_ways_is_a_bad_request(admin, lines):
+    """It gets an answer, and its body is not taken for another request."""
+    assert " 400 " in answer_to(admin, *lines)
+    assert " 200 " in answer_to(admin, b"GET /ping HTTP/1.1", b"Content-Length: 0",
+                                b"Content-Length: 0")
+
+
 def test_a_page_is_read_only_unless_told_otherwise(cluster):
     """Without --allow-actions nothing can be changed, and the answer says how to allow it."""
     cluster.fill("events", "archive")

@@ -33,6 +33,8 @@ HOSTILE = {
     "10^400": stats(depth="1" + "0" * 400),
     "10^4000": stats(depth="1" + "0" * 4000),
     "negative 10^309": stats(depth="-1" + "0" * 309),
+    "negative depth": stats(depth="-1"),
+    "negative counter": stats(channels='[{"channel_name": "c", "message_count": -5}]'),
     "list as depth": stats(depth="[1]"),
     "string as depth": stats(depth='"1"'),
     "true as depth": stats(depth="true"),
@@ -86,6 +88,7 @@ def test_an_unusable_answer_to_stats_costs_its_row_alone(leak_guard, sound, body
         nodes = {each["address"]: each for each in strict(admin.get("/api/live/nodes"))["list"]}
         assert nodes[sound.http_address]["is_up"] and not nodes[hostile.address]["is_up"]
         assert nodes[hostile.address]["reason"].startswith("unusable answer: ")
+        assert ("HTTP port" in nodes[hostile.address]["reason"]) == (body == HOSTILE["text"])
         topics = strict(admin.get("/api/live/topics"))
         [row] = topics["rows"]
         assert row[:2] == ["events", 4] and [p["address"] for p in topics["problems"]] == [

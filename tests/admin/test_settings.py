@@ -28,6 +28,9 @@ def test_a_base_path_begins_with_a_slash_and_ends_without(given, path):
     ({**LOOKUPD, "base_path": "/../x"}, "base_path"),
     ({**LOOKUPD, "notification_http_endpoint": "ftp://x/"}, "notification_http_endpoint"),
     ({**LOOKUPD, "allow_config_from_cidr": "here"}, "allow_config_from_cidr"),
+    *(({**LOOKUPD, "allowed_hosts": (host,)}, "--allowed-host .* nsq.example.com") for host in (
+        "", "*", "*.example.com", "nsq.example.com:4171", "[::1]", "http://nsq.example.com",
+        "nsq.example.com/", "a b", "n\u00f6.example", "a,b")),
     ({**LOOKUPD, "refresh_interval": 0.0}, "refresh_interval"),
     ({**LOOKUPD, "rewrite_addresses": (("a", ""),)}, "FROM=TO"),
 ])
@@ -59,3 +62,9 @@ def test_a_rule_is_written_with_an_equals_sign():
     assert parse_rule("a:1=b:2") == ("a:1", "b:2")
     with pytest.raises(ValueError, match="172.17.0.2"):
         parse_rule("a:1")
+
+
+@pytest.mark.parametrize("host", ["nsq.example.com", "NSQ", "my_host", "10.0.0.7", "::1"])
+def test_names_and_addresses_of_hosts_are_allowed(host):
+    """What a browser may send, without the port."""
+    assert AdminSettings(**LOOKUPD, allowed_hosts=(host,)).allowed_hosts == (host,)

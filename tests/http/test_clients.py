@@ -204,7 +204,7 @@ def test_json_beyond_the_limits_is_no_usable_answer(server, nsqd, lookupd, value
 def test_what_is_nearly_json_is_no_usable_answer(server, nsqd, body):
     """Python would take it, and fail later where it is printed or computed with."""
     server.body = body
-    with pytest.raises(HTTPAnswerError, match="not a usable answer: no JSON"):
+    with pytest.raises(HTTPAnswerError, match="not a usable answer: JSON that cannot be read"):
         nsqd.info()
 
 
