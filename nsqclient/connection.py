@@ -39,6 +39,10 @@ logger = logging.getLogger("nsqclient.connection")
 E = TypeVar("E", bound=Event)
 
 
+class InterruptedSendError(ConnectionLostError):
+    """An exception of a signal handler came while bytes were sent; nsqd has no part in it."""
+
+
 class Connection:
     """A connection to one nsqd.
 
@@ -284,7 +288,7 @@ class Connection:
         except BaseException:
             # Ctrl-C between a command and the note that its answer is due: from now on each
             # answer would be taken for that of another publish.
-            self._fail(ConnectionLostError(self.address, "interrupted while sending"))
+            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
             raise
 
     def _flush(self, wait: bool, deadline: Deadline | None = None) -> bool:
@@ -294,7 +298,7 @@ class Connection:
             self._fail(exc)
             raise
         except BaseException:  # Ctrl-C: nobody knows what of it was sent
-            self._fail(ConnectionLostError(self.address, "interrupted while sending"))
+            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
             raise
 
     def _flush_as_reader(self) -> bool:

@@ -99,11 +99,14 @@ def iterate(
                     message.requeue(delay=0, backoff=False)
         finally:
             try:
-                for message in taken:
-                    handling.end_turn(message)
-            finally:
-                try:
-                    loops.end(loop)
-                except BaseException:  # a signal handler raised
-                    loops.end(loop)
-                    raise
+                _end(handling, loops, taken, loop)
+            except BaseException:  # a signal handler raised
+                _end(handling, loops, taken, loop)
+                raise
+
+
+def _end(handling: Handling, loops: Loops, taken: list[Message], loop: object) -> None:
+    """The loop is over, and its turn. Idempotent."""
+    for message in taken:
+        handling.end_turn(message)
+    loops.end(loop)

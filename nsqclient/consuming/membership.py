@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from nsqclient.config import Config
+from nsqclient.connection import InterruptedSendError
 from nsqclient.discovery import Found, config_for, find_routes
 from nsqclient.errors import (
     ConnectError,
@@ -183,7 +184,10 @@ class Membership:
             known.sub = None
             if self._stopped:
                 return
-            had_worked = time.monotonic() - known.opened_at >= _SHORT_LIFE
+            had_worked = (
+                time.monotonic() - known.opened_at >= _SHORT_LIFE
+                or isinstance(error, InterruptedSendError)  # by a signal handler of ours
+            )
             known.failures = 0 if had_worked else known.failures + 1
             if known.direct:
                 self._put_later(sub.place, known)

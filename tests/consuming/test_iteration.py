@@ -197,3 +197,22 @@ def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
     while run(number):
         number += 1
     assert number > 20
+
+
+def test_an_interrupt_while_a_loop_that_is_left_ends_its_turn():
+    """The turn is over all the same: else a stop would wait for it, and messages would flow."""
+    bench = Bench(b"a")
+    end_turn, calls = bench.handling.end_turn, []
+
+    def interrupted_once(message):
+        calls.append(message)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        end_turn(message)
+
+    bench.handling.end_turn = interrupted_once
+    loop = bench.loop()
+    next(loop)
+    with pytest.raises(KeyboardInterrupt):
+        loop.close()
+    assert bench.handling.turns == 0 and bench.pauses[-1] is True and not bench.loops.count

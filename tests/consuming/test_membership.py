@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.config import Config
+from nsqclient.connection import InterruptedSendError
 from nsqclient.consuming import membership as module
 from nsqclient.consuming.membership import Membership
 from nsqclient.discovery import Found
@@ -549,3 +550,15 @@ def test_without_a_thread_an_address_is_dialed_later(monkeypatch):
     world.membership._dials._make_thread = InlineThread
     world.timer.advance(1)
     assert world.addresses() == ["a:1"]
+
+
+def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
+    """nsqd had no part in their ends: however many there were, it is dialed at once."""
+    world = World(monkeypatch, ["a:1"])
+    world.membership.start()
+    place = Place("a:1")
+    for _ in range(20):
+        sub = world.membership._known[place].sub
+        assert sub is not None
+        world.membership.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
+    assert world.membership._known[place].failures == 0
