@@ -17,7 +17,8 @@ from nsqclient.cli.goflags import BOOL, INT, STRING, STRINGS, CommandLineError, 
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools import (
-    ToolFlags, check_name, check_sources, check_topics, read_config, run,
+    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
+    turn_off_negative,
 )
 
 PROGRAM = "nsq_tail"
@@ -73,9 +74,9 @@ def _run(parsed: Parsed) -> int:
     check_sources(values)
     channel = values["channel"] or f"tail{random.randrange(999_999):06d}#ephemeral"
     check_name(channel, "channel")
+    turn_off_negative(values, "n")
+    check_in_flight(values)
     limit, max_in_flight = values["n"], values["max-in-flight"]
-    if limit < 0 or max_in_flight < 1:
-        raise CommandLineError("-n must not be negative, --max-in-flight must be at least 1")
     if values["json"] and values["format"] is not None:
         raise CommandLineError("use --json or --format not both")
     config = read_config(values, PROGRAM, "consumer-opt").replace(

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    turn_off_negative(values, "rotate-size", "rotate-interval")
+    turn_off_negative(values, "rotate-size", "rotate-interval", "topic-refresh")
     check(values)
     config = read_config(values, PROGRAM, "consumer-opt").replace(
         max_in_flight=values["max-in-flight"])
@@ -131,7 +131,7 @@ class _Tool:
             by_timestamp=values["datetime-from"] == "message",
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )
-        archiver = Archiver(archive, values["max-in-flight"], values["sync-interval"], log)
+        archiver = Archiver(archive, max(1, values["max-in-flight"]), values["sync-interval"], log)
         consumer = consumers.add(topic, values["channel"], archiver, **self._options)
         self._archived[topic] = consumer, archiver
 

@@ -24,8 +24,12 @@ from nsqclient.cli.http_tls import add_tls_flags, read_context
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.status_policy import Outcome, parse_rule
 from nsqclient.cli.timings import Timings
-from nsqclient.cli.tools import ToolFlags, check_name, check_sources, read_config, run
+from nsqclient.cli.tools import (
+    ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts, read_config, run,
+    turn_off_negative,
+)
 from nsqclient.cli.url_choice import STRATEGIES
+from nsqclient.display import masked_address
 
 PROGRAM = "nsq_to_http"
 
@@ -149,12 +153,11 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
             f"--mode {values['mode']!r} is unknown: use {', '.join(STRATEGIES)} or {ALL}")
     if not 0.0 <= values["sample"] <= 1.0:
         raise CommandLineError("--sample must be between 0.0 and 1.0")
-    for name in ("n", "max-in-flight"):
-        if values[name] < 1:
-            raise CommandLineError(f"--{name} must be at least 1")
-    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
-        if values[name] <= 0:
-            raise CommandLineError(f"--{name} should be positive")
+    if values["n"] < 1:
+        raise CommandLineError("--n must be at least 1")
+    check_in_flight(values)
+    turn_off_negative(values, "status-every")
+    limit_timeouts(values)
     headers = {} if values["get"] else {"Content-Type": values["content-type"]}
     for text in values["header"]:
         key, value = parse_header(text)
@@ -167,14 +170,15 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
 def _check_url(url: str, is_get: bool) -> None:
     if is_get and url.count("%s") != 1:
         raise CommandLineError(
-            f"invalid GET address {url!r}: it needs one %s in the place of the message")
+            f"invalid GET address {masked_address(url)!r}: it needs one %s in the place of the"
+            " message")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise CommandLineError(f"{url!r} is no http:// or https:// URL")
+        raise CommandLineError(f"{masked_address(url)!r} is no http:// or https:// URL")
 
 
 def parse_header(text: str) -> tuple[str, str]:

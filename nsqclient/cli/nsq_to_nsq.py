@@ -17,7 +17,8 @@ from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, Kind, 
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools import (
-    ToolFlags, check_name, check_sources, check_topics, read_config, run,
+    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
+    turn_off_negative,
 )
 
 logger = logging.getLogger("nsqclient.cli")
@@ -97,8 +98,8 @@ def _run(parsed: Parsed) -> int:
     addresses = list(dict.fromkeys(values["destination-nsqd-tcp-address"]))
     if not addresses:
         raise CommandLineError("--destination-nsqd-tcp-address required")
-    if values["max-in-flight"] < 1 or values["status-every"] < 0:
-        raise CommandLineError("--max-in-flight must be at least 1, --status-every at least 0")
+    check_in_flight(values)
+    turn_off_negative(values, "status-every")
     if values["require-json-value"] and not values["require-json-field"]:
         raise CommandLineError("--require-json-value needs --require-json-field")
     config = read_config(values, PROGRAM, "consumer-opt").replace(

@@ -17,7 +17,9 @@ from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address,
 from nsqclient.cli.goflags import (
     BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagSet, Kind, Parsed,
 )
-from nsqclient.cli.tools import OPTIONS, SECRET_FILE, add_secret_flags, read_key_password
+from nsqclient.cli.tools import (
+    OPTIONS, SECRET_FILE, add_secret_flags, limit_timeouts, read_key_password,
+)
 from nsqclient.cli.tools import read_config as read_options
 from nsqclient.version import __version__
 
@@ -31,8 +33,6 @@ _IGNORED = [
     ("statsd-counter-format", STRING), ("statsd-gauge-format", STRING),
     ("statsd-interval", DURATION), ("statsd-prefix", STRING),
 ]
-#: What a timeout is that the original takes for none: the longest that there is here.
-_LONGEST_TIMEOUT = 600.0
 
 REWRITES = Kind("from=to", parse_rule, is_list=True)
 
@@ -128,11 +128,7 @@ def build_settings(parsed: Parsed) -> AdminSettings:
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
         logger.warning("no effect here: --%s", ", --".join(ignored))
-    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
-        if values[name] <= 0:
-            logger.warning("--%s: nothing waits without limit; %g s is taken", name,
-                           _LONGEST_TIMEOUT)
-            values[name] = _LONGEST_TIMEOUT
+    limit_timeouts(values)
     try:
         return AdminSettings(
             lookupd_http_addresses=tuple(values["lookupd-http-address"]),

@@ -26,6 +26,9 @@ from nsqclient.version import __version__
 
 logger = logging.getLogger("nsqclient.cli")
 
+#: What an HTTP timeout of 0 stands for, in seconds.
+LONGEST_TIMEOUT = 600.0
+
 #: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
 OPTIONS = Kind("key,value", str, is_list=True)
 
@@ -173,6 +176,27 @@ def turn_off_negative(values: dict[str, Any], *names: str) -> None:
         if values[name] < 0:
             logger.warning("--%s below 0 counts as 0: off", name)
             values[name] = type(values[name])(0)
+
+
+def check_in_flight(values: Mapping[str, Any]) -> None:
+    """Check ``--max-in-flight``; with 0, which the originals take, nothing comes, so say so.
+
+    Raises:
+        CommandLineError: it is below 0.
+    """
+    if values["max-in-flight"] < 0:
+        raise CommandLineError("--max-in-flight must not be negative")
+    if values["max-in-flight"] == 0:
+        logger.warning("--max-in-flight=0: no message will come; give at least 1")
+
+
+def limit_timeouts(values: dict[str, Any]) -> None:
+    """Replace HTTP timeouts of 0 or less, no limit in the originals, by a long one; say so."""
+    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
+        if values[name] <= 0:
+            logger.warning("--%s: nothing waits without limit; %g s is taken", name,
+                           LONGEST_TIMEOUT)
+            values[name] = LONGEST_TIMEOUT
 
 
 def check_sources(values: Mapping[str, Any]) -> None:

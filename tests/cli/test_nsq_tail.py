@@ -111,6 +111,10 @@ def test_a_reader_that_goes_away_gets_the_message_back():
     assert stops == [1] and isinstance(tail.error, BrokenPipeError)
 
 
+#: Ends after other flags were looked at.
+BOTH = ["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
@@ -119,7 +123,9 @@ def test_a_reader_that_goes_away_gets_the_message_back():
         (["--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "not both"),
         (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--channel=c c"], 1, "--channel is invalid"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "-n=-1"], 1, "-n must not"),
+        ([*BOTH, "-n=-1"], 1, "--n below 0 counts as 0: off"),
+        ([*BOTH, "--max-in-flight=0"], 1, "--max-in-flight=0: no message will come"),
+        ([*BOTH, "--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 1, "not both"),
         (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
         (["--format={nope}"], 2, "unknown field {nope}"),

@@ -20,6 +20,19 @@ from tests.support.tool_runs import tool
 from tests.support.waiting import wait_until
 
 
+def test_without_a_refresh_topics_are_looked_for_at_the_start(tmp_path):
+    """One look that is answered is enough, and it ends at once."""
+    found = []
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.create_topic("web")
+        wait_until(lambda: "web" in HttpApi(lookupd.http_address).get("/topics").text)
+        watcher = TopicWatcher([lookupd.http_address], Config(), (5.0, 5.0), 0.0, found.append,
+                               lambda topic: True, Log(""))
+        watcher.start()
+        wait_until(lambda: found == ["web"])
+        watcher.stop()
+
+
 @contextmanager
 def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subprocess.DEVNULL):
     """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""

@@ -13,7 +13,9 @@ from nsqclient.cli.archive.naming import FileNames, make_template
 from nsqclient.cli.archive.records import FORMATS
 from nsqclient.cli.archive.rotation import Rules
 from nsqclient.cli.goflags import BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Kind
-from nsqclient.cli.tools import ToolFlags, check_name, check_sources, check_topics
+from nsqclient.cli.tools import (
+    ToolFlags, check_in_flight, check_name, check_sources, check_topics,
+)
 
 PROGRAM = "nsq_to_file"
 
@@ -58,7 +60,7 @@ def build_flags() -> ToolFlags:
     flags.add("topic", STRINGS, (), "NSQ topic; may be repeated")
     flags.add("topic-pattern", STRING, "", "only topics with this regular expression in their"
               " name; without --topic: of all that nsqlookupd knows")
-    flags.add("topic-refresh", DURATION, 60.0, "how often to look for new topics")
+    flags.add("topic-refresh", DURATION, 60.0, "how often to look for new topics; 0: at the start")
     flags.add("channel", STRING, "nsq_to_file", "NSQ channel")
     flags.add("max-in-flight", INT, 200, "messages in flight, and between two syncs, at most")
     flags.add("dead-letter-topic", STRING, "", "publish here what is given up after"
@@ -107,10 +109,10 @@ def check(values: Mapping[str, Any]) -> None:
     if not values["channel"]:
         raise CommandLineError("--channel is required")
     check_name(values["channel"], "channel")
-    for name in ("http-client-connect-timeout", "http-client-request-timeout", "sync-interval",
-                 "topic-refresh", "max-in-flight"):
+    for name in ("http-client-connect-timeout", "http-client-request-timeout", "sync-interval"):
         if values[name] <= 0:
             raise CommandLineError(f"--{name} should be positive")
+    check_in_flight(values)
     check_sources(values)
     if not 1 <= values["gzip-level"] <= 9:
         raise CommandLineError(

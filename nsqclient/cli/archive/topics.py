@@ -43,7 +43,7 @@ class TopicWatcher:
         lookupds: HTTP addresses of nsqlookupds; what one of them knows counts.
         config: for the connections.
         timeouts: seconds to connect, and for the rest.
-        refresh: seconds between two looks.
+        refresh: seconds between two looks; 0: one that is answered is enough.
         on_topic: called on the watcher's thread. A topic that it raises for comes again.
         on_gone: likewise; false or an exception: not yet, it is asked again at the next look.
         log: where to say what went wrong.
@@ -81,7 +81,8 @@ class TopicWatcher:
     def _run(self) -> None:
         while not self._end.is_set():
             answered = self.look()
-            self._end.wait(self._refresh if answered else min(self._refresh, _RETRY))
+            refresh = self._refresh or _RETRY
+            self._end.wait(min(refresh, _RETRY) if not answered else self._refresh or None)
 
     def look(self) -> bool:
         """Look once; return whether any nsqlookupd answered."""
