@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant(
         "quiet_giving_up", "a message is given up only through on_giving_up",
         "nsqclient/consuming/handling.py",
-        "check_result(self._on_giving_up(message))", "pass",
+        "result = self._on_giving_up(message)", "result = None",
         "tests/consuming/test_handling.py::test_giving_up",
     ),
     Mutant(

@@ -2,8 +2,8 @@
 
 Python 3.12.0 and 3.12.1 refuse threads at exit; here every version does. Mode "publish": COUNT
 asynchronous publishes and the end. Mode "close": the same, and close() in a function at exit.
-Mode "consume": a consumer that is stopped in a function at exit. Modes "late", "late_async", "loop":
-a publish, or a loop over messages, that begins in a function at exit.
+Mode "consume": a consumer that is stopped in a function at exit. Modes "late", "late_async" and
+"loop": a publish, or a loop over messages, that begins in a function at exit.
 """
 
 import atexit
