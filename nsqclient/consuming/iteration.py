@@ -94,19 +94,19 @@ def iterate(
     finally:
         # The loop was left in the middle of a turn, or a signal handler raised.
         try:
-            for message in taken:
-                if not (message.has_responded or message.is_async):
-                    message.requeue(delay=0, backoff=False)
-        finally:
-            try:
-                _end(handling, loops, taken, loop)
-            except BaseException:  # a signal handler raised
-                _end(handling, loops, taken, loop)
-                raise
+            _end(handling, loops, taken, loop)
+        except BaseException:  # a signal handler raised once more
+            _end(handling, loops, taken, loop)
+            raise
 
 
 def _end(handling: Handling, loops: Loops, taken: list[Message], loop: object) -> None:
-    """The loop is over, and its turn. Idempotent."""
-    for message in taken:
-        handling.end_turn(message)
-    loops.end(loop)
+    """The loop is over, and its turn: give its message back. Idempotent."""
+    try:
+        for message in taken:
+            if not (message.has_responded or message.is_async):
+                message.requeue(delay=0, backoff=False)
+    finally:
+        for message in taken:
+            handling.end_turn(message)
+        loops.end(loop)

@@ -31,7 +31,8 @@ def test_thousands_of_listed_addresses_cause_few_lines(caplog):
     log = LifeLog("t", "c")
     for port in range(3000):
         log.discovered(f"127.0.0.1:{port}", "127.0.0.1:4161")
-        log.cannot_connect(f"127.0.0.1:{port}", ConnectError(f"127.0.0.1:{port}", "refused"))
+        error = ConnectError(f"127.0.0.1:{port}", "refused")
+        log.cannot_connect(f"127.0.0.1:{port}", error, is_repeated=True)
     assert len(caplog.records) == 2 * (MOST_LINES + 1)
 
 

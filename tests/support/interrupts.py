@@ -102,12 +102,19 @@ def _points(code: CodeType) -> frozenset[int]:
     Behind the instruction that acquires the lock of a ``with`` statement is none of them.
     """
     instructions = list(dis.get_instructions(code))
+    entries = getattr(dis.Bytecode(code), "exception_entries", ())  # from Python 3.11 on
+
+    def handler(offset: int) -> int | None:
+        return next((one.target for one in entries if one.start <= offset < one.end), None)
+
     points = set()
-    last = "RESUME"
+    last, last_offset = "RESUME", 0
     for instruction in instructions:
+        # What comes behind a call is raised by the call: in a `with` that ends there, inside of it.
         if last.startswith(("CALL", "RESUME")):
-            points.add(instruction.offset)
-        last = instruction.opname
+            if last == "RESUME" or handler(last_offset) == handler(instruction.offset):
+                points.add(instruction.offset)
+        last, last_offset = instruction.opname, instruction.offset
         if "JUMP" in last and isinstance(instruction.argval, int):
             if instruction.argval < instruction.offset:  # back to the start of a loop
                 at_jump = sys.version_info >= (3, 11)  # else behind it
