@@ -1,5 +1,5 @@
 # nsqclient with its tools and embedded servers: docker build -t nsqclient .
-FROM python:3.11-slim AS build
+FROM python:3.12.11-slim-bookworm AS build
 WORKDIR /src
 COPY setup.py setup.cfg README.rst LICENSE ./
 COPY nsqclient ./nsqclient
@@ -7,7 +7,7 @@ COPY pyspark_nsq ./pyspark_nsq
 RUN python -m venv /opt/nsqclient \
     && /opt/nsqclient/bin/pip install --no-cache-dir ".[admin,zstd]"
 
-FROM python:3.11-slim
+FROM python:3.12.11-slim-bookworm
 COPY --from=build /opt/nsqclient /opt/nsqclient
 # Archives and an nsqd's messages; a volume of the host must belong to this user.
 RUN useradd --create-home --uid 10001 nsq \

@@ -3,10 +3,10 @@
 
 PYTHON ?= python3
 ARGS ?=
-# Tests that use Spark have a process of their own, since its JVM keeps sockets and threads there;
-# pytest's status 5 says that ARGS chose none.
-# Tests mostly wait, so a few more processes than processors pay.
-JOBS ?= 3
+# Tests mostly wait, so more processes than processors pay.
+JOBS ?= 6
+# Programs that tests start would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Relative paths only, and modules instead of scripts: the path of the checkout may hold spaces.
 VENV := .venv
@@ -14,33 +14,69 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 SETTINGS := setup.cfg setup.py
 
-.PHONY: help demo test unit integration style types imports docs examples package bench coverage servers \
-	floors faults fuzz mutants chaos spark-chaos pipeline soak security audit \
+# The parts of "make test": each file of tests is in one of them.
+PARTS := core servers tools frameworks manual faults spark spark-storage integration integration-tools
+PART_core := $(wildcard tests/test_*.py) tests/connection tests/consumer tests/http tests/partitioned \
+	tests/partitions tests/producer tests/protocol tests/runtime
+PART_servers := tests/devserver tests/admin tests/support
+PART_tools := tests/cli tests/testing
+PART_frameworks := tests/worker tests/contrib
+PART_manual := tests/manual
+PART_faults := tests/faults tests/chaos tests/fuzz tests/mutants
+PART_spark-storage := tests/spark/shards tests/spark/storage tests/spark/test_shard_reader.py \
+	tests/spark/test_migration.py
+PART_spark := $(filter-out $(PART_spark-storage),$(wildcard tests/spark/test_*.py) tests/spark/chaos \
+	tests/spark/ingest tests/spark/jvm tests/spark/pipelines tests/spark/recipes tests/spark/spool)
+PART_integration-tools := $(wildcard tests/integration/test_tools_*.py tests/integration/test_admin_*.py) \
+	tests/integration/test_doctor.py tests/integration/test_drain.py
+PART_integration := $(filter-out $(PART_integration-tools),$(wildcard tests/integration/test_*.py))
+# Tests that use Spark have a process of their own, since its JVM keeps sockets and threads there.
+NO_JVM := not spark and not long
+JVM := spark and not long
+
+.PHONY: $(PARTS:%=test-%)
+.PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
+	floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos spark-chaos spark-recipes \
+	pipeline pipeline-cluster soak security audit axe \
 	clean
 .NOTPARALLEL:
 
 help:
-	@echo "make demo         see messages travel: publish, discover, consume, count (INPUT=, NSQD=)"
+	@echo "make setup        install what tests, linters and docs need; build nsqd where Go is"
+	@echo "make demo         publish, discover, consume and count messages (INPUT=, NSQD=)"
 	@echo "make pipeline     a text file through NSQ and Spark into Parquet, a query, a picture (INPUT=,"
 	@echo "                  NSQD= or LOOKUPD=; needs Java 17)"
-	@echo "make test         all tests, on the embedded server and on the real nsqd"
+	@echo "make pipeline-cluster  the same on a standalone cluster: owners as tasks, shared storage (INPUT=, STORAGE=)"
+	@echo "make test         all tests, on the embedded server and on the real nsqd (JOBS=, ARGS=)"
+	@echo "make test-PART    a part of them, about a minute: $(PARTS)"
+	@echo "make test-jvm     the part that runs Spark; make test runs it beside the others"
+	@echo "make test-long    what takes too long for make test: longer forms of what a test there covers"
 	@echo "make unit         all tests but the integration suite and those that use Spark"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
+	@echo "make strangers    other clients' own test suites on the real and the embedded servers (ARGS=gnsq; needs the network)"
 	@echo "make faults       every fault of the network, at every byte (20 minutes)"
 	@echo "make fuzz         mutated input for both protocol cores, every other parser, the admin page"
 	@echo "make mutants      promises broken one by one: a test must notice each (5 minutes)"
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
+	@echo "make axe          axe-core on every page of nsqadmin (needs npm and Chromium)"
 	@echo "make audit        pip-audit, or the words NOT RUN"
-	@echo "make spark-chaos  Spark jobs under kills, stalls, full disks: half an hour (COUNT=, KILLS=, ARGS=)"
-	@echo "make chaos        ten minutes of trouble, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
+	@echo "make spark-chaos  Spark jobs under kills, stalls, full disks: half an hour (COUNT=, KILLS=, STORE=minio, ARGS=)"
+	@echo "make spark-recipes  the recipes that need packages or jars of their own (ARGS=connect, delta, iceberg, old)"
+	@echo "make chaos        ten minutes of faults, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
+	@echo "make worker-chaos ten minutes of faults and kills for nsqclient worker (QUICK=1: 60 s; SEED=)"
+	@echo "make drain-chaos  a job that drains a channel is killed 60 times, and what was lost (KILLS=, SEED=)"
+	@echo "make outbox-chaos 90 kills of relays, nsqd and PostgreSQL under the outbox (KILLS= of each, SEED=)"
+	@echo "make replay-chaos replays of dead letters, killed 100 times (KILLS=, SEED=)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
 	@echo "make imports      the import contract"
 	@echo "make docs         build the documentation; warnings are errors"
+	@echo "make check-site   the same, and look at each page in Chromium: as on a phone, light and dark"
 	@echo "make examples     run every example"
 	@echo "make package      build sdist and wheel, check them, install the wheel with each extra"
+	@echo "make release      the same on every Python found, with Spark too; prints the command that uploads"
 	@echo "make bench        compare with go-nsq, pynsq and gnsq, held against goals (needs Go)"
 	@echo "make coverage     run all tests and report branch coverage"
 	@echo "make clean        remove everything that was made here"
@@ -70,13 +106,32 @@ demo: $(VENV)/installed
 pipeline: $(VENV)/installed-spark
 	@$(RUN) examples/spark/pipeline.py $(ARGS)
 
+pipeline-cluster: $(VENV)/installed-spark $(VENV)/installed-spark-storage
+	@$(RUN) examples/spark/pipeline_cluster.py $(ARGS)
+
+setup: $(VENV)/installed-test $(VENV)/installed-lint $(VENV)/installed-docs servers
+
+# Two runs side by side; what the one with Spark prints comes at the end.
+# pytest's status 5 says that ARGS chose none.
 test: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n $(JOBS) -m "not spark" $(ARGS); rest=$$?; \
-	$(RUN) -m pytest -n 0 -m spark $(ARGS); jvm=$$?; \
+	@mkdir -p .cache; $(RUN) -m pytest -n 0 -m "$(JVM)" $(ARGS) >.cache/test-jvm.log 2>&1 & jvm=$$!; \
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS); rest=$$?; \
+	wait $$jvm; jvm=$$?; cat .cache/test-jvm.log; \
 	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
 
+test-jvm: $(VENV)/installed-test servers
+	@$(RUN) -m pytest -n 0 -m "$(JVM)" tests/spark $(ARGS)
+
+test-long: $(VENV)/installed-test servers
+	@$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "long and not spark" $(ARGS); rest=$$?; \
+	$(RUN) -m pytest -n 0 -m "long and spark" $(ARGS); jvm=$$?; \
+	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
+
+$(PARTS:%=test-%): test-%: $(VENV)/installed-test servers
+	@$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(PART_$*) $(ARGS)
+
 unit: $(VENV)/installed-test
-	@$(RUN) -m pytest --ignore tests/integration -m "not spark" $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/integration -m "$(NO_JVM)" $(ARGS)
 
 integration: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
@@ -84,6 +139,10 @@ integration: $(VENV)/installed-test servers
 # An environment of its own, .venv-floors: nothing newer than the lower bounds may be in it.
 floors: servers | $(RUN)
 	@$(RUN) tools/floors.py $(ARGS)
+
+# Fetched by pip, Go and npm into .cache/strangers; NSQ's own ports must be free.
+strangers: $(VENV)/installed servers
+	@$(RUN) tools/strangers.py $(ARGS)
 
 faults: $(VENV)/installed-test servers
 	@NSQ_FAULTS=full $(RUN) -m pytest -n $(JOBS) tests/faults $(ARGS)
@@ -94,24 +153,52 @@ fuzz: $(VENV)/installed-test
 	@$(RUN) -m tests.fuzz.admin --count 20000
 
 # COUNT= messages, KILLS= of the driver, SEED= of their moments; ARGS="-k disk" chooses one.
+# STORE=minio: MinIO, which is built first, in place of moto and a folder.
 spark-chaos: $(VENV)/installed-test servers
-	@SPARK_CHAOS=1 COUNT="$(or $(COUNT),200000)" KILLS="$(or $(KILLS),20)" SEED="$(or $(SEED),1)" \
+	@test "$(STORE)" != minio || $(PYTHON) tools/build_minio.py
+	@SPARK_CHAOS=1 STORE="$(STORE)" COUNT="$(or $(COUNT),200000)" KILLS="$(or $(KILLS),20)" SEED="$(or $(SEED),1)" \
 		$(RUN) -m pytest -s -m spark_chaos tests/spark/chaos $(ARGS)
+
+# An environment for each version of PySpark, .venv-spark-*, and jars that Maven fetches.
+spark-recipes: $(VENV)/installed
+	@$(RUN) tools/spark_recipes.py $(ARGS)
 
 # Each breaks one promise in a copy of the library; ARGS="-k fin" chooses by name.
 mutants: $(VENV)/installed-test
 	@$(RUN) -m tests.mutants $(ARGS)
 
-# QUICK=1 for 60 seconds of trouble, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
+# QUICK=1 for 60 seconds of faults, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: $(VENV)/installed-test servers
 	@$(RUN) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(KILL),--kill) $(ARGS)
+
+# A worker of two processes and three topics; its children and its supervisor are killed.
+worker-chaos: $(VENV)/installed-test servers
+	@$(RUN) -m tests.chaos.worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# KILLS= of a job that drains into a file, SEED= of their moments; ARGS="--kind embedded".
+drain-chaos: $(VENV)/installed-test servers
+	@$(RUN) -m tests.chaos.drain --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Relays, nsqd and PostgreSQL are killed while threads commit and roll back.
+outbox-chaos: $(VENV)/installed-test servers
+	@$(RUN) -m tests.chaos.outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Dead letters of a topic and of a directory, on the real and on the embedded nsqd.
+replay-chaos: $(VENV)/installed-test servers
+	@$(RUN) -m tests.chaos.replay $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: $(VENV)/installed-test servers
 	@$(RUN) -m tests.faults.soak $(ARGS)
 
 security: $(VENV)/installed-lint
 	@$(RUN) -m bandit --quiet --configfile .bandit.yaml --recursive nsqclient $(ARGS)
+
+# axe-core is fetched into .cache/axe; the test is skipped in "make test" where it is not there.
+axe: $(VENV)/installed-test
+	@command -v npm >/dev/null || { echo "NOT RUN: npm is missing (Node.js)"; exit 1; }
+	@npm install --prefix .cache/axe --silent --no-audit --no-fund axe-core@4
+	@$(RUN) -m pytest -n 0 -rs tests/integration/test_admin_axe.py $(ARGS)
 
 audit: $(VENV)/installed-lint
 	@$(RUN) tools/audit.py
@@ -131,6 +218,10 @@ docs: $(VENV)/installed-docs
 	@$(RUN) tools/check_links.py docs/_build/html
 	@echo "documentation is in docs/_build/html/index.html"
 
+# In Chromium: as on a phone and on a desk, light and dark.
+check-site: docs $(VENV)/installed-test
+	@$(RUN) tools/check_site.py docs/_build/html docs/_build/pictures
+
 # An example takes no arguments, brings its own server, and ends by itself.
 examples: $(VENV)/installed-examples
 	@for example in examples/*.py examples/*/run.py; do \
@@ -140,6 +231,9 @@ examples: $(VENV)/installed-examples
 package: $(VENV)/installed-package
 	@$(RUN) tools/package.py $(ARGS)
 
+release: $(VENV)/installed-package
+	@$(RUN) tools/package.py --release $(ARGS)
+
 bench: $(VENV)/installed servers
 	@$(RUN) benchmarks/bench.py $(ARGS)
 
@@ -148,6 +242,6 @@ coverage: $(VENV)/installed-coverage servers
 	@$(RUN) -m coverage report
 
 clean:
-	@rm -rf $(VENV) .venv-floors .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) .venv-floors .venv-spark-* .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
 		.coverage htmlcov build dist docs/_build *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """Measure every work side by side and hold it against its goal: ``make bench``.
 
 Prints a table, writes benchmarks/results.json and the picture of it, docs/images/benchmark.svg.
-The exit status is 0 whether goals are met or not: figures of a busy machine are no verdict.
+The exit status is 0 whether goals are met or not: the figures of a busy machine prove nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import measuring
 import picture
-from goals import Goal, Verdict, at_least, at_most, judge
+from goals import Goal, GoalResult, at_least, at_most, compare
 from measuring import Consume, Publish, medians
 from nsqd import CHECKOUT, BenchmarkError, Nsqd, build_nsq
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     label: str
     unit: str
     figures: dict[str, float]
-    verdicts: list[Verdict]
+    goal_results: list[GoalResult]
 
 
 class Bench:
@@ -99,8 +99,8 @@ class Bench:
 def _row(
     label: str, unit: str, figures: dict[str, float], goals: Sequence[Goal]
 ) -> Row:
-    row = Row(label, unit, figures, [judge(figures, goal) for goal in goals])
-    print("\n".join(f"  {row.label}: {verdict}" for verdict in row.verdicts), flush=True)
+    row = Row(label, unit, figures, [compare(figures, goal) for goal in goals])
+    print("\n".join(f"  {row.label}: {result}" for result in row.goal_results), flush=True)
     return row
 
 
@@ -151,9 +151,9 @@ def format_table(rows: Sequence[Row]) -> str:
             else f"{row.figures[name]:>11,.0f}" if name in row.figures else f"{'':>11}"
             for name in ALL
         )
-        for number, verdict in enumerate(row.verdicts):
+        for number, result in enumerate(row.goal_results):
             start = f"{row.label:<31} {row.unit:<6}{figures}"
-            lines.append((start if number == 0 else " " * len(start)) + f"  {verdict}")
+            lines.append((start if number == 0 else " " * len(start)) + f"  {result}")
     return "\n".join(lines)
 
 

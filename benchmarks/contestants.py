@@ -1,4 +1,4 @@
-"""Who takes part: how each contender's program is made ready and run."""
+"""The contenders: how the program of each is built and run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How many bytecodes the pure rooms execute for a message: ``python benchmarks/cost.py``.
+"""How many bytecodes the pure packages execute for a message: ``python benchmarks/cost.py``.
 
 Counted, not timed: the same number on every machine and under any load, for one version of
 Python. ``cost.json`` holds what it was; tests/test_cost.py fails when it rises by a fifth.
-``--write`` notes today's numbers for the Python it runs on; 3.12 and later do not tell the
-opcodes of frames that begin while the trace function runs, so there is nothing to note.
+``--write`` notes today's numbers for the Python it runs on; 3.12 and later do not report
+the opcodes of frames that begin while the trace function runs, so there is nothing to note.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nsqclient.flow.rdy import RdySharing
+from nsqclient.consumer.rdy import RdyDistributor
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.snappy_layer import SnappyLayer
-from nsqclient.protocol.wire import OK, FrameReader, FrameType as Type, encode_frame, encode_message
+from nsqclient.protocol.frames import OK, FrameReader, encode_frame, encode_message
+from nsqclient.protocol.frames import FrameType as Type
+from nsqclient.protocol.layers.snappy import SnappyLayer
 
 NOTED = Path(__file__).with_name("cost.json")
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -128,7 +129,7 @@ def snappy() -> Callable[[], Any]:
 
 def share() -> Callable[[], Any]:
     """A look at the RDY of a hundred connections."""
-    sharing = RdySharing(0.5, 10.0, 30.0, random.Random(1))
+    sharing = RdyDistributor(0.5, 10.0, 30.0, random.Random(1))
     for key in range(BATCH):
         sharing.add(key, 2500, 0.0)
     sharing.decide(0.0, 1000)

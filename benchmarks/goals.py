@@ -1,4 +1,4 @@
-"""What nsqclient wants to reach, and how it is judged. Pure: results in, verdicts out."""
+"""The goals of nsqclient, and how results are compared with them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GoalResult:
     """How a goal was met. ``reached`` is the ratio, or our figure where there is none."""
 
     goal: Goal
@@ -45,15 +45,15 @@ class Verdict:
         return f"{str(self.goal):<20} {reached:>7}  {word}"
 
 
-def judge(figures: Mapping[str, float], goal: Goal, ours: str = "nsqclient") -> Verdict:
+def compare(figures: Mapping[str, float], goal: Goal, ours: str = "nsqclient") -> GoalResult:
     """Hold the medians of one work, by contender, against a goal."""
     mine = figures.get(ours)
     if goal.against is None:
-        return Verdict(goal, mine)
+        return GoalResult(goal, mine)
     other = figures.get(goal.against)
     if mine is None or not other:
-        return Verdict(goal, None)
-    return Verdict(goal, mine / other)
+        return GoalResult(goal, None)
+    return GoalResult(goal, mine / other)
 
 
 def at_least(**factors: float) -> tuple[Goal, ...]:

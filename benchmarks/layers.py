@@ -21,11 +21,11 @@ from nsqd import bodies_of
 
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.deflate import DeflateLayer
-from nsqclient.protocol.layers import ByteLayer, LayerStack
-from nsqclient.protocol.snappy_layer import SnappyLayer
-from nsqclient.protocol.tls import TLSLayer
-from nsqclient.protocol.wire import OK, FrameType, encode_frame, encode_message
+from nsqclient.protocol.frames import OK, FrameType, encode_frame, encode_message
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
+from nsqclient.protocol.layers.tls import TLSLayer
 
 #: What nsqd hands to a layer at once: its output buffer's default size.
 SERVER_WRITE = 16 * 1024

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from nsqclient import Producer
-from tests.support.real_servers import RealNsqd
-from tests.support.tool_runs import tool
+from tests.support.docs.tool_runs import tool
+from tests.support.servers.real_servers import RealNsqd
 from tests.support.waiting import wait_until
 
 

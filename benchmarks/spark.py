@@ -263,8 +263,8 @@ def report(found: dict[str, list[float]]) -> int:
             least, goal = GOALS[name]
             good = median <= least if name == "latency" else median >= least
             reached = median <= goal if name == "latency" else median >= goal
-            verdict = "goal" if reached else "ok" if good else "MISSED"
-            line += f"   {least:<10g} {goal:<10g} {verdict}"
+            result = "goal" if reached else "ok" if good else "MISSED"
+            line += f"   {least:<10g} {goal:<10g} {result}"
             status |= not good
         print(line)
     return status

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.real_servers import RealNsqd
-from tests.support.tool_runs import command
+from tests.support.docs.tool_runs import command
+from tests.support.servers.real_servers import RealNsqd
 
 
 def measure(nsqd: RealNsqd, kind: str, topic: str, file: Path, count: int) -> float:

@@ -32,7 +32,7 @@ class Table:
 
     def insert(self, batch: list[Message]) -> None:
         """Store a batch; an exception requeues all of it, and nothing of it is stored."""
-        rows = [(message.id.decode(), message.body.decode()) for message in batch]
+        rows = [(str(message.id), message.body.decode()) for message in batch]
         with self._database:
             self._database.executemany("INSERT OR IGNORE INTO lines VALUES (?, ?)", rows)
         self.batches += 1

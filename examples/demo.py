@@ -1,4 +1,4 @@
-"""The whole journey of a message, in one run: published, discovered, consumed, accounted for.
+"""The life of a message in one run: published, discovered, consumed, counted.
 
 Starts an embedded nsqlookupd and two embedded nsqds, publishes every line of a text file from
 four threads, consumes them through discovery with eight workers into a file, and counts.

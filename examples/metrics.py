@@ -1,8 +1,7 @@
 """Metrics and readiness: a worker that Prometheus can scrape and a load balancer can ask.
 
 Brings its own embedded nsqd. Consumes 1,000 messages while one HTTP port serves /metrics and
-/ready,
-asks both once, and ends.
+/ready, asks both once, and ends.
 
     python examples/metrics.py
 """

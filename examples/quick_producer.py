@@ -1,4 +1,4 @@
-"""Publish, and tell the outcomes apart: stored, rejected, unknown.
+"""Publish, and distinguish the outcomes: stored, rejected, unknown.
 
 Brings its own nsqd and ends by itself::
 
@@ -7,25 +7,25 @@ Brings its own nsqd and ends by itself::
 
 from __future__ import annotations
 
-from nsqclient import NSQError, Producer, PublishRejected, PublishUnknown
+from nsqclient import NSQError, Producer, PublishRejectedError, PublishUnknownError
 from nsqclient.devserver import Nsqd
 
 
 def publish(producer: Producer, body: bytes) -> str:
-    """Publish one message; say what became of it."""
+    """Publish one message; return the outcome."""
     try:
         producer.publish("events", body, timeout=0.5)
-    except PublishRejected as exc:
-        return f"surely not stored ({exc})"
-    except PublishUnknown as exc:
-        return f"stored or not, nobody can say ({exc})"
+    except PublishRejectedError as exc:
+        return f"not stored ({exc})"
+    except PublishUnknownError as exc:
+        return f"unknown, may be stored ({exc})"
     except NSQError as exc:
         return f"not sent ({type(exc).__name__}: {exc})"
     return "stored"
 
 
 def main() -> None:
-    """Publish while nsqd is well, refuses, is silent, and is gone."""
+    """Publish while nsqd works, refuses, does not answer, and is stopped."""
     with Nsqd() as nsqd, Producer([nsqd.tcp_address]) as producer:
         print("all is well:     ", publish(producer, b"hello"))
         print("an empty body:   ", publish(producer, b""))

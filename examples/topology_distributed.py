@@ -1,4 +1,4 @@
-"""Distributed systems: every host has an nsqd, workers find them all, and nobody is told about it.
+"""Distributed systems: every host has an nsqd, workers find them all without configuration.
 
 Each host publishes to its own nsqd, which registers with nsqlookupd. Two workers share one channel.
 While they run, a host joins and another one leaves; no worker is configured or restarted.

@@ -1,60 +1,88 @@
 """nsqclient: the NSQ client for blocking Python code.
 
-This is the front door; it only re-exports. ``docs/index.rst`` is the manual.
+This is the front door; it only re-exports. A name is imported with its first use, so that the
+commands, and pytest in suites that do not use the fixtures, load no more than they need.
+``docs/index.rst`` is the manual.
 """
 
-from nsqclient.batch import BatchHandler
-from nsqclient.config import Config
-from nsqclient.connection import Connection
-from nsqclient.consumer import Consumer
-from nsqclient.consuming.ordered_handling import Blocked
-from nsqclient.consuming.reports import ConsumerStats, Health, StopReport
-from nsqclient.deadletter import DeadLetterDirectory, DeadLetterTopic
-from nsqclient.errors import (
-    AlreadyRespondedError,
-    ClosedError,
-    ConfigError,
-    ConnectError,
-    ConnectionLostError,
-    DiscoveryError,
-    InvalidChannelError,
-    InvalidMessageError,
-    InvalidTopicError,
-    LocalProtocolError,
-    NegotiationError,
-    NotNSQError,
-    NSQConnectionError,
-    NSQError,
-    OrderError,
-    PartitionError,
-    PublishError,
-    PublishNotSent,
-    PublishRejected,
-    PublishUnknown,
-    RemoteProtocolError,
-    ServerError,
-    TLSError,
-)
-from nsqclient.message import Message, Requeue
-from nsqclient.producer import Producer
-from nsqclient.publishing.statistics import ProducerStats
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from nsqclient.version import __version__
+
+if TYPE_CHECKING:
+    from nsqclient.config import Config
+    from nsqclient.connection.connection import Connection
+    from nsqclient.consumer.batch import BatchHandler
+    from nsqclient.consumer.consumer import Consumer
+    from nsqclient.consumer.dead_letters import DeadLetterDirectory, DeadLetterTopic
+    from nsqclient.consumer.envelope import DeadLetter
+    from nsqclient.consumer.middleware import Handling
+    from nsqclient.consumer.partitioned.ordered_processor import BlockedAction
+    from nsqclient.consumer.retry import Retry, RetryTable
+    from nsqclient.consumer.stats import (
+        ConnectionStats,
+        ConsumerStats,
+        DrainReport,
+        Health,
+        StopReport,
+    )
+    from nsqclient.errors import (
+        AlreadyRespondedError,
+        ClosedError,
+        ConfigError,
+        ConnectError,
+        ConnectionLostError,
+        DiscoveryError,
+        InvalidChannelError,
+        InvalidMessageError,
+        InvalidTopicError,
+        LocalProtocolError,
+        NegotiationError,
+        NotNSQError,
+        NSQConnectionError,
+        NSQError,
+        NSQHTTPError,
+        OrderError,
+        PartitionError,
+        PublishError,
+        PublishNotSentError,
+        PublishRejectedError,
+        PublishUnknownError,
+        RemoteProtocolError,
+        ServerError,
+        TLSError,
+        WriteTimeoutError,
+    )
+    from nsqclient.message import GiveUp, Message, Requeue
+    from nsqclient.partitions.header_filter import HeaderFilter
+    from nsqclient.partitions.start_position import StartPosition
+    from nsqclient.producer.outgoing import Outgoing
+    from nsqclient.producer.producer import Producer
+    from nsqclient.producer.stats import ProducerStats
+    from nsqclient.worker.registry import handler
 
 __all__ = [
     "AlreadyRespondedError",
     "BatchHandler",
-    "Blocked",
+    "BlockedAction",
     "ClosedError",
     "Config",
     "ConfigError",
     "ConnectError",
     "Connection",
     "ConnectionLostError",
+    "ConnectionStats",
     "Consumer",
     "ConsumerStats",
+    "DeadLetter",
     "DeadLetterDirectory",
     "DeadLetterTopic",
     "DiscoveryError",
+    "DrainReport",
+    "GiveUp",
+    "Handling",
+    "HeaderFilter",
     "Health",
     "InvalidChannelError",
     "InvalidMessageError",
@@ -63,20 +91,74 @@ __all__ = [
     "Message",
     "NSQConnectionError",
     "NSQError",
+    "NSQHTTPError",
     "NegotiationError",
     "NotNSQError",
     "OrderError",
+    "Outgoing",
     "PartitionError",
     "Producer",
     "ProducerStats",
     "PublishError",
-    "PublishNotSent",
-    "PublishRejected",
-    "PublishUnknown",
+    "PublishNotSentError",
+    "PublishRejectedError",
+    "PublishUnknownError",
     "RemoteProtocolError",
     "Requeue",
+    "Retry",
+    "RetryTable",
     "ServerError",
+    "StartPosition",
     "StopReport",
     "TLSError",
+    "WriteTimeoutError",
     "__version__",
+    "handler",
 ]
+
+#: module -> the public names that it defines.
+_DEFINED_IN = {
+    "config": "Config",
+    "connection.connection": "Connection",
+    "consumer.batch": "BatchHandler",
+    "consumer.consumer": "Consumer",
+    "consumer.dead_letters": "DeadLetterDirectory DeadLetterTopic",
+    "consumer.envelope": "DeadLetter",
+    "consumer.middleware": "Handling",
+    "consumer.partitioned.ordered_processor": "BlockedAction",
+    "consumer.retry": "Retry RetryTable",
+    "consumer.stats": "ConnectionStats ConsumerStats DrainReport Health StopReport",
+    "errors":
+        "AlreadyRespondedError ClosedError ConfigError ConnectError ConnectionLostError "
+        "DiscoveryError InvalidChannelError InvalidMessageError InvalidTopicError "
+        "LocalProtocolError NegotiationError NotNSQError NSQConnectionError NSQError NSQHTTPError "
+        "OrderError PartitionError PublishError PublishNotSentError PublishRejectedError "
+        "PublishUnknownError RemoteProtocolError ServerError TLSError WriteTimeoutError",
+    "message": "GiveUp Message Requeue",
+    "partitions.header_filter": "HeaderFilter",
+    "partitions.start_position": "StartPosition",
+    "producer.outgoing": "Outgoing",
+    "producer.producer": "Producer",
+    "producer.stats": "ProducerStats",
+    "worker.registry": "handler",
+}
+#: Modules that are there after "import nsqclient", with their first use too.
+_MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
+    "discovery", "hints", "http", "partitions", "protocol", "runtime",
+}
+_MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name or a module. Source: PEP 562."""
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"nsqclient.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"nsqclient.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,21 +6,25 @@ the table. Names are go-nsq's; those that go-nsq does not have are marked "ours"
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import difflib
 import random
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from nsqclient.errors import ConfigError
-from nsqclient.flow.delays import exponential, full_jitter
-from nsqclient.runtime.deadline import parse_duration, to_seconds
-from nsqclient.runtime.secret_files import read_secret
-from nsqclient.runtime.transport import parse_local_address
+from nsqclient.runtime.addresses import parse_local_address
+from nsqclient.runtime.arguments import check_names, checks_names, closest
+from nsqclient.runtime.deadline import format_duration, parse_duration, to_seconds
+from nsqclient.runtime.delays import exponential, full_jitter
+from nsqclient.runtime.tls import client_context
+from nsqclient.secrets import SECRETS, read_secret
 from nsqclient.version import __version__
 
 #: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
@@ -40,6 +44,11 @@ class Option(NamedTuple):
     identify: str | None  #: the IDENTIFY field it is sent in, durations in ms
     help: str
     secret: bool  #: never shown in repr or logs
+    looks_like_ms: float | None  #: a plain number from here on is warned about; None: never
+
+
+class _NotGiven(int):
+    """The default of a number, distinguished from the same number when it is given."""
 
 
 def _option(
@@ -52,14 +61,17 @@ def _option(
     also: tuple[float, ...] = (),
     identify: str | None = None,
     secret: bool = False,
+    looks_like_ms: float | None = None,
 ) -> Any:
-    option = Option(kind, default, low, high, also, identify, help, secret)
+    option = Option(kind, default, low, high, also, identify, help, secret, looks_like_ms)
     return dataclasses.field(default=default, metadata={"option": option}, repr=not secret)
 
 
 def _duration(default: float, help: str, low: float = 0.0, high: float | None = None,
-              also: tuple[float, ...] = (), identify: str | None = None) -> Any:
-    return _option("duration", default, help, low=low, high=high, also=also, identify=identify)
+              also: tuple[float, ...] = (), identify: str | None = None,
+              looks_like_ms: float = 1000.0) -> Any:
+    return _option("duration", default, help, low=low, high=high, also=also, identify=identify,
+                   looks_like_ms=looks_like_ms if high is None else None)
 
 
 def _flag(default: bool, help: str, identify: str | None = None) -> Any:
@@ -70,6 +82,7 @@ def _text(default: str, help: str, identify: str | None = None, secret: bool = F
     return _option("str", default, help, identify=identify, secret=secret)
 
 
+@checks_names("an option: write config=Config({name}=...)")
 @dataclass(frozen=True)
 class Config:
     """The options of a Consumer, Producer or Connection. Immutable and checked when built.
@@ -79,7 +92,11 @@ class Config:
 
     Raises:
         ConfigError: an option is of a wrong type, or out of range.
-        TypeError: an option is unknown (as for any keyword argument).
+        TypeError: an option is unknown (as for any keyword argument); says which was meant.
+
+    Warns:
+        UserWarning: a plain number for a duration that looks like milliseconds. A ``timedelta``, or
+            text with a unit, says that it is meant.
     """
 
     # -- connection
@@ -95,9 +112,10 @@ class Config:
         60.0, "between two rounds of asking every nsqlookupd", low=0.01, high=300.0)
     lookupd_poll_jitter: float = _option(
         "float", 0.3, "random part added to each interval, as a fraction of it", low=0.0, high=1.0)
-    lookupd_poll_timeout: float = _duration(60.0, "total time of one lookup request", low=0.01)
+    lookupd_poll_timeout: float = _duration(3.0, "total time of one lookup request", low=0.01)
     lookupd_forget_after: float = _duration(
-        600.0, "ours: an nsqd that is lost and listed by no nsqlookupd for so long is forgotten")
+        600.0, "ours: an nsqd that is lost and listed by no nsqlookupd for so long is forgotten",
+        looks_like_ms=300_000.0)
     skip_lookupd_authorization: bool = _flag(
         True, "go-nsq's inverted name: true means that auth_secret IS sent as a Bearer token")
     lookupd_authorized_hosts: str = _text(
@@ -105,7 +123,8 @@ class Config:
         " configured one lists and that get auth_secret too")
 
     # -- handling
-    max_in_flight: int = _option("int", 1, "messages out at once, over all nsqds", low=0)
+    max_in_flight: int = _option(
+        "int", _NotGiven(1), "messages out at once, over all nsqds", low=0)
     max_attempts: int = _option(
         "int", 5, "deliveries after which a message is given up; 0: never", low=0, high=65535)
     default_requeue_delay: float = _duration(
@@ -141,7 +160,7 @@ class Config:
         0.0, "ours: how long a lowered RDY counts at its old value; 0: 2 x output_buffer_timeout")
 
     # -- IDENTIFY
-    client_id: str = _text("", "who we are; empty: the short host name", "client_id")
+    client_id: str = _text("", "the name of this client; empty: the short host name", "client_id")
     hostname: str = _text("", "where we run; empty: the host name", "hostname")
     user_agent: str = _text(f"nsqclient/{__version__}", "library and version", "user_agent")
     heartbeat_interval: float = _duration(
@@ -158,7 +177,7 @@ class Config:
         also=(0.0, -1.0), identify="output_buffer_timeout")
     msg_timeout: float = _duration(
         0.0, "time to answer a message; 0: nsqd's default", low=1.0, also=(0.0,),
-        identify="msg_timeout")
+        identify="msg_timeout", looks_like_ms=10_000.0)
     topology_region: str = _text("", "region, for nsqds that deliver by topology",
                                  "topology_region")
     topology_zone: str = _text("", "zone, for nsqds that deliver by topology", "topology_zone")
@@ -194,25 +213,39 @@ class Config:
         " half is left",
         low=1)
     nsqd_max_msg_size: int = _option(
-        "int", 1024 * 1024, "ours: nsqd's --max-msg-size, which it does not tell", low=1)
+        "int", 1024 * 1024, "ours: nsqd's --max-msg-size, which it does not announce", low=1)
     nsqd_max_body_size: int = _option(
-        "int", 5 * 1024 * 1024, "ours: nsqd's --max-body-size, which it does not tell", low=16)
+        "int", 5 * 1024 * 1024, "ours: nsqd's --max-body-size, which it does not announce", low=16)
     nsqd_max_req_timeout: float = _duration(
-        3600.0, "ours: nsqd's --max-req-timeout, which it does not tell")
+        3600.0, "ours: nsqd's --max-req-timeout, which it does not announce",
+        looks_like_ms=300_000.0)
 
     # -- ours
     publish_timeout: float = _duration(
         10.0, "ours: total time of a publish that names none", low=0.001)
     partition_tries: int = _option(
-        "int", 10, "ours: tries of one publish to partitions, within its time", low=1)
+        "int", 0, "ours: most tries of one publish to partitions; 0: as many as its time allows",
+        low=0)
     partition_try_timeout: float = _duration(
         3.0, "ours: time of one such try; then its connection is closed", low=0.01)
     max_reconnect_delay: float = _duration(
-        60.0, "ours: longest pause between two dials of one address", low=0.01)
+        60.0, "ours: longest pause between two dials of one address", low=0.01,
+        looks_like_ms=10_000.0)
 
     def __post_init__(self) -> None:
+        self._check(OPTIONS)
+
+    def _check(self, typed: Iterable[str]) -> None:
+        """Check every option; ``typed``: those whose numbers a person may have written."""
         for name, option in OPTIONS.items():
-            object.__setattr__(self, name, _checked(name, option, getattr(self, name)))
+            value = getattr(self, name)
+            object.__setattr__(self, name, _checked(name, option, value))
+            if name in typed and _looks_like_ms(option, value):
+                warnings.warn(
+                    f"{name}={value:g} is {format_duration(value)}: durations are seconds. For"
+                    f" milliseconds write {name}={value / 1000:g}, else give a timedelta",
+                    stacklevel=_depth_of_caller(),
+                )
         for name in SECRETS:
             self._read_secret(name)
         if self.local_addr:
@@ -221,6 +254,7 @@ class Config:
             raise ConfigError(
                 f"heartbeat_interval of {self.heartbeat_interval:g} s must not be longer than"
                 f" read_timeout ({self.read_timeout:g} s)"
+                f"{_in_seconds(OPTIONS['heartbeat_interval'], self.heartbeat_interval)}"
             )
         if self.deflate and self.snappy:
             raise ConfigError("deflate and snappy exclude each other: choose one")
@@ -280,11 +314,23 @@ class Config:
                 values[name] = _parsed(option, text)
             except ValueError as exc:
                 raise ConfigError(f"option {name}: {exc}") from exc
-        return cls(**values)
+        return cls()._changed(values, ())
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with some options changed, checked again."""
-        return dataclasses.replace(self, **changes)
+        """Return a copy with some options changed, checked again. Raises and warns as Config."""
+        check_names("Config", changes)
+        return self._changed(changes, changes)
+
+    def _changed(self, changes: Mapping[str, Any], typed: Iterable[str]) -> Config:
+        copied = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(copied, name, value)
+        copied._check(typed)
+        return copied
+
+    def has_max_in_flight(self) -> bool:
+        """Return whether ``max_in_flight`` was given, be it as 1, which is the default."""
+        return not isinstance(self.max_in_flight, _NotGiven)
 
     def identify_payload(self) -> dict[str, Any]:
         """Build the JSON object of IDENTIFY. Durations become whole milliseconds."""
@@ -318,9 +364,6 @@ OPTIONS: dict[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Config)
 }
 
-#: Options that hold a secret; beside each one, NAME_file says where to read it.
-SECRETS = tuple(name for name, option in OPTIONS.items() if option.secret)
-
 #: What a ready SSLContext says itself.
 _IN_CONTEXT = (
     "tls_root_ca_file", "tls_cert", "tls_key", "tls_key_password", "tls_insecure_skip_verify",
@@ -328,37 +371,11 @@ _IN_CONTEXT = (
 )
 
 
-def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that environment variables such as ``NSQCLIENT_AUTH_SECRET`` give.
-
-    For commands and frameworks: what is on a command line is readable by every user of a machine.
-    """
-    names = [f"{name}{suffix}" for name in SECRETS for suffix in ("", "_file")]
-    values = {name: environ.get(f"NSQCLIENT_{name.upper()}", "") for name in names}
-    return {name: value for name, value in values.items() if value}
-
-
-def with_secrets(options: Mapping[str, Any], *others: Mapping[str, str]) -> dict[str, Any]:
-    """Add the secrets that ``options`` do not give, each from the first of ``others`` with it."""
-    added = dict(options)
-    given = {key.strip().lower().replace("-", "_") for key in options}
-    for name in SECRETS:
-        if name == "tls_key_password" and "tls_key" not in given:
-            continue
-        both = {name, f"{name}_file"}
-        for source in ({} if both & given else other for other in others):
-            found = {key: value for key, value in source.items() if key in both}
-            if found:
-                added |= found
-                break
-    return added
-
-
 def _unknown(key: str) -> ConfigError:
     # Only what looks like a name: behind it may stand a secret, as in "auth_secret=...".
     name = re.split(r"[^\w.-]", key, maxsplit=1)[0]
-    close = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    close = closest(name.replace("-", "_"), OPTIONS)
+    hint = f"; did you mean {close}?" if close else ""
     if name != key:
         hint = ", with something behind the name that does not belong there" + hint
     return ConfigError(f"unknown option {name!r}{hint}")
@@ -391,8 +408,37 @@ def _checked(name: str, option: Option, value: Any) -> Any:
             high = "" if option.high is None else f"{option.high:g}"
             also = "".join(f" or {extra:g}" for extra in option.also)
             shown = f"{value:g}" if isinstance(value, float) else value
-            raise ConfigError(f"{name} of {shown}{unit} is out of range: {low}..{high}{also}")
+            raise ConfigError(
+                f"{name} of {shown}{unit} is out of range: {low}..{high}{also}"
+                f"{_in_seconds(option, value)}"
+            )
     return value
+
+
+def _looks_like_ms(option: Option, value: object) -> bool:
+    """Return whether a duration was probably meant in milliseconds."""
+    return (
+        option.looks_like_ms is not None and isinstance(value, (int, float))
+        and value >= option.looks_like_ms
+    )
+
+
+def _in_seconds(option: Option, value: float) -> str:
+    """Say what to write where a duration that is too long would be right in milliseconds."""
+    if option.kind != "duration" or value < 1000:
+        return ""
+    seconds = value / 1000
+    if seconds < (option.low or 0.0) or (option.high is not None and seconds > option.high):
+        return ""
+    return f"; durations are seconds: for milliseconds write {seconds:g}"
+
+
+def _depth_of_caller() -> int:
+    """Return the ``stacklevel`` of the code outside of the package, seen from our caller."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nsqclient."):
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _parsed(option: Option, text: str) -> Any:
@@ -410,3 +456,21 @@ def _parsed(option: Option, text: str) -> Any:
             return False
         raise ConfigError(f"{text!r} is not true or false")
     return text
+
+
+def build_tls_context(config: Config) -> ssl.SSLContext:
+    """Return the context that the ``tls_*`` options describe.
+
+    Raises:
+        TLSError: a file cannot be used; says which.
+    """
+    if config.tls_config is not None:
+        return config.tls_config
+    return client_context(
+        ca_file=config.tls_root_ca_file,
+        cert=config.tls_cert,
+        key=config.tls_key,
+        key_password=config.tls_key_password,
+        min_version=config.tls_min_version,
+        verify=not config.tls_insecure_skip_verify,
+    )

@@ -1,4 +1,4 @@
-"""Asks a nsqlookupd which nsqds have a topic, or lead its partitions. No thread of its own.
+"""Asks an nsqlookupd which nsqds have a topic, or lead its partitions. No thread of its own.
 
 Source: client guide, "Discovery"; "How we redesign the NSQ smart client".
 """
@@ -10,30 +10,64 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.display import without_password
-from nsqclient.errors import DiscoveryError, HTTPError, HTTPStatusError, TLSError
-from nsqclient.http.answers import Producer
+from nsqclient.errors import (
+    ConfigError, DiscoveryError, NSQHTTPError, NSQHTTPStatusError, TLSError, as_cause,
+)
+from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
-from nsqclient.partitions.routes import TopicRoutes
-from nsqclient.runtime.line_limit import LineLimit
+from nsqclient.log_fields import log_fields
+from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.runtime.addresses import parse_address, pieces_of
+from nsqclient.runtime.log_lines import LineLimit
+from nsqclient.sanitize import without_password
 
 if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
-__all__ = ["Found", "config_for", "find_routes", "lookup", "lookup_url", "nodes"]
+__all__ = [
+    "LATE_AFTER", "LookupResult", "check_addresses", "config_for", "lookup", "lookup_nodes",
+    "lookup_topic", "lookup_url",
+]
 
 logger = logging.getLogger("nsqclient.discovery")
 _unusable = LineLimit(logger)
 
-#: Of one answer, in bytes: room for some 50,000 nsqds.
+#: Of one answer, in bytes: enough for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
 
+#: Seconds without an answer after which the last answer of an nsqlookupd gives way to a newer one
+#: of another: the leaders may have changed meanwhile.
+LATE_AFTER = 1.0
 
 #: What a partitioned nsqlookupd says of a topic that writers cannot use, or that is none.
 _NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
 
 
-class Found(NamedTuple):
+def check_addresses(
+    nsqds: Iterable[str], lookupds: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Check the two lists of addresses; duplicates are dropped.
+
+    Raises:
+        ConfigError: both are empty, one is a plain string, or an address is malformed.
+    """
+    for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
+        if isinstance(value, (str, bytes)):
+            text = value if isinstance(value, str) else value.decode(errors="replace")
+            raise ConfigError(f"{name} must be a list of addresses: write {pieces_of(text)}")
+        if not isinstance(value, Iterable):
+            raise ConfigError(f"{name} must be a list of addresses, not {value!r}")
+    nsqds, lookupds = list(nsqds), list(lookupds)
+    if not nsqds and not lookupds:
+        raise ConfigError("give nsqd_tcp_addresses or lookupd_http_addresses")
+    for address in nsqds:
+        parse_address(address, "nsqd_tcp_address")
+    for address in lookupds:
+        lookup_url(address)
+    return list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))
+
+
+class LookupResult(NamedTuple):
     """What one nsqlookupd answered."""
 
     routes: TopicRoutes
@@ -46,7 +80,7 @@ class Found(NamedTuple):
 def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
     """Return the config with which one nsqlookupd is asked; pure.
 
-    Whoever answers for a configured nsqlookupd may list any host as another one of its cluster.
+    A configured nsqlookupd may list any host as another one of its cluster.
     So ``auth_secret`` goes to the hosts that were configured, with the scheme that was configured
     for them, and to those of ``lookupd_authorized_hosts``, and to no other.
     """
@@ -65,7 +99,7 @@ def config_for(address: str, configured: Iterable[str], config: Config) -> Confi
     return config.replace(skip_lookupd_authorization=False)
 
 
-def find_routes(address: str, topic: str, access: str, config: Config) -> Found:
+def lookup_topic(address: str, topic: str, access: str, config: Config) -> LookupResult:
     """Ask one nsqlookupd for a topic, be it stock or partitioned.
 
     A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
@@ -74,15 +108,15 @@ def find_routes(address: str, topic: str, access: str, config: Config) -> Found:
     try:
         with _client(address, config) as client:
             routes, problem = _routes(client, address, topic, access)
-            return Found(routes, _lookupds(client, address) if routes.is_partitioned else (),
-                         problem)
-    except (HTTPError, TLSError) as exc:
+            lookupds = _lookupds(client, address) if routes.is_partitioned else ()
+            return LookupResult(routes, lookupds, problem)
+    except (NSQHTTPError, TLSError) as exc:
         reason = exc.reason
-        if isinstance(exc, HTTPStatusError) and exc.status in (401, 403) and config.auth_secret \
+        if isinstance(exc, NSQHTTPStatusError) and exc.status in (401, 403) and config.auth_secret \
                 and not config.skip_lookupd_authorization:
             reason += ("; auth_secret was not sent: skip_lookupd_authorization is false, or it was"
                        " not configured and lookupd_authorized_hosts does not name it")
-        raise DiscoveryError(address, reason) from exc
+        raise DiscoveryError(address, reason) from as_cause(exc)
 
 
 def _routes(
@@ -90,29 +124,33 @@ def _routes(
 ) -> tuple[TopicRoutes, str]:
     try:
         found = client.lookup(topic, access)
-    except HTTPStatusError as exc:
+    except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic)
+            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic,
+                         extra=log_fields(topic=topic))
             return TopicRoutes(), ""
         if exc.message.startswith(_NOT_FOR_WRITERS):
             return TopicRoutes(is_partitioned=True), exc.message
         raise
     if found.partitions is None:
         return TopicRoutes(plain=tuple(_usable(address, found.producers))), ""
-    leaders = {}
+    leaders, http_addresses = {}, {}
     for partition, producer in found.partitions.items():
         for nsqd in _usable(address, [producer]):
             leaders[partition] = nsqd
+            http_addresses[nsqd] = producer.http_address
     # An nsqd that is listed and leads no partition is one without support for them.
     led = {*leaders.values()}
     plain = [nsqd for nsqd in _usable(address, found.producers) if nsqd not in led]
-    return TopicRoutes(tuple(plain), leaders, found.meta, is_partitioned=True), ""
+    return TopicRoutes(
+        tuple(plain), leaders, found.meta, is_partitioned=True, http_addresses=http_addresses
+    ), ""
 
 
 def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
     try:
         listed = client.list_lookupds()
-    except HTTPError as exc:
+    except NSQHTTPError as exc:
         # Those that were given are enough to go on with.
         logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
         return ()
@@ -120,13 +158,13 @@ def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], .
     return tuple((scheme + node.address, node.is_leader) for node in listed)
 
 
-def nodes(address: str, config: Config) -> list[str]:
+def lookup_nodes(address: str, config: Config) -> list[str]:
     """Ask one nsqlookupd for the ``host:port`` of every nsqd it knows. Else like ``lookup``."""
     try:
         with _client(address, config) as client:
             return _usable(address, [node.producer for node in client.nodes()])
-    except (HTTPError, TLSError) as exc:
-        raise DiscoveryError(address, exc.reason) from exc
+    except (NSQHTTPError, TLSError) as exc:
+        raise DiscoveryError(address, exc.reason) from as_cause(exc)
 
 
 def lookup(address: str, topic: str, config: Config) -> list[str]:
@@ -144,13 +182,14 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
     try:
         with _client(address, config) as client:
             return _usable(address, client.lookup(topic).producers)
-    except HTTPStatusError as exc:
+    except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic)
+            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic,
+                         extra=log_fields(topic=topic))
             return []
-        raise DiscoveryError(address, exc.reason) from exc
-    except (HTTPError, TLSError) as exc:
-        raise DiscoveryError(address, exc.reason) from exc
+        raise DiscoveryError(address, exc.reason) from as_cause(exc)
+    except (NSQHTTPError, TLSError) as exc:
+        raise DiscoveryError(address, exc.reason) from as_cause(exc)
 
 
 def _client(address: str, config: Config) -> NsqlookupdHTTP:

@@ -20,28 +20,30 @@ Each class carries its data as attributes and makes its own message::
     ├── NegotiationError                   asked for in IDENTIFY, not granted by nsqd
     │   └── TLSError                       the TLS handshake failed: .reason
     ├── DiscoveryError                     no nsqlookupd gave an answer
-    ├── HTTPError                          an HTTP API: .url, .reason
-    │   ├── HTTPNoAnswerError              no answer came: refused, no time, no TLS, not HTTP
-    │   ├── HTTPStatusError                the server refused: .status, .message
-    │   └── HTTPAnswerError                it answered something else than it should
+    ├── NSQHTTPError                       an HTTP API: .url, .reason
+    │   ├── NSQHTTPTransportError          no answer came: refused, no time, no TLS, not HTTP
+    │   ├── NSQHTTPStatusError             the server refused: .status, .message
+    │   └── NSQHTTPResponseError           it answered something else than it should
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
     │   └── one class per code, see SERVER_ERRORS and PARTITION_ERRORS
     ├── PartitionError                     what was asked for and this NSQ or topic do not fit
-    │   └── OrderError                     a message came behind one that was finished
+    │   └── OrderError                     a message came behind a finished one
     └── PublishError
-        ├── PublishRejected                surely not stored: .code, .retryable
-        │   └── PublishNotSent             no nsqd could be reached in time; .code is None
-        └── PublishUnknown                 may or may not be stored
+        ├── PublishRejectedError           not stored: .code, .retryable
+        │   └── PublishNotSentError        no nsqd could be reached in time; .code is None
+        └── PublishUnknownError            may or may not be stored
 
 What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.message`
-(``Requeue``). Imports nothing of the package but ``display``.
+(``Requeue``, ``GiveUp``). Imports nothing of the package but ``display``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from nsqclient.display import LONGEST_TEXT, printable, without_password
+from nsqclient.sanitize import LONGEST_TEXT, printable, without_password
+
+E = TypeVar("E", bound=BaseException)
 
 
 class NSQError(Exception):
@@ -54,6 +56,21 @@ class NSQError(Exception):
 
 class ConfigError(NSQError, ValueError):
     """An option or argument is unknown, of a wrong type, or out of range."""
+
+
+def as_cause(error: E) -> E:
+    """Return an exception for ``raise ... from``, which is printed in one line.
+
+    The tracebacks of all exceptions that led to it are cut, so log them at DEBUG before. What other
+    libraries raised before their last error stays its ``__context__`` and is not printed.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        if not isinstance(each, NSQError):
+            each.__suppress_context__ = True
+        each = each.__cause__
+    return error
 
 
 # -- ours: the caller broke a rule, before any byte was sent
@@ -144,7 +161,7 @@ class TLSError(NegotiationError):
 
 
 class DiscoveryError(NSQError):
-    """A nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
+    """An nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
 
     def __init__(self, address: str, reason: str) -> None:
         reason = printable(reason)
@@ -159,7 +176,7 @@ class DiscoveryError(NSQError):
 # -- HTTP APIs
 
 
-class HTTPError(NSQError):
+class NSQHTTPError(NSQError):
     """A request to an HTTP API of nsqd or nsqlookupd failed. ``url`` and ``reason`` say which."""
 
     def __init__(self, url: str, reason: str) -> None:
@@ -172,11 +189,11 @@ class HTTPError(NSQError):
         return type(self), (self.url, self.reason)
 
 
-class HTTPNoAnswerError(HTTPError):
+class NSQHTTPTransportError(NSQHTTPError):
     """No answer came. What was asked for may have been done, unless nobody was reached."""
 
 
-class HTTPStatusError(HTTPError):
+class NSQHTTPStatusError(NSQHTTPError):
     """The server refused. ``status`` is HTTP's, ``message`` the server's own word for it."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
@@ -189,7 +206,7 @@ class HTTPStatusError(HTTPError):
         return type(self), (self.url, self.status, self.message)
 
 
-class HTTPAnswerError(HTTPError):
+class NSQHTTPResponseError(NSQHTTPError):
     """The server answered something else than it should: no JSON, or a field of a wrong type."""
 
 
@@ -254,7 +271,7 @@ class PubFailedError(ServerError):
     """E_PUB_FAILED, E_MPUB_FAILED, E_DPUB_FAILED: nsqd could not store the message."""
 
 
-class AnswerFailedError(ServerError):
+class MessageCommandError(ServerError):
     """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: the message is no longer ours.
 
     Never fatal; it means that the message timed out and was, or will be, given to somebody.
@@ -268,7 +285,7 @@ class NotLeaderError(ServerError):
     or may not take messages for the moment."""
 
 
-class TopicNotExistError(ServerError):
+class TopicNotFoundError(ServerError):
     """E_TOPIC_NOT_EXIST: no such topic, or this nsqd has no copy of the partition."""
 
 
@@ -307,9 +324,9 @@ SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
     "E_PUB_FAILED": (PubFailedError, True),
     "E_MPUB_FAILED": (PubFailedError, True),
     "E_DPUB_FAILED": (PubFailedError, True),
-    "E_FIN_FAILED": (AnswerFailedError, False),
-    "E_REQ_FAILED": (AnswerFailedError, False),
-    "E_TOUCH_FAILED": (AnswerFailedError, False),
+    "E_FIN_FAILED": (MessageCommandError, False),
+    "E_REQ_FAILED": (MessageCommandError, False),
+    "E_TOUCH_FAILED": (MessageCommandError, False),
 }
 
 #: Further codes of a partitioned nsqd (0.3.7-HA). Which of them end the connection depends on the
@@ -317,7 +334,7 @@ SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
 PARTITION_ERRORS: dict[str, type[ServerError]] = {
     "E_FAILED_ON_NOT_LEADER": NotLeaderError,
     "E_FAILED_ON_NOT_WRITABLE": NotLeaderError,
-    "E_TOPIC_NOT_EXIST": TopicNotExistError,
+    "E_TOPIC_NOT_EXIST": TopicNotFoundError,
     "E_BAD_PARTITION": BadPartitionError,
     "E_PUB_TOO_MUCH_WAITING": PubFailedError,
     "E_SUB_ORDER_IS_MUST": OrderRequiredError,
@@ -348,7 +365,7 @@ class PartitionError(NSQError):
 
 
 class OrderError(PartitionError):
-    """An ordered message came whose place is before one that was finished on its connection."""
+    """An ordered message came whose place is before a finished message of its connection."""
 
 
 # -- outcomes of a publish
@@ -361,8 +378,8 @@ class PublishError(NSQError):
     stored = 0
 
 
-class PublishRejected(PublishError):
-    """The message is surely not stored.
+class PublishRejectedError(PublishError):
+    """The message is not stored.
 
     ``code`` is nsqd's error code, or None; ``retryable`` says whether the same publish may
     succeed later or elsewhere.
@@ -375,12 +392,12 @@ class PublishRejected(PublishError):
         self.retryable = retryable
 
 
-class PublishNotSent(PublishRejected):
+class PublishNotSentError(PublishRejectedError):
     """No nsqd took the message before the deadline; it was never sent, or surely not read."""
 
     def __init__(self, reason: str, code: str | None = None, retryable: bool = True) -> None:
         super().__init__(reason, code, retryable)
 
 
-class PublishUnknown(PublishError):
-    """The message left us and no verdict came back: it may be stored or not."""
+class PublishUnknownError(PublishError):
+    """The message was sent and no answer came back: it may be stored or not."""

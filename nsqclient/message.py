@@ -1,4 +1,4 @@
-"""``Message``: a body, what nsqd said about it, and the ways to answer it.
+"""``Message``: a body, its metadata from nsqd, and the methods to respond to it.
 
 A message does not know its connection; it calls a small :class:`Responder`. Source: TCP
 protocol spec, "Data Format"; client guide, "Message Handling".
@@ -6,15 +6,37 @@ protocol spec, "Data Format"; client guide, "Message Handling".
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from nsqclient.display import counted
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.plurals import counted
+
+#: Bytes that a message takes beside its body: the objects for it, its id and its times, its place
+#: in the queue and in the table of messages in flight. 365 to 430 were measured (CPython 3.11,
+#: 64 bit); a little more is counted, so that a queue of empty bodies stays under the limit too.
+MESSAGE_OVERHEAD = 512
+
+
+class MessageId(bytes):
+    """The id of a message: the bytes from nsqd, which are printed as text.
+
+    ``str(id)``, ``f"{id}"`` and ``print(id)`` give the 16 hex digits; otherwise it behaves as
+    bytes. The id of a partitioned NSQ is 16 arbitrary bytes, and its text their hex digits.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self.decode("ascii") if self.isalnum() else self.hex()
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
 
 class Requeue(Exception):
-    """Raise it in a handler to have the message delivered again.
+    """Raise it in a handler to requeue the message.
 
     Args:
         delay: seconds (float or timedelta) until the next delivery; None for the automatic one,
@@ -26,6 +48,31 @@ class Requeue(Exception):
         super().__init__(delay, backoff)
         self.delay = None if delay is None else to_seconds(delay, "requeue delay")
         self.backoff = backoff
+
+
+class GiveUp(Exception):
+    """Raise it in a handler to give the message up, when further attempts do not help.
+
+    ``on_giving_up`` is called with the message, then it is finished. There is no backoff. In a
+    BatchHandler it applies to all messages of the batch that are not answered.
+
+    Args:
+        reason: for the dead letter and the log.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Failure(NamedTuple):
+    """Why a message is given up. Immutable."""
+
+    reason: str  #: one line
+    #: What the handler raised; None where this delivery reached no handler: the message had been
+    #: delivered ``max_attempts`` times, and the last of them ended without an answer, or with a
+    #: call of ``requeue()``.
+    exception: BaseException | None = None
 
 
 class Responder(Protocol):
@@ -48,7 +95,7 @@ class Responder(Protocol):
         ...
 
     def drop_expired(self, message: Message) -> None:
-        """Forget a message that nsqd has given to somebody else before it was handled."""
+        """Forget a message that nsqd has given to another consumer before it was handled."""
         ...
 
 
@@ -59,21 +106,21 @@ class Message:
     """
 
     __slots__ = (
-        "body", "id", "attempts", "timestamp", "received", "deadline", "_responder",
-        "_responded", "_is_async",
+        "body", "_id", "attempts", "timestamp", "received", "deadline", "_responder",
+        "_responded", "_is_async", "_failure",
     )
+
+    _failure: Failure  # set while it is given up; with each message it would cost all of them
 
     #: The payload.
     body: bytes
-    #: 16 hex digits in ASCII; unique per topic and nsqd, and the same in all its channels.
-    id: bytes
     #: How many times it has been delivered, this time included: 1 to 65535, then from 0 again.
     attempts: int
-    #: When nsqd took it, in nanoseconds since the epoch.
+    #: When nsqd received it, in nanoseconds since the epoch.
     timestamp: int
-    #: When it came, on the clock of ``time.monotonic()``.
+    #: When the consumer received it, on the clock of ``time.monotonic()``.
     received: float
-    #: When nsqd will give it to somebody else unless it is answered or touched; same clock.
+    #: When nsqd delivers it again, unless it is answered or touched; same clock.
     deadline: float
 
     # What a partitioned nsqd says beside; a stock one says nothing of it.
@@ -101,7 +148,7 @@ class Message:
         responder: Responder,
     ) -> None:
         self.body = body
-        self.id = message_id
+        self._id = message_id
         self.attempts = attempts
         self.timestamp = timestamp
         self.received = received
@@ -111,9 +158,45 @@ class Message:
         self._is_async = False
 
     @property
+    def id(self) -> MessageId:
+        """16 hex digits in ASCII; unique per topic and nsqd, and the same in all its channels.
+
+        They are bytes, and print as text.
+        """
+        return MessageId(self._id)  # made here, so that messages cost nothing for it
+
+    def json(self) -> Any:
+        """Decode the body as JSON.
+
+        Raises:
+            ValueError: the body is not JSON in UTF-8, or nested too deeply.
+        """
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("the body is JSON that is nested too deeply") from None
+
+    @property
     def headers(self) -> dict[str, Any]:
-        """Its JSON headers; empty where it has none, as always from a stock nsqd."""
+        """Its JSON headers; empty if it has none, and always from a stock nsqd."""
         return {}
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it is given up, while ``on_giving_up`` runs; otherwise None."""
+        return getattr(self, "_failure", None)
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was consumed from; empty for a message without a consumer."""
+        topic: str = getattr(self._responder, "topic", "")
+        return topic
+
+    @property
+    def channel(self) -> str:
+        """The channel that it was consumed from; empty for a message without a consumer."""
+        channel: str = getattr(self._responder, "channel", "")
+        return channel
 
     @property
     def nsqd_address(self) -> str:
@@ -123,19 +206,19 @@ class Message:
 
     @property
     def has_responded(self) -> bool:
-        """Tell whether it was finished or requeued."""
+        """Whether it was finished or requeued."""
         return self._responded
 
     @property
     def time_left(self) -> float:
-        """Seconds until nsqd gives it to somebody else; negative when it is too late."""
+        """Seconds until the message expires; negative when it has expired."""
         return self.deadline - time.monotonic()
 
     def finish(self) -> None:
-        """Tell nsqd that the message is done (FIN).
+        """Finish the message (FIN).
 
-        When the connection is gone nsqd will deliver the message again; that is logged and
-        counted, and raised only with the option ``raise_lost_answers``.
+        If the connection is lost, nsqd delivers the message again. This is logged and counted, and
+        raised only with the option ``raise_lost_answers``.
 
         Raises:
             AlreadyRespondedError: it was answered before.
@@ -144,13 +227,13 @@ class Message:
         self._responder.finish(self)
 
     def requeue(self, delay: Duration | None = None, backoff: bool = True) -> None:
-        """Give the message back, to be delivered again (REQ).
+        """Requeue the message (REQ): nsqd delivers it again.
 
-        Args: see :class:`Requeue`. nsqd clamps the delay to its ``--max-req-timeout``.
+        Args: see :class:`Requeue`. nsqd limits the delay to its ``--max-req-timeout``.
 
         Raises:
             AlreadyRespondedError: it was answered before.
-            ConfigError: the delay is negative or no duration.
+            ConfigError: the delay is negative or not a duration.
         """
         seconds = None if delay is None else to_seconds(delay, "requeue delay")
         self._responder.requeue(self, seconds, backoff)
@@ -166,8 +249,8 @@ class Message:
     def keep_alive(self) -> None:
         """Touch the message in the background until it is answered.
 
-        Only for work that is surely going on: it ends by itself when nsqd grants no more time
-        (``max_msg_timeout`` after the delivery), or the connection is gone.
+        It ends at ``max_msg_timeout`` after the delivery, or when the connection is lost. A handler
+        that hangs keeps its message until then, so use it only for work that ends.
 
         Raises:
             AlreadyRespondedError: it was answered before.
@@ -175,7 +258,7 @@ class Message:
         self._responder.keep_alive(self)
 
     def enable_async(self) -> None:
-        """Leave the answer to you: the handler's return no longer finishes the message.
+        """Do not finish the message when the handler returns; finish or requeue it yourself.
 
         An exception in the handler still requeues it, unless it was answered.
         """
@@ -183,11 +266,11 @@ class Message:
 
     @property
     def is_async(self) -> bool:
-        """Tell whether ``enable_async()`` was called."""
+        """Whether ``enable_async()`` was called."""
         return self._is_async
 
     def __repr__(self) -> str:
         return (
-            f"<Message {self.id.decode('ascii', 'replace')} attempts={self.attempts}"
+            f"<Message {self.id} attempts={self.attempts}"
             f" {counted(len(self.body), 'byte')} from {self.nsqd_address}>"
         )

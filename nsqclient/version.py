@@ -1,3 +1,3 @@
 """The version, in one place; ``setup.cfg`` and the IDENTIFY user agent read it here."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.leaks import find_leaks, take_snapshot
-from tests.support.real_servers import RealNsqd, RealNsqlookupd
-from tests.support.servers import LookupdFactory, ServerFactory, ServerUnderTest
+from tests.support.servers.factories import LookupdFactory, ServerFactory, ServerUnderTest
+from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs so, and the programs of the tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Characters of a test case's name.
 LONGEST_NAME = 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import nsqclient
 CHECKOUT = Path(__file__).resolve().parent.parent
 MODULES = sorted((CHECKOUT / "nsqclient").rglob("*.py"))
 TEST_FILES = sorted((CHECKOUT / "tests").rglob("*.py"))
-#: A module is as long as its one subject; one that passes this has more than one.
+#: A module is as long as its one subject; a longer module has more than one.
 LONGEST_MODULE = 800
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -23,6 +24,11 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def _name(path: Path) -> str:
     return str(path.relative_to(CHECKOUT))
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def _public_definitions(body: list[ast.stmt], prefix: str = "") -> list[tuple[str, Definition]]:
@@ -42,24 +48,26 @@ def _is_overload_or_setter(node: Definition) -> bool:
     return any(name == "overload" or name.endswith(".setter") for name in decorators)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_module_is_short(path):
+def test_a_module_is_as_long_as_one_subject():
     """A module has one subject."""
-    lines = len(path.read_text().splitlines())
-    assert lines <= LONGEST_MODULE, f"{_name(path)} has {lines} lines"
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_module_and_public_names_have_docstrings(path):
-    """Every module says what lives there, every public name what it does."""
-    tree = ast.parse(path.read_text())
+def _without_docstring(tree: ast.Module) -> list[str]:
     missing = [] if ast.get_docstring(tree) else ["the module"]
-    missing += [
+    return missing + [
         name
         for name, node in _public_definitions(tree.body)
         if not ast.get_docstring(node) and not _is_overload_or_setter(node)
     ]
-    assert not missing, f"no docstring in {_name(path)}: {', '.join(missing)}"
+
+
+def test_every_module_and_public_name_has_a_docstring():
+    """Every module says what lives there, every public name what it does."""
+    missing = {_name(path): _without_docstring(_tree(path)) for path in MODULES}
+    assert {name: names for name, names in missing.items() if names} == {}
 
 
 def _sleeps(tree: ast.Module) -> list[int]:
@@ -67,7 +75,8 @@ def _sleeps(tree: ast.Module) -> list[int]:
     return [
         node.lineno
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep")
+        if (isinstance(node, ast.Attribute) and node.attr == "sleep"
+            and ast.unparse(node.value) == "time")
         or (
             isinstance(node, ast.ImportFrom)
             and node.module == "time"
@@ -76,21 +85,39 @@ def _sleeps(tree: ast.Module) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("path", TEST_FILES, ids=_name)
-def test_tests_do_not_sleep(path):
+def test_tests_do_not_sleep():
     """Tests wait for conditions; a sleep is too long on one machine and too short on another."""
-    lines = _sleeps(ast.parse(path.read_text()))
-    assert not lines, f"time.sleep in {_name(path)}, lines {lines}"
+    lines = {_name(path): _sleeps(_tree(path)) for path in TEST_FILES}
+    assert lines
+    assert {name: found for name, found in lines.items() if found} == {}
 
 
-def test_public_names_exist():
+def test_the_name_of_a_test_is_a_sentence():
+    """It says what holds, not only what is looked at: three words at least."""
+    names = [(_name(path), node.name) for path in TEST_FILES for node in ast.walk(_tree(path))
+             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert [where for where in names if where[1].count("_") < 3] == []
+
+
+def test_every_public_name_can_be_imported():
     """Everything the package promises can be imported from it."""
     missing = [name for name in nsqclient.__all__ if not hasattr(nsqclient, name)]
     assert not missing
 
 
-def test_import_contract_holds():
-    """Imports point down, and pure rooms know no socket, thread or clock."""
+PACKAGES = [path for path in MODULES if path.name == "__init__.py"]
+
+
+def test_a_package_names_nothing_like_one_of_its_modules():
+    """The import of the module would replace the function in the package."""
+    for path in PACKAGES:
+        modules = {other.stem for other in path.parent.iterdir()}
+        defined = {node.name for node in _tree(path).body if isinstance(node, Definition)}
+        assert not defined & modules, _name(path)
+
+
+def test_the_import_contract_holds():
+    """Imports point down, and pure packages import no socket, thread or clock."""
     pytest.importorskip("importlinter", reason="import-linter comes with the lint extra")
     done = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()"],
@@ -105,12 +132,11 @@ def test_import_contract_holds():
 
 #: Modules of the client that may use what enters its lock in Python code, and why.
 CONDITIONS_ALLOWED = {
-    "nsqclient/runtime/bell.py": "the ticker's own; close() comes from nsq-closer",
-    "nsqclient/contrib/reloading.py": "the loop of a command, on a thread that signals end",
+    "nsqclient/worker/reloading.py": "the loop of a command, on a thread that signals end",
     "nsqclient/contrib/statsd.py": "its thread's; a program closes it once, at its end",
 }
 #: Programs of their own, servers, and what runs in processes of Spark: not the client.
-NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark")
+NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark", "testing")
 
 
 def _python_locks(tree: ast.Module) -> list[int]:
@@ -128,11 +154,9 @@ def _python_locks(tree: ast.Module) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_no_lock_of_the_client_is_entered_in_python_code(path):
+def test_no_lock_of_the_client_is_entered_in_python_code():
     """An exception from a signal handler would leave it taken; Monitor has none of these."""
-    inside = path.relative_to(CHECKOUT / "nsqclient")
-    if inside.parts[0] in NOT_THE_CLIENT:
-        return
-    lines = _python_locks(ast.parse(path.read_text()))
-    assert bool(lines) == (_name(path) in CONDITIONS_ALLOWED), f"{_name(path)}, lines {lines}"
+    client = [path for path in MODULES
+              if path.relative_to(CHECKOUT / "nsqclient").parts[0] not in NOT_THE_CLIENT]
+    lines = {_name(path): _python_locks(_tree(path)) for path in client}
+    assert {name for name, found in lines.items() if found} == set(CONDITIONS_ALLOWED), lines

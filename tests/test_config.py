@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
 import random
 import socket
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.config import OPTIONS, SECRETS, Config, secrets_of, with_secrets
+from nsqclient import Consumer, Producer
+from nsqclient.config import OPTIONS, Config
 from nsqclient.errors import ConfigError, NSQError
+from nsqclient.secrets import SECRETS, secrets_of, with_secrets
 from nsqclient.version import __version__
 from tests.support.fuzz import fuzz
 
@@ -25,7 +28,7 @@ GO_RANGES = {
     "write_timeout": (1.0, 0.1, 300.0, ()),
     "lookupd_poll_interval": (60.0, 0.01, 300.0, ()),
     "lookupd_poll_jitter": (0.3, 0.0, 1.0, ()),
-    "lookupd_poll_timeout": (60.0, 0.01, None, ()),
+    "lookupd_poll_timeout": (3.0, 0.01, None, ()),
     "max_requeue_delay": (900.0, 0.0, 3600.0, ()),
     "default_requeue_delay": (90.0, 0.0, 3600.0, ()),
     "max_backoff_duration": (120.0, 0.0, 3600.0, ()),
@@ -78,35 +81,53 @@ def _config(name, value):
     return Config(**{name: value, **COMPANIONS.get(name, {})})
 
 
+def _are_refused(options):
+    """Assert that the error of each pair of name and value begins with the name."""
+    pairs = list(options)
+    assert pairs
+    for name, value in pairs:
+        with pytest.raises(ConfigError, match=f"^{name} "):
+            Config(**{name: value})
+
+
 # -- the table
 
 
-@pytest.mark.parametrize("name", [*GO_RANGES, *GO_OTHERS])
-def test_defaults(name):
+def test_the_defaults_of_go_nsq_are_ours():
     """go-nsq's options exist under their names, with go-nsq's defaults."""
-    default = (GO_RANGES.get(name) or GO_OTHERS[name])[0]
-    assert getattr(Config(), name) == default
-    assert type(getattr(Config(), name)) is type(default)
-    assert OPTIONS[name].default == default
+    for name, (default, *_) in (GO_RANGES | GO_OTHERS).items():
+        assert getattr(Config(), name) == default, name
+        assert isinstance(getattr(Config(), name), type(default)), name
+        assert OPTIONS[name].default == default, name
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_is_explained(name):
+def test_a_max_in_flight_of_1_is_distinguished_from_the_default():
+    """However it was given; a change of another option keeps what was."""
+    assert not Config().has_max_in_flight()
+    assert not Config().replace(read_timeout=50).has_max_in_flight()
+    assert not pickle.loads(pickle.dumps(Config())).has_max_in_flight()
+    for config in (Config(max_in_flight=1), Config().replace(max_in_flight=1),
+                   Config.from_strings({"max_in_flight": "1"})):
+        assert config.has_max_in_flight()
+        assert config.replace(read_timeout=50).has_max_in_flight()
+        assert config.max_in_flight == Config().max_in_flight
+
+
+def test_every_option_is_explained():
     """Each option has a help text; those that go-nsq does not have are marked."""
-    assert OPTIONS[name].help
-    is_ours = OPTIONS[name].help.startswith("ours: ")
-    assert is_ours == (name not in GO_RANGES and name not in GO_OTHERS | dict.fromkeys(
-        ("tls_cert", "tls_key", "tls_config")))
+    of_go_nsq = {*GO_RANGES, *GO_OTHERS, "tls_cert", "tls_key", "tls_config"}
+    assert [name for name, option in OPTIONS.items() if not option.help] == []
+    ours = {name for name, option in OPTIONS.items() if option.help.startswith("ours: ")}
+    assert ours == set(OPTIONS) - of_go_nsq
 
 
-@pytest.mark.parametrize("name", GO_RANGES)
-def test_range(name):
+def test_both_ends_of_a_range_are_valid():
     """Both ends of a range are valid, and so are the values with a meaning of their own."""
-    _, low, high, also = GO_RANGES[name]
-    assert (OPTIONS[name].low, OPTIONS[name].also) == (low, also)
-    for value in (low, high, *also):
-        if value is not None:
-            assert getattr(_config(name, value), name) == value
+    for name, (_, low, high, also) in GO_RANGES.items():
+        assert (OPTIONS[name].low, OPTIONS[name].also) == (low, also), name
+        for value in (low, high, *also):
+            if value is not None:
+                assert getattr(_config(name, value), name) == value
 
 
 def _just_outside(name):
@@ -116,21 +137,18 @@ def _just_outside(name):
     return [value for value in (*outside, -2) if value not in also]
 
 
-@pytest.mark.parametrize("name, value", [
-    (name, value) for name in GO_RANGES for value in _just_outside(name)
-])
-def test_outside_the_range(name, value):
+def test_a_value_outside_its_range_is_refused():
     """Just outside its range a value is refused, and the message says the range."""
-    with pytest.raises(ConfigError, match=rf"^{name} .*out of range: \d"):
-        _config(name, value)
+    for name in GO_RANGES:
+        for value in _just_outside(name):
+            with pytest.raises(ConfigError, match=rf"^{name} .*out of range: \d"):
+                _config(name, value)
 
 
-@pytest.mark.parametrize("name", GO_OTHERS)
-def test_other_values(name):
+def test_an_option_without_a_range_takes_the_value_as_it_is():
     """Options without a range take another value as it is."""
-    value = GO_OTHERS[name][1]
-    config = Config(**{name: value, **COMPANIONS.get(name, {})})
-    assert getattr(config, name) == value
+    for name, (_, value, *_) in GO_OTHERS.items():
+        assert getattr(_config(name, value), name) == value
 
 
 @pytest.mark.parametrize("address", [
@@ -152,8 +170,8 @@ def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
         Config(local_addr=address)
 
 
-def test_limits_of_nsqd():
-    """nsqd does not tell its limits; the options for them have its defaults."""
+def test_the_limits_of_nsqd_are_options_with_its_defaults():
+    """nsqd does not announce its limits; the options for them have its defaults."""
     config = Config()
     assert config.nsqd_max_msg_size == 1024 * 1024
     assert config.nsqd_max_body_size == 5 * 1024 * 1024
@@ -163,16 +181,14 @@ def test_limits_of_nsqd():
 # -- types
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "tls_config"])
 @pytest.mark.parametrize("value", [None, b"x", [], {}, ..., 1j], ids=repr)
-def test_wrong_types(name, value):
+def test_a_value_of_a_wrong_type_is_refused(value):
     """A value of a type that no option has is refused with the option's name."""
-    with pytest.raises(ConfigError, match=f"^{name} "):
-        Config(**{name: value})
+    _are_refused((name, value) for name in OPTIONS if name != "tls_config")
 
 
 @pytest.mark.parametrize("value", [b"x", "ca.pem", True, ...], ids=repr)
-def test_tls_config_is_a_context(value):
+def test_tls_config_must_be_an_ssl_context(value):
     """A ready SSLContext is one, not the name of a file."""
     with pytest.raises(ConfigError, match="tls_config must be an ssl.SSLContext"):
         Config(tls_v1=True, tls_config=value)
@@ -183,7 +199,7 @@ def test_tls_config_is_a_context(value):
     {"tls_server_name": "nsqd"}, {"tls_config": ssl.create_default_context()},
 ], ids=lambda options: next(iter(options)))
 def test_details_of_tls_need_tls(options):
-    """Who names authorities and forgets tls_v1 does not end up in plain text."""
+    """Authorities without tls_v1 are an error, not plain text."""
     with pytest.raises(ConfigError, match=f"^{next(iter(options))} without tls_v1"):
         Config(**options)
     assert Config(tls_v1=True, **options).tls_v1
@@ -193,7 +209,7 @@ def test_details_of_tls_need_tls(options):
     {"tls_root_ca_file": "ca.pem"}, {"tls_cert": "a.pem", "tls_key": "b.pem"},
     {"tls_insecure_skip_verify": True}, {"tls_min_version": "tls1.3"},
 ], ids=lambda options: next(iter(options)))
-def test_a_ready_context_says_all_itself(options):
+def test_a_ready_context_excludes_the_other_tls_options(options):
     """What the context decides cannot be given a second time beside it; the name can."""
     context = ssl.create_default_context()
     with pytest.raises(ConfigError, match="exclude each other"):
@@ -201,44 +217,40 @@ def test_a_ready_context_says_all_itself(options):
     assert Config(tls_v1=True, tls_config=context, tls_server_name="n").tls_config is context
 
 
-@pytest.mark.parametrize("name", _of_kind("int", "float", "duration", "str", "strategy"))
-def test_bool_is_no_number(name):
+def test_a_bool_is_neither_a_number_nor_a_text():
     """True is neither 1 nor a text."""
-    with pytest.raises(ConfigError, match=f"^{name} "):
-        Config(**{name: True})
+    _are_refused(
+        (name, True) for name in _of_kind("int", "float", "duration", "str", "strategy"))
 
 
-@pytest.mark.parametrize("name, value", [
-    *[(name, value) for name in _of_kind("bool") for value in (1, 0, "true", "")],
-    *[(name, value) for name in _of_kind("int") for value in (1.0, "1", float("nan"))],
-    *[(name, value) for name in _of_kind("duration", "float") for value in ("1s", "1", "")],
-    *[(name, value) for name in _of_kind("str") for value in (1, 0.5)],
-    ("backoff_strategy", "linear"), ("backoff_strategy", ""),
+@pytest.mark.parametrize("kinds, values", [
+    (("bool",), (1, 0, "true", "")),
+    (("int",), (1.0, "1", float("nan"))),
+    (("duration", "float"), ("1s", "1", "")),
+    (("str",), (1, 0.5)),
+    (("strategy",), ("linear", "")),
 ])
-def test_near_misses(name, value):
+def test_no_value_is_converted_silently(kinds, values):
     """Nothing is converted silently: a number is no bool, a text no number."""
-    with pytest.raises(ConfigError, match=f"^{name} "):
-        Config(**{name: value})
+    _are_refused((name, value) for name in _of_kind(*kinds) for value in values)
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), float("-inf"), 10**400, -10**400],
     ids=["nan", "inf", "-inf", "huge", "-huge"],
 )
-@pytest.mark.parametrize("name", _of_kind("duration", "float"))
-def test_not_finite(name, value):
+def test_nan_and_infinity_are_no_durations(value):
     """NaN and the infinite are no durations."""
-    with pytest.raises(ConfigError, match=f"^{name} "):
-        Config(**{name: value})
+    _are_refused((name, value) for name in _of_kind("duration", "float"))
 
 
-@pytest.mark.parametrize("name", _of_kind("int"))
-def test_huge_integers(name):
+def test_a_huge_integer_is_taken_or_refused():
     """An integer of any size is either taken or refused with a ConfigError."""
-    try:
-        Config(**{name: 10**400})
-    except ConfigError as exc:
-        assert str(exc).startswith(name)
+    for name in _of_kind("int"):
+        try:
+            Config(**{name: 10**400})
+        except ConfigError as exc:
+            assert str(exc).startswith(name)
 
 
 @pytest.mark.parametrize("value, seconds", [(2, 2.0), (timedelta(milliseconds=1500), 1.5)])
@@ -248,12 +260,82 @@ def test_durations_become_floats(value, seconds):
     assert (config.msg_timeout, type(config.msg_timeout)) == (seconds, float)
 
 
-def test_unknown_option():
+def test_an_unknown_option_is_a_type_error():
     """An unknown keyword is a TypeError, as for any function."""
     with pytest.raises(TypeError, match="max_in_fligth"):
         Config(max_in_fligth=1)
     with pytest.raises(TypeError):
         Config().replace(max_in_fligth=1)
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda: Consumer("t", "c", print, max_attempts=3),
+     "Consumer() has no argument 'max_attempts': it is an option: write"
+     " config=Config(max_attempts=...)"),
+    (lambda: Consumer("t", "c", print, max_atempts=3),
+     "did you mean max_attempts? It is an option: write config=Config(max_attempts=...)"),
+    (lambda: Consumer("t", "c", print, lookupd_addresses=[]),
+     "did you mean lookupd_http_addresses?"),
+    (lambda: Producer(["127.0.0.1:1"], workers=3), "it is an argument of Consumer"),
+    (lambda: Producer(["127.0.0.1:1"], publish_timeout=3), "config=Config(publish_timeout=...)"),
+    (lambda: Config(on_full="raise"), "it is an argument of Producer"),
+    (lambda: Config(max_in_fligth=1), "did you mean max_in_flight?"),
+    (lambda: Config().replace(max_in_fligth=1), "did you mean max_in_flight?"),
+    (lambda: Config(wxyz="s3cret"), "Config() has no argument 'wxyz'"),
+])
+def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said):
+    """On every Python, in one line, without the value."""
+    with pytest.raises(TypeError) as caught:
+        make()
+    text = str(caught.value)
+    assert said in text and "\n" not in text and "s3cret" not in text
+    assert caught.value.__context__ is None
+
+
+def test_the_signatures_of_the_public_classes_are_still_to_be_read():
+    """Editors and the reference show them."""
+    assert "max_in_flight" in inspect.signature(Consumer).parameters
+    assert "retry_unknown" in inspect.signature(Producer).parameters
+    assert list(inspect.signature(Config).parameters) == list(OPTIONS)
+
+
+# -- milliseconds
+
+
+@pytest.mark.parametrize("options", [
+    {"msg_timeout": 60_000}, {"dial_timeout": 1000}, {"publish_timeout": 5000.0},
+    {"nsqd_max_req_timeout": 3_600_000}, {"lookupd_forget_after": 600_000},
+])
+def test_a_duration_that_must_be_milliseconds_is_warned_about(options):
+    """With the line of the program that has it, and what to write."""
+    (name, value), = options.items()
+    with pytest.warns(UserWarning, match=f"write {name}={value / 1000:g}, else") as caught:
+        Config(**options)
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=name) as caught:
+        Config().replace(**options)
+    assert caught[0].filename == __file__
+
+
+def test_a_long_duration_with_a_unit_is_no_warning():
+    """A timedelta or text says that it is meant, and a copy does not ask again."""
+    config = Config(msg_timeout=timedelta(hours=20))
+    assert config.replace(max_attempts=1).msg_timeout == 72_000
+    assert Config.from_strings({"msg_timeout": "20h"}).msg_timeout == 72_000
+    Config(msg_timeout=7200, lookupd_forget_after=86_400, nsqd_max_req_timeout=86_400)
+
+
+@pytest.mark.parametrize("options, why", [
+    ({"read_timeout": 60_000}, "for milliseconds write 60"),
+    ({"heartbeat_interval": timedelta(seconds=30_000)}, "for milliseconds write 30"),
+])
+def test_a_duration_that_is_refused_may_be_milliseconds(options, why):
+    """The error says so; where a thousandth would be refused too it does not."""
+    with pytest.raises(ConfigError, match=why):
+        Config(**options)
+    with pytest.raises(ConfigError) as caught:
+        Config(read_timeout=301)
+    assert "milliseconds" not in str(caught.value)
 
 
 # -- options that depend on each other
@@ -268,7 +350,7 @@ def test_unknown_option():
     ({"tls_cert": "a.pem"}, "together"),
     ({"tls_key": "a.pem"}, "together"),
 ])
-def test_contradictions(options, why):
+def test_contradicting_options_are_refused(options, why):
     """Options that contradict each other are refused, in a copy too."""
     with pytest.raises(ConfigError, match=why):
         Config(**options)
@@ -276,7 +358,7 @@ def test_contradictions(options, why):
         Config().replace(**options)
 
 
-def test_agreements():
+def test_options_that_need_each_other_are_taken_together():
     """Options that need each other are fine together."""
     Config(heartbeat_interval=60, read_timeout=60)
     Config(heartbeat_interval=-1, read_timeout=0.1)
@@ -286,7 +368,7 @@ def test_agreements():
 # -- a value
 
 
-def test_immutable():
+def test_a_config_is_immutable():
     """A Config does not change; a copy may differ."""
     config = Config(max_in_flight=5)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -295,7 +377,7 @@ def test_immutable():
     assert (copy.max_in_flight, copy.max_attempts, config.max_attempts) == (5, 9, 5)
 
 
-def test_equality():
+def test_equal_options_make_equal_configs():
     """Equal options make equal configs, however the durations were written."""
     one, other = Config(msg_timeout=60), Config(msg_timeout=timedelta(minutes=1))
     assert one == other == pickle.loads(pickle.dumps(one))
@@ -304,12 +386,12 @@ def test_equality():
 
 
 @pytest.mark.parametrize("secret", ["s3cret", "s3cret\n"])
-def test_secret_is_never_shown(secret):
+def test_a_secret_is_never_shown(secret):
     """The secret is neither in repr nor in the errors about it."""
     config = Config(auth_secret=secret)
     assert "s3cret" not in repr(config) + str(config)
     assert config.replace(max_in_flight=2).auth_secret == secret
-    assert SECRETS == ("tls_key_password", "auth_secret")
+    assert SECRETS == tuple(name for name, option in OPTIONS.items() if option.secret)
     with pytest.raises(ConfigError) as caught:
         Config(auth_secret=secret.encode())
     assert "s3cret" not in str(caught.value)
@@ -354,7 +436,7 @@ def test_a_secret_and_its_file_exclude_each_other(tmp_path, name):
     assert "s3cret" not in str(caught.value)
 
 
-def test_secrets_of_the_environment():
+def test_each_secret_has_an_environment_variable():
     """Each secret, or its file, has a variable; empty ones do not count."""
     assert secrets_of({
         "NSQCLIENT_AUTH_SECRET": "a", "NSQCLIENT_TLS_KEY_PASSWORD_FILE": "b",
@@ -377,7 +459,7 @@ def test_secrets_are_added_where_options_give_none(options, secrets):
     assert added == options | secrets
 
 
-def test_a_secret_that_is_no_text():
+def test_a_secret_that_is_no_text_is_refused():
     """Bytes of a command line are kept; what cannot be sent is refused without showing it."""
     assert Config(auth_secret="s3cret\udcff").auth_secret.endswith("\udcff")
     with pytest.raises(ConfigError, match="no text") as caught:
@@ -405,13 +487,13 @@ def test_a_secret_that_is_no_text():
     ("auth_secret", "a=b, c", "a=b, c"),
     ("client_id", "", ""),
 ])
-def test_from_strings(name, text, value):
+def test_from_strings_takes_options_of_command_lines(name, text, value):
     """Options as command lines give them: Go durations, dashes, bools without a value."""
     config = Config.from_strings({name: text})
     assert config == Config(**{name.strip().lower().replace("-", "_"): value})
 
 
-def test_from_no_strings():
+def test_from_strings_without_options_gives_the_defaults():
     """Nothing given means the defaults."""
     assert Config.from_strings({}) == Config()
 
@@ -424,7 +506,7 @@ def test_from_no_strings():
     ("lookupd_poll_jitter", "nan"), ("lookupd_poll_jitter", "inf"), ("lookupd_poll_jitter", ""),
     ("tls_v1", "yes"), ("tls_v1", "2"), ("backoff_strategy", "linear"),
 ])
-def test_bad_strings(name, text):
+def test_from_strings_names_the_option_of_a_bad_value(name, text):
     """A text that is no value of its option names the option."""
     with pytest.raises(ConfigError, match=name):
         Config.from_strings({name: text})
@@ -432,7 +514,7 @@ def test_bad_strings(name, text):
 
 @pytest.mark.parametrize("name", ["max_in_flight", "msg_timeout", "tls_v1", "auth_secret"])
 @pytest.mark.parametrize("value", [None, 5, True, b"5"])
-def test_strings_must_be_strings(name, value):
+def test_from_strings_refuses_other_types(name, value):
     """What is no text is refused, not guessed at, and not shown."""
     with pytest.raises(ConfigError, match=f"option {name}: .*text"):
         Config.from_strings({name: value})
@@ -447,8 +529,8 @@ def test_strings_must_be_strings(name, value):
     ("xyzzy", "unknown option 'xyzzy'"),
     ("", "unknown option ''"),
 ])
-def test_unknown_name(name, hint):
-    """An unknown name is told, with the one that may have been meant."""
+def test_an_unknown_name_is_reported_with_a_similar_one(name, hint):
+    """An unknown name is reported, with a similar known name."""
     with pytest.raises(ConfigError) as caught:
         Config.from_strings({name: "1"})
     assert str(caught.value).endswith(hint)
@@ -456,7 +538,7 @@ def test_unknown_name(name, hint):
 
 @fuzz
 @given(st.dictionaries(st.sampled_from(sorted(OPTIONS)), st.text(max_size=12), max_size=4))
-def test_any_strings(options):
+def test_any_text_gives_a_config_or_a_config_error(options):
     """Any text gives a Config or a ConfigError."""
     try:
         Config.from_strings(options)
@@ -473,7 +555,7 @@ def host(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "box.example.org")
 
 
-def test_identify_defaults(host):
+def test_the_identify_payload_has_these_defaults(host):
     """What is sent to nsqd unless something is set."""
     assert Config().identify_payload() == {
         "feature_negotiation": True,
@@ -508,7 +590,7 @@ def test_identify_defaults(host):
     ({"tls_v1": True, "snappy": True}, {"tls_v1": True, "snappy": True}),
     ({"auth_secret": "s3cret", "max_in_flight": 9, "max_msg_size": 5000}, {}),
 ])
-def test_identify_options(host, options, sent):
+def test_the_identify_payload_has_whole_milliseconds(host, options, sent):
     """Durations become whole milliseconds; what nsqd need not know is not sent."""
     assert Config(**options).identify_payload() == {**Config().identify_payload(), **sent}
     for name, value in sent.items():
@@ -519,7 +601,7 @@ def test_identify_options(host, options, sent):
 # -- backoff
 
 
-def test_strategies():
+def test_the_built_in_strategies_multiply_the_multiplier():
     """The built-in strategies count in multiples of the multiplier."""
     rng = random.Random(1)
     assert Config(backoff_multiplier=2).backoff_delay(3, rng) == 16.0
@@ -527,7 +609,7 @@ def test_strategies():
     assert 0.0 <= jittered < 8.0
 
 
-def test_own_strategy():
+def test_a_callable_strategy_gets_attempt_multiplier_and_random_source():
     """A callable gets the attempt, the multiplier and the random source."""
     calls = []
     config = Config(backoff_strategy=lambda *args: calls.append(args) or 7.0, backoff_multiplier=3)

@@ -1,4 +1,4 @@
-"""What a message costs in the pure rooms, counted in bytecodes: a guard against slow decay."""
+"""What a message costs in the pure packages, counted in bytecodes: a guard against slow decay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "benchmarks" / "cost.py"
-#: How much a cost may rise before somebody has to look, and note the new one if it is worth it.
+#: How much a cost may rise before the test fails; note the new cost if the change is worth it.
 RISE = 1.2
 
 
@@ -34,7 +34,7 @@ def test_a_message_costs_no_more_than_it_did(name):
     assert cost.measure(name) <= RISE * noted[name]
 
 
-def test_the_guard_counts():
+def test_twice_the_work_costs_twice_as_much():
     """Twice the work costs twice as much, so a rise is seen."""
     def once():
         return [number for number in range(1000)]

@@ -16,7 +16,7 @@ import requests
 from nsqclient.config import Config
 from nsqclient.discovery import config_for, lookup, lookup_url
 from nsqclient.errors import ConfigError, DiscoveryError
-from nsqclient.runtime.transport import format_address
+from nsqclient.runtime.addresses import format_address
 
 WAIT = 10.0
 
@@ -77,7 +77,7 @@ def _in_thread(run, wake):
 
 @pytest.fixture
 def lookupd():
-    """A running nsqlookupd that answers what it is told to."""
+    """A running nsqlookupd whose answers the test chooses."""
     with Lookupd() as server:
         def stop():
             server.release.set()
@@ -109,7 +109,7 @@ def _fails(lookupd, topic="t", **options):
     ("http://lookupd:4161/?a=b", "http://lookupd:4161/lookup?a=b"),
     ("http://lookupd:4161/#x", "http://lookupd:4161/lookup"),
 ])
-def test_url(address, url):
+def test_an_address_is_host_and_port_or_a_url(address, url):
     """host:port or a URL; without a path it is /lookup, as in go-nsq."""
     assert lookup_url(address) == url
 
@@ -119,7 +119,7 @@ def test_url(address, url):
     "http://", "http://:4161", "http:///lookup", "http://lookupd:http", "http://lookupd:99999",
     "http://[::1", "tcp://lookupd:4160", "://lookupd", b"lookupd:4161", None, 4161,
 ])
-def test_bad_url(address):
+def test_a_bad_address_is_refused(address):
     """Anything else is refused with the address in the message."""
     with pytest.raises(ConfigError, match="^lookupd_http_address "):
         lookup_url(address)
@@ -128,21 +128,21 @@ def test_bad_url(address):
 # -- answers
 
 
-def test_producers(lookupd):
-    """The nsqds come as host:port, also in the wrapping of a nsqlookupd before 1.0."""
+def test_producers_are_returned_as_host_and_port(lookupd):
+    """The nsqds come as host:port, also in the wrapping of an nsqlookupd before 1.0."""
     lookupd.says({"producers": [_producer("a", 1), _producer("10.0.0.1", 65535)]})
     assert lookup(lookupd.address, "t", Config()) == ["a:1", "10.0.0.1:65535"]
     lookupd.says({"status_code": 200, "status_txt": "OK", "data": {"producers": [_producer()]}})
     assert lookup(lookupd.address, "t", Config()) == ["nsqd:4150"]
 
 
-def test_nobody_yet(lookupd):
+def test_a_known_topic_may_have_no_nsqd(lookupd):
     """A topic may be known and have no nsqd."""
     lookupd.says(_answer())
     assert lookup(lookupd.address, "t", Config()) == []
 
 
-def test_ipv6_producer(lookupd):
+def test_an_ipv6_address_gets_brackets(lookupd):
     """An IPv6 address gets brackets."""
     lookupd.says(_answer(_producer("fe80::1", 4150)))
     assert lookup(lookupd.address, "t", Config()) == ["[fe80::1]:4150"]
@@ -154,7 +154,7 @@ def test_ipv6_producer(lookupd):
     _producer(port=0), _producer(port=-1), _producer(port=65536), _producer(port=True),
     _producer(port=4150.0),
 ])
-def test_unusable_producer(lookupd, caplog, bad):
+def test_a_producer_that_cannot_be_dialed_is_left_out(lookupd, caplog, bad):
     """A producer that cannot be dialed is left out with a warning; the others count."""
     lookupd.says(_answer(bad, _producer()))
     with caplog.at_level(logging.WARNING, "nsqclient.discovery"):
@@ -166,7 +166,7 @@ def test_unusable_producer(lookupd, caplog, bad):
     '{"message":"TOPIC_NOT_FOUND"}',
     '{"status_code":404,"status_txt":"TOPIC_NOT_FOUND","data":null}',
 ])
-def test_topic_not_found(lookupd, body, caplog):
+def test_an_unknown_topic_is_not_an_error(lookupd, body, caplog):
     """An unknown topic is "not yet": no nsqd, no error, and no noise in the log."""
     lookupd.says(body, 404)
     with caplog.at_level(logging.INFO):
@@ -191,8 +191,8 @@ def test_topic_not_found(lookupd, body, caplog):
     (200, '{"data": {}}', "no list of producers"),
     (200, '{"x": "' + "y" * 10_000 + '"}', "no list of producers"),
 ], ids=lambda value: str(value)[:30])
-def test_no_answer_to_a_lookup(lookupd, status, body, why):
-    """An error, or something that is no answer to a lookup, is told in few words."""
+def test_a_bad_answer_is_a_discovery_error(lookupd, status, body, why):
+    """An error, or something that is no answer to a lookup, is reported in few words."""
     lookupd.says(body, status)
     reason = _fails(lookupd)
     assert re.search(why, reason)
@@ -202,7 +202,7 @@ def test_no_answer_to_a_lookup(lookupd, status, body, why):
 # -- requests
 
 
-def test_request(lookupd):
+def test_a_request_has_the_answers_version_and_the_user_agent(lookupd):
     """The topic is asked for with the version of the answer, and with our name."""
     lookup(lookupd.address, "a#ephemeral", Config(user_agent="mine/1.0"))
     [(path, headers)] = lookupd.requests
@@ -212,7 +212,7 @@ def test_request(lookupd):
     assert "Authorization" not in headers
 
 
-def test_url_with_path(lookupd):
+def test_path_and_query_of_an_address_are_kept(lookupd):
     """A path and a query of the address are kept."""
     lookup(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
     assert lookupd.requests[0][0] == "/nsq/lookup?a=b&topic=t"
@@ -224,7 +224,7 @@ def test_url_with_path(lookupd):
     ({"auth_secret": "s3cret", "skip_lookupd_authorization": False}, None),
     ({"auth_secret": "schl\u00fcssel\u20ac"}, "Bearer schl\u00fcssel\u20ac"),
 ])
-def test_authorization(lookupd, options, sent):
+def test_the_secret_is_sent_as_a_bearer_token(lookupd, options, sent):
     """The secret goes along as a Bearer token, unless it is not to."""
     lookup(lookupd.address, "t", Config(**options))
     header = lookupd.requests[0][1]["Authorization"]
@@ -238,7 +238,7 @@ def test_authorization(lookupd, options, sent):
     ("second:4161", True), ("a.trusted.example:1", True), ("untrusted.example:1", False),
 ])
 def test_the_secret_goes_to_configured_hosts_alone(address, is_sent):
-    """A nsqlookupd that another one lists gets it only where an option names its host."""
+    """An nsqlookupd that another one lists gets it only where an option names its host."""
     config = Config(auth_secret="s", lookupd_authorized_hosts="Second, .trusted.example")
     configured = ["http://user:pw@lookup:4161", "https://safe.example"]
     if address == "safe.example:4161":
@@ -250,15 +250,15 @@ def test_the_secret_goes_to_configured_hosts_alone(address, is_sent):
     {"auth_secret": "s3cret\n"}, {"auth_secret": "s3cret\r\nX: y"},
     {"user_agent": "s3cret\nX: y"}, {"user_agent": " s3cret"},
 ])
-def test_bad_header(lookupd, options):
-    """What no header can carry is told without showing it."""
+def test_a_secret_that_no_header_can_carry_is_reported(lookupd, options):
+    """What no header can carry is reported without showing it."""
     reason = _fails(lookupd, **options)
     assert "header" in reason
     assert "s3cret" not in reason
     assert lookupd.requests == []
 
 
-def test_proxies_are_ignored(lookupd, monkeypatch, tmp_path):
+def test_proxies_and_netrc_are_ignored(lookupd, monkeypatch, tmp_path):
     """A proxy meant for the internet, and ~/.netrc, have no say in it."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -274,14 +274,14 @@ def test_proxies_are_ignored(lookupd, monkeypatch, tmp_path):
 # -- when nobody answers
 
 
-def test_refused():
+def test_a_refused_port_is_a_discovery_error():
     """A port where nobody listens."""
     with socket.socket() as bound:  # holds the port, and does not listen
         bound.bind(("127.0.0.1", 0))
         assert "connection refused" in _fails(format_address(*bound.getsockname()))
 
 
-def test_unknown_host(monkeypatch):
+def test_an_unknown_host_is_a_discovery_error(monkeypatch):
     """A host that nobody knows."""
     def no_such_host(*args, **kwargs):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -290,13 +290,13 @@ def test_unknown_host(monkeypatch):
     assert "host unknown" in _fails("lookupd.invalid:4161")
 
 
-def test_timeout(lookupd):
+def test_a_server_that_does_not_answer_ends_at_the_poll_timeout(lookupd):
     """A server that does not answer is given up after lookupd_poll_timeout."""
     lookupd.release.clear()
     assert "no whole answer within 0.05 s" in _fails(lookupd, lookupd_poll_timeout=0.05)
 
 
-def test_dial_timeout(monkeypatch):
+def test_a_server_that_does_not_accept_ends_at_the_dial_timeout(monkeypatch):
     """A server that does not even take the connection is given up after dial_timeout."""
     def time_out(*args, **kwargs):
         raise requests.exceptions.ConnectTimeout("on purpose")
@@ -319,6 +319,6 @@ def tcp_port():
             yield format_address(*server.getsockname())
 
 
-def test_tcp_port(tcp_port):
+def test_the_tcp_port_given_for_http_is_recognised(tcp_port):
     """The TCP port given for the HTTP port is recognised."""
     assert "looks like its TCP port (4160" in _fails(tcp_port)

@@ -20,12 +20,12 @@ EXAMPLES = [
     errors.WriteTimeoutError("h:1", "deaf"),
     errors.NotNSQError("x"),
     errors.DiscoveryError("h:1", "refused"),
-    errors.HTTPNoAnswerError("http://h:1", "refused"),
-    errors.HTTPStatusError("http://h:1", 400, "INVALID_TOPIC"),
+    errors.NSQHTTPTransportError("http://h:1", "refused"),
+    errors.NSQHTTPStatusError("http://h:1", 400, "INVALID_TOPIC"),
     errors.PubFailedError("E_PUB_FAILED", "PUB failed"),
-    errors.PublishRejected("r", "E_BAD_TOPIC", True),
-    errors.PublishNotSent("r", None, False),
-    errors.PublishUnknown("r"),
+    errors.PublishRejectedError("r", "E_BAD_TOPIC", True),
+    errors.PublishNotSentError("r", None, False),
+    errors.PublishUnknownError("r"),
 ]
 
 
@@ -35,13 +35,13 @@ def _classes():
 
 
 @pytest.mark.parametrize("cls", _classes())
-def test_one_root(cls):
+def test_every_exception_is_an_nsq_error(cls):
     """Every exception of the package is an NSQError, so that one clause catches all."""
     assert issubclass(cls, errors.NSQError)
 
 
 @pytest.mark.parametrize("cls", _classes())
-def test_the_tree_is_drawn(cls):
+def test_the_module_docstring_draws_the_tree_of_errors(cls):
     """The module's docstring shows each class, those of single error codes aside."""
     assert cls.__name__ in errors.__doc__ or issubclass(cls, ServerError)
 
@@ -69,8 +69,8 @@ def test_pickle_and_copy_keep_all(error, clone):
     assert (str(other), vars(other)) == (str(error), vars(error))
 
 
-@pytest.mark.parametrize("cls", [errors.PublishRejected, errors.PublishNotSent,
-                                 errors.PublishUnknown])
+@pytest.mark.parametrize("cls", [errors.PublishRejectedError, errors.PublishNotSentError,
+                                 errors.PublishUnknownError])
 def test_pickle_keeps_what_is_stored(cls):
     """How much of a publish_many is stored survives pickling, whatever its outcome."""
     error = cls("reason")
@@ -86,7 +86,7 @@ def test_connection_errors_name_the_address():
 
 
 @pytest.mark.parametrize("code", SERVER_ERRORS)
-def test_codes(code):
+def test_every_code_of_nsqd_has_its_class(code):
     """Each of nsqd's codes has its class, whose ``fatal`` is what the table says."""
     cls, fatal = SERVER_ERRORS[code]
     error = server_error(f"{code} some text here".encode())
@@ -112,15 +112,15 @@ def test_only_late_answers_are_not_fatal():
         (b"E_BAD_TOPIC  two spaces", "E_BAD_TOPIC", " two spaces"),
     ],
 )
-def test_odd_error_frames(data, code, text):
+def test_an_unusual_error_frame_still_gives_an_exception(data, code, text):
     """Unknown codes, missing texts and bytes that are not UTF-8 still give an exception."""
     error = server_error(data)
     assert (error.code, error.text, error.fatal) == (code, text, True)
 
 
-def test_outcomes_of_a_publish():
+def test_a_publish_error_says_whether_it_may_be_retried():
     """Rejected is final unless it says otherwise; what was not sent may be tried again."""
-    assert errors.PublishRejected("r").retryable is False
-    assert errors.PublishNotSent("r").retryable is True
-    assert not issubclass(errors.PublishUnknown, errors.PublishRejected)
-    assert errors.PublishUnknown("r").stored == 0
+    assert errors.PublishRejectedError("r").retryable is False
+    assert errors.PublishNotSentError("r").retryable is True
+    assert not issubclass(errors.PublishUnknownError, errors.PublishRejectedError)
+    assert errors.PublishUnknownError("r").stored == 0

@@ -1,4 +1,4 @@
-"""The table of threads in the docs names every thread of the package, and no other."""
+"""The page on threads names every thread and every lock of the package, and no other."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import nsqclient
 
 PACKAGE = Path(nsqclient.__file__).parent
 PAGE = PACKAGE.parent / "docs/topics/threads.rst"
-#: The starts of names that are asked for, not given.
-_ASKED = {"nsq-"}
+#: The start of names that is asked for, not given; a folder.
+_NO_THREADS = {"nsq-", "nsq-spool"}
 
 
 def names_in_the_code() -> set[str]:
@@ -28,26 +28,60 @@ def names_in_the_code() -> set[str]:
                     name = node.args[0]
                     if isinstance(name, ast.Constant) and isinstance(name.value, str):
                         found.add(f"nsq-{name.value}")
-    return found - _ASKED
+    return found - _NO_THREADS
 
 
 def names_on_the_page() -> set[str]:
     """The same of the table; "..." stays, for any end."""
-    table = PAGE.read_text().split("What may be called from where")[0].rpartition("\nyours ")[0]
+    page = PAGE.read_text().split("Threads of the library")[1]
+    table = page.split("Publishing threads")[0].rpartition("\nyours ")[0]
     names = re.findall(r"``(nsq-[^`]+)``", table)
     return {re.sub(r"(?<=-)[A-Z].*", "", name) for name in names}
 
 
 def fits(code: str, page: str) -> bool:
-    """Tell whether a name of the code is meant by one of the page."""
+    """Return whether a name on the page stands for a name in the code."""
     if page.endswith("..."):
         return code.startswith(page[:-3])
     return code.strip("-") == page.strip("-")
 
 
 def test_every_thread_has_a_row():
-    """A new thread is explained, and one that is gone leaves the page."""
+    """A new thread is explained, and a removed thread leaves the page."""
     code, page = names_in_the_code(), names_on_the_page()
     assert {"nsq-reader-", "nsq-worker", "nsq-timer", "nsq-topics", "nsq-nsqd-http"} <= code
     assert {name for name in code if not any(fits(name, row) for row in page)} == set()
     assert {row for row in page if not any(fits(name, row) for name in code)} == set()
+
+
+#: The packages whose locks are on the page.
+_LOCKED = ("connection", "consumer", "producer", "runtime")
+#: What makes a lock, as it is written in the code.
+_LOCK = re.compile(r"(threading\.(R?Lock|Condition|Semaphore|Event)|(?:R?Lock|Monitor))\(")
+
+
+def locks_in_the_code() -> set[str]:
+    """``Class.attribute`` of each lock that an object has, and ``module.name`` of each global."""
+    found = set()
+    for path in (path for name in _LOCKED for path in (PACKAGE / name).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        owners = [(path.stem, [node]) for node in tree.body if isinstance(node, ast.Assign)]
+        owners += [(node.name, list(ast.walk(node))) for node in ast.walk(tree)
+                   if isinstance(node, ast.ClassDef)]
+        for owner, nodes in owners:
+            for node in nodes:
+                if isinstance(node, ast.Assign) and _LOCK.match(ast.unparse(node.value)):
+                    target = ast.unparse(node.targets[0])
+                    if re.match(r"self\.\w+$", target) or owner == path.stem:
+                        found.add(f"{owner}.{target.removeprefix('self.')}")
+    return found
+
+
+def test_every_lock_is_on_the_page():
+    """The locks named in the section are those of the code: none is missing, none is old."""
+    section = PAGE.read_text().split("\nLocks\n")[1].split("\nThe write rule\n")[0]
+    names = set(re.findall(r"``(\w+\.(?:_\w+|lock|wake))``", section))
+    code = locks_in_the_code()
+    assert {"Connection._lock", "Timer._changed", "log_lines._lock"} <= code
+    assert code - names == set()
+    assert names - code == set()

@@ -22,7 +22,9 @@ from nsqclient.admin import AdminSettings  # noqa: E402  as above
 from nsqclient.admin.server import AdminServer  # noqa: E402  as above
 from nsqclient.devserver import Nsqd, Nsqlookupd  # noqa: E402  as above
 from nsqclient.http import NsqlookupdHTTP  # noqa: E402  as above
-from tests.support.browser import Browser, Page, find_chromium  # noqa: E402  as above
+from tests.support.browser.admin import running_admin  # noqa: E402  as above
+from tests.support.browser.browser import Browser, Page, find_chromium  # noqa: E402  as above
+from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd  # noqa: E402  as above
 
 TARGET = CHECKOUT / "docs" / "images"
 #: Width and height of a picture, in pixels: readable, and small as a file.
@@ -102,12 +104,12 @@ def fill(nsqds: list[Nsqd]) -> None:
 
 def take(page: Page, url: str, nsqds: list[Nsqd]) -> None:
     """Visit each page and take its picture."""
-    live = "['live', 'problem'].includes(document.querySelector('#live').dataset.state)"
+    live = "document.querySelector('#live').dataset.state === 'live'"
 
     def picture(name: str, path: str = "", scroll: str = "") -> None:
         if path:
             page.goto(url + path)
-        page.wait(live)
+            page.wait(live)
         page.move_mouse(2, 2)
         if scroll:
             page.eval(f"document.querySelector('{scroll}').scrollIntoView()")
@@ -127,17 +129,40 @@ def take(page: Page, url: str, nsqds: list[Nsqd]) -> None:
     picture("nodes", "/nodes")
     picture("node", f"/nodes/{nsqds[0].http_address}")
     picture("producers", "/producers")
+    picture("consumers", "/consumers")
+    page.prefer("dark")
+    picture("topics-dark", "/")
+    page.prefer("light")
     picture("lookup", "/lookup")
     page.goto(f"{url}/topics/orders.dead/keep")
     page.click("#peek-loan")
-    page.wait("document.querySelector('#peek-note').innerText.includes('given back')")
+    page.wait("document.querySelector('#peek-note').innerText.includes('requeued')")
     picture("messages", scroll="#peek")
     page.goto(f"{url}/topics/orders")
     page.click("[data-action=delete]")
     page.type("order")
     picture("confirm")
+    page.goto(url + "/")
+    page.wait(live)
+    for topic in ("clicks", "emails"):
+        page.click(f"[data-pick={topic}]")
+    page.click("[data-bulk=empty]")
+    picture("bulk")
+    page.goto(url + "/doctor")
+    page.wait("document.querySelector('#doctor-list').children.length > 3")
+    picture("doctor")
     page.resize(390, 844, phone=True)
     picture("phone", "/")
+    picture("phone-topic", "/topics/orders")
+
+
+def take_problems(page: Page, url: str, hung: str) -> None:
+    """Take the picture of a page with an nsqd that hangs."""
+    page.goto(url + "/nodes")
+    page.wait("document.querySelector('#problems').innerText.includes('hangs since')")
+    page.wait(f"document.querySelector('#nodes').innerText.includes('{hung}')")
+    page.move_mouse(2, 2)
+    page.screenshot(TARGET / "admin-problems.png")
 
 
 def main() -> int:
@@ -165,6 +190,18 @@ def main() -> int:
         browser = Browser(chromium, folder)
         stack.callback(browser.close)
         take(browser.page(*SIZE), server.url.rstrip("/"), nsqds)
+        hung = stack.enter_context(HostileNsqd("orders", "archive"))
+        liar = stack.enter_context(HostileNsqlookupd("orders"))
+        liar.listed.append({
+            "remote_address": "127.0.0.1:1", "hostname": "vm", "broadcast_address": "127.0.0.1",
+            "tcp_port": hung.http.port + 1, "http_port": hung.http.port, "version": "1.3.0",
+            "topics": ["orders"], "tombstones": [False]})
+        hung.answers.clear()
+        stack.callback(hung.answers.set)
+        admin = stack.enter_context(running_admin(
+            lookupd_http_addresses=[lookupds[0].http_address, f"127.0.0.1:{liar.http.port}"],
+            request_timeout=1.0))
+        take_problems(browser.page(*SIZE), admin.url, f"127.0.0.1:{hung.http.port}")
     return 0
 
 

@@ -16,14 +16,15 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = CHECKOUT / ".venv-floors"
-#: The test tools need no floors: nobody who uses the library installs them.
+#: The test tools need no floors: users of the library do not install them.
 TOOLS = ["pytest", "pytest-timeout", "hypothesis", "trustme"]
 TESTS = [
     "tests/http", "tests/test_discovery.py", "tests/protocol/test_peer_json.py",
-    "tests/protocol/test_snappy_layer.py", "tests/protocol/test_compression.py",
+    "tests/protocol/test_snappy.py", "tests/protocol/test_compression.py",
     "tests/faults/test_hostile_nsqlookupd.py",
 ]
-_REQUIREMENT = re.compile(r"([\w.-]+) >= ([\w.]+)")
+#: Name, floor, and the Python below which it is required; without one, on every Python.
+_REQUIREMENT = re.compile(r'([\w.-]+) >= ([\w.]+)(?:; python_version < "3\.(\d+)")?')
 #: Prints what is installed of the distributions that are named, in the form of the pins.
 _SHOW = (
     "import sys, importlib.metadata as m; print(*(f'{n}=={m.version(n)}' for n in sys.argv[1:]))"
@@ -33,8 +34,11 @@ _SHOW = (
 def read_floors(settings: str) -> list[str]:
     """Return the lower bounds of ``install_requires`` as pins, such as ``requests==2.32.4``.
 
+    What this Python does not require is left out.
+
     Raises:
-        ValueError: a requirement has another form than ``name >= version``.
+        ValueError: a requirement has another form than ``name >= version``, with or without a
+            ``python_version`` below which it is required.
     """
     parser = configparser.ConfigParser()
     parser.read_string(settings)
@@ -44,7 +48,8 @@ def read_floors(settings: str) -> list[str]:
             match = _REQUIREMENT.fullmatch(line)
             if match is None:
                 raise ValueError(f"setup.cfg requires {line!r}: give name >= version")
-            pins.append(f"{match[1]}=={match[2]}")
+            if match[3] is None or sys.version_info[1] < int(match[3]):
+                pins.append(f"{match[1]}=={match[2]}")
     return pins
 
 

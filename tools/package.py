@@ -1,17 +1,23 @@
 """Build the sdist and the wheel, check them, and install the wheel as a user would.
 
 1. ``build`` makes both, the wheel from the sdist, so a file that the sdist lacks is missed here.
-2. ``twine check --strict`` reads their metadata.
+2. ``twine check --strict`` reads their metadata, ``check-wheel-contents`` the wheel's files.
 3. The wheel has every module and data file of the checkout's packages, and nothing else.
 4. In a new environment for the wheel alone, and in one for each extra, the modules that belong to
    it are imported, and ``pip check`` finds no conflict; the wheel alone also carries a message.
 
 The results stay in ``dist``. Extras for developers, and Spark with its hundreds of megabytes, are
 not installed; they are named at the end. Needs the packages of the extra ``package``.
+
+``--release`` does the fourth step with each Python from 3.10 on that is found on PATH or in pyenv,
+with Spark too, and prints the command that uploads. It uploads nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,17 +32,26 @@ DIST = CHECKOUT / "dist"
 #: extra -> modules that it is for; "" is the wheel alone.
 EXTRAS = {
     "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor.doctor", "nsqclient.devserver",
-         "nsqclient.http", "nsqclient.contrib.statsd"],
-    "admin": ["nsqclient.admin", "nsqclient.cli.nsqadmin", "flask"],
+         "nsqclient.http", "nsqclient.contrib.statsd", "nsqclient.cli.worker",
+         "nsqclient.worker.log_context"],
+    "cli": ["nsqclient.cli.completion", "shtab"],
+    "admin": ["nsqclient.admin.server", "nsqclient.cli.nsqadmin"],
     "django": ["nsqclient.contrib.django", "nsqclient.contrib.django.apps",
-               "nsqclient.contrib.django.management.commands.nsq_consume"],
+               "nsqclient.contrib.django.management.commands.nsq_consume",
+               "nsqclient.contrib.django.outbox.batch"],
     "flask": ["nsqclient.contrib.flask"],
+    "otel": ["nsqclient.contrib.opentelemetry"],
     "partitions": ["nsqclient.partitions", "mmh3"],
     "prometheus": ["nsqclient.contrib.prometheus"],
-    "zstd": ["nsqclient.cli.archive.codecs", "zstandard"],
+    "zstd": ["nsqclient.cli.archive.output_file", "zstandard"],
 }
-#: Those for developers come from the checkout, and Spark is large.
-NOT_INSTALLED = {"coverage", "docs", "examples", "lint", "package", "spark", "test"}
+#: Hundreds of megabytes: with --release only.
+LARGE_EXTRAS = {
+    "spark": ["nsqclient.spark", "nsqclient.spark.pipelines", "pyspark_nsq", "pyspark", "pyarrow"],
+    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_ingest", "s3fs"],
+}
+#: Those for developers come from the checkout.
+FOR_DEVELOPERS = {"coverage", "docs", "examples", "lint", "package", "test"}
 #: Sends one message through the embedded nsqd.
 JOURNEY = """
 from nsqclient import Consumer, Producer
@@ -71,6 +86,7 @@ def build() -> Path:
         run(sys.executable, "-m", "build", "--outdir", DIST, source)
     run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())
     (wheel,) = DIST.glob("*.whl")
+    run(sys.executable, "-m", "check_wheel_contents", wheel)
     return wheel
 
 
@@ -86,20 +102,36 @@ def check_contents(wheel: Path) -> int:
     if found != wanted or "nsqclient/py.typed" not in found:
         sys.exit(
             f"missing in the wheel: {sorted(wanted - found)}; too much: {sorted(found - wanted)}")
-    if extras != {*EXTRAS, *NOT_INSTALLED} - {""}:
+    if extras != {*EXTRAS, *LARGE_EXTRAS, *FOR_DEVELOPERS} - {""}:
         sys.exit(f"setup.cfg and tools/package.py name other extras: {extras}")
     return len(found)
 
 
-def install(wheel: Path, extra: str) -> None:
+def pythons() -> dict[str, str]:
+    """Return the Pythons from 3.10 on that run here: version -> program."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    folders = [*os.get_exec_path(), *map(str, sorted(root.glob("versions/*/bin")))]
+    found = {"%d.%d" % sys.version_info[:2]: sys.executable}
+    for folder in folders:
+        for path in Path(folder).glob("python3.*"):
+            version = re.fullmatch(r"python(3\.\d\d)", path.name)
+            # A shim of pyenv may be there for a version that is not chosen: it fails.
+            if version and version[1] not in found and not subprocess.run(
+                    [path, "-c", "import venv"], capture_output=True, check=False).returncode:
+                found[version[1]] = str(path)
+    return dict(sorted(found.items()))
+
+
+def install(wheel: Path, extra: str, program: str = sys.executable) -> None:
     """Install the wheel, with one extra, in a new environment, and import what belongs to it."""
     with tempfile.TemporaryDirectory() as folder:
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        run(program, "-m", "venv", "--without-pip", folder)
         python = Path(folder) / "bin" / "python"
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
         run(*pip, "install", "--quiet", f"{wheel}[{extra}]" if extra else wheel)
         run(*pip, "check")
-        imports = "\n".join(f"import {module}" for module in EXTRAS[extra])
+        modules = (EXTRAS | LARGE_EXTRAS)[extra]
+        imports = "\n".join(f"import {module}" for module in modules)
         # Elsewhere: the checkout must not be found instead of what was installed.
         run(python, "-W", "error", "-c", imports, cwd=Path(folder))
         if not extra:
@@ -107,8 +139,18 @@ def install(wheel: Path, extra: str) -> None:
             run(Path(folder) / "bin" / "nsqclient", "--version", cwd=Path(folder))
 
 
-def main() -> int:
+def upload_command() -> str:
+    """Return what uploads the results: it is for the maintainer to type."""
+    files = " ".join(str(path.relative_to(CHECKOUT)) for path in sorted(DIST.iterdir()))
+    return f"python -m twine upload {files}"
+
+
+def main(argv: list[str] | None = None) -> int:
     """Do all of it, and say how long each step took."""
+    parser = argparse.ArgumentParser(description="Build, check and install the wheel.")
+    parser.add_argument("--release", action="store_true", help="on every Python, with Spark too")
+    release = parser.parse_args(argv).release
+
     def done(what: str) -> None:
         nonlocal began
         print(f"{what:<78} {time.monotonic() - began:5.1f} s", flush=True)
@@ -118,12 +160,18 @@ def main() -> int:
     wheel = build()
     done(f"{wheel.name} and its sdist are well")
     done(f"the wheel has its {check_contents(wheel)} files")
-    # They mostly wait for the disk and for the index.
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda extra: install(wheel, extra), EXTRAS))
-    names = ", ".join(extra for extra in EXTRAS if extra)
-    done(f"installed alone, and with {names}")
-    print(f"not installed: {', '.join(sorted(NOT_INSTALLED))}")
+    programs = pythons() if release else {"%d.%d" % sys.version_info[:2]: sys.executable}
+    extras = [*EXTRAS, *(LARGE_EXTRAS if release else ())]
+    for version, program in programs.items():
+        # They mostly wait for the disk and for the index.
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda extra: install(wheel, extra, program), extras))
+        done(f"installed by Python {version} alone, and with each of {len(extras) - 1} extras")
+    print(f"installed: {', '.join(extras[1:])}")
+    left = FOR_DEVELOPERS if release else FOR_DEVELOPERS | set(LARGE_EXTRAS)
+    print(f"not installed: {', '.join(sorted(left))}")
+    if release:
+        print(f"to upload: {upload_command()}")
     return 0
 
 

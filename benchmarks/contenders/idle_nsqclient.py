@@ -9,7 +9,7 @@ from typing import Any
 from report import say
 
 from nsqclient import Config, Connection
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.version import __version__
 
@@ -23,7 +23,7 @@ class Nobody:
     def on_published(self, conn: Connection, token: Any, error: Any) -> None:
         """Nothing is published."""
 
-    def on_answer_failed(self, conn: Connection, error: Any) -> None:
+    def on_command_failed(self, conn: Connection, error: Any) -> None:
         """Nothing is answered."""
 
     def on_close_wait(self, conn: Connection) -> None:

@@ -38,7 +38,7 @@ def multi(producer: gnsq.Producer, task: PublishTask, body: bytes, count: int) -
 
 
 def results(producer: gnsq.Producer, task: PublishTask, body: bytes, count: int) -> None:
-    """Publish without waiting, then wait for every verdict."""
+    """Publish without waiting, then wait for every answer."""
     waiting = [producer.publish(task.topic, body, raise_error=False) for _ in range(count)]
     for result in waiting:
         result.get()

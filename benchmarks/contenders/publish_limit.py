@@ -1,7 +1,7 @@
 """What 16 threads of Python that wait for each publish could do at most, with one socket.
 
 No deadlines, no errors, no heartbeats, no accounts: not a client, but a bound to measure the
-distance to. It does only what has to be done: the messages that wait travel as one MPUB; one of
+distance to. It does only what has to be done: the messages that wait are sent as one MPUB; one of
 their threads receives the answer; each thread that is woken wakes the next, by a system call that
 leaves the interpreter free, and the last one sends what has come together meanwhile.
 """
@@ -31,7 +31,7 @@ class Publish:
         self.is_done = self.is_receiver = False
 
 
-class Crowd:
+class PublisherGroup:
     """The threads of one socket."""
 
     def __init__(self, task: PublishTask) -> None:
@@ -108,9 +108,9 @@ def main() -> None:
     if task.mode != "sync16" or task.layers:
         skip("limit", "is 16 threads on a plain socket")
         return
-    crowd = Crowd(task)
+    group = PublisherGroup(task)
     threads = [
-        threading.Thread(target=crowd.publish, args=(task.count // THREADS,))
+        threading.Thread(target=group.publish, args=(task.count // THREADS,))
         for _ in range(THREADS)
     ]
     started = time.perf_counter()
@@ -119,7 +119,7 @@ def main() -> None:
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - started
-    crowd.close()
+    group.close()
     report("limit", "", task.count, seconds)
 
 

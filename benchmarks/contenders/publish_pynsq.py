@@ -1,4 +1,4 @@
-"""pynsq's Writer. No call waits for the verdict, so a callback sends the next message.
+"""pynsq's Writer. No call waits for the answer, so a callback sends the next message.
 
 That makes one chain of messages (sync), or sixteen (sync16); async hands everything over at once.
 """
@@ -34,7 +34,7 @@ class Run:
         self.seconds = 0.0
 
     def run(self) -> None:
-        """Connect, publish, return when every message has its verdict."""
+        """Connect, publish, return when every message has its answer."""
         self._loop.call_later(LOOK, self._start_when_connected)
         self._loop.start()
 

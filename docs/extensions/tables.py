@@ -2,12 +2,15 @@
 
 ``.. option-table::`` shows ``nsqclient.config.OPTIONS``, ``.. transition-table::`` the client's
 ``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd and their classes,
-``.. spark-option-table:: read`` (or ``write``) the options of the Spark data source.
+``.. spark-option-table:: read`` (or ``write``) the options of the Spark data source,
+``.. module-table:: nsqclient.consumer`` the modules of a package with the first line of each.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -16,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from nsqclient.config import OPTIONS, Option
 from nsqclient.errors import SERVER_ERRORS
-from nsqclient.protocol.client import TRANSITIONS, Did, State
+from nsqclient.protocol.client import TRANSITIONS, Transition, State
 from nsqclient.spark.options import READ_OPTIONS, WRITE_OPTIONS, SparkOption
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
@@ -72,12 +75,13 @@ def option_rows() -> list[Sequence[str]]:
 def transition_rows() -> list[Sequence[str]]:
     """One row for each legal move; what is legal everywhere is said once."""
     rows: list[Sequence[str]] = []
-    for did in Did:
-        moves = {old: new for (old, what), new in TRANSITIONS.items() if what is did}
+    for transition in Transition:
+        moves = {old: new for (old, what), new in TRANSITIONS.items() if what is transition}
+        name = transition.value
         if set(moves) == set(State) and len(set(moves.values())) == 1:
-            rows.append(("any", did.value, f"``{next(iter(moves.values())).name}``"))
+            rows.append(("any", name, f"``{next(iter(moves.values())).name}``"))
             continue
-        rows += [(f"``{old.name}``", did.value, f"``{new.name}``") for old, new in moves.items()]
+        rows += [(f"``{old.name}``", name, f"``{new.name}``") for old, new in moves.items()]
     return rows
 
 
@@ -108,6 +112,20 @@ def spark_option_rows(options: Iterable[SparkOption]) -> list[Sequence[str]]:
         if option.choices:
             kind = ", ".join(option.choices)
         rows.append((f"``{option.name}``", option.help + only, kind, spark_default(option)))
+    return rows
+
+
+def module_rows(package: str) -> list[Sequence[str]]:
+    """One row for each module of a package, with the first line of its docstring."""
+    root = Path(__file__).resolve().parents[2]
+    folder = root / package.replace(".", "/")
+    rows: list[Sequence[str]] = []
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        summary = (ast.get_docstring(tree) or "").split("\n\n")
+        if path.name != "__init__.py":
+            name = ".".join(path.relative_to(folder).with_suffix("").parts)
+            rows.append((f"``{name}``", " ".join(summary[0].split())))
     return rows
 
 
@@ -172,10 +190,21 @@ class SparkOptionTable(_Table):
         return list_table("22 48 16 14", [head, *spark_option_rows(options)])
 
 
+class ModuleTable(_Table):
+    """The modules of a package."""
+
+    required_arguments = 1
+
+    def source(self) -> list[str]:
+        """Return the lines of the table."""
+        return list_table("30 70", [("module", "contents"), *module_rows(self.arguments[0])])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx about the directives."""
+    """Register the directives with Sphinx."""
     app.add_directive("option-table", OptionTable)
     app.add_directive("transition-table", TransitionTable)
     app.add_directive("server-error-table", ServerErrorTable)
     app.add_directive("spark-option-table", SparkOptionTable)
+    app.add_directive("module-table", ModuleTable)
     return {"parallel_read_safe": True}

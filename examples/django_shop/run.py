@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 @contextlib.contextmanager
 def running(env: dict[str, str], *words: str) -> Iterator[None]:
-    """A program that is told to stop at the end, and must do so in order."""
+    """A program that gets SIGTERM at the end, and must stop in order."""
     process = subprocess.Popen([sys.executable, *words], cwd=HERE, env=env)
     try:
         yield
@@ -78,7 +78,7 @@ def main() -> int:
         session = stack.enter_context(requests.Session())
 
         def ready() -> bool:
-            with contextlib.suppress(requests.ConnectionError):
+            with contextlib.suppress(requests.ConnectionError, requests.Timeout):
                 return session.get(f"http://{address}/ready", timeout=5).ok
             return False
 

@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 @contextlib.contextmanager
 def running(env: dict[str, str], *words: str) -> Iterator[None]:
-    """A program that is told to stop at the end, and must do so in order."""
+    """A program that gets SIGTERM at the end, and must stop in order."""
     process = subprocess.Popen([sys.executable, "-m", *words], cwd=HERE, env=env)
     try:
         yield
@@ -62,7 +62,7 @@ def main() -> int:
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         env = {
-            **os.environ, "DATABASE": str(Path(folder) / "pictures.sqlite3"),
+            **os.environ, "THUMBNAILS": str(Path(folder) / "thumbnails"),
             "NSQD_TCP_ADDRESS": nsqd.tcp_address, "LOOKUPD_HTTP_ADDRESS": lookupd.http_address,
         }
         stack.enter_context(running(
@@ -73,7 +73,7 @@ def main() -> int:
         session = stack.enter_context(requests.Session())
 
         def ready() -> bool:
-            with contextlib.suppress(requests.ConnectionError):
+            with contextlib.suppress(requests.ConnectionError, requests.Timeout):
                 return session.get(f"http://{address}/ready", timeout=5).ok
             return False
 

@@ -35,12 +35,14 @@ STEP = 1000
 WORDS = 15
 
 
-def publish(producer: Producer, topic: str, lines: list[bytes]) -> int:
-    """Publish every line with its number before it; return how many."""
+def publish(
+    producer: Producer, topic: str, lines: list[bytes], first: int = 0, every: int = 1
+) -> int:
+    """Publish every line, or every so many, with its number before it; return how many."""
     published = 0
-    for start in range(0, len(lines), STEP):
-        bodies = [b"%d\t%b" % (start + place, line)
-                  for place, line in enumerate(lines[start:start + STEP])]
+    numbered = list(enumerate(lines))[first::every]
+    for start in range(0, len(numbered), STEP):
+        bodies = [b"%d\t%b" % pair for pair in numbered[start:start + STEP]]
         published += producer.publish_many(topic, bodies, timeout=60.0)
     return published
 
@@ -119,7 +121,7 @@ def run(lines: list[bytes], folder: Path, topic: str) -> int:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print the progress."""
     print(text, file=sys.stderr, flush=True)
 
 

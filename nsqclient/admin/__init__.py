@@ -1,10 +1,12 @@
-"""The admin page: see and steer a cluster of nsqds from a browser. Needs the extra ``admin``.
+"""The admin page: show and change a cluster of nsqds from a browser. Needs the extra ``admin``.
 
-``settings`` are what it may do and where it looks; ``asking`` asks many servers at once and
-``cluster`` knows which ones there are; ``merging`` makes sums, ``collector`` and ``history``
-keep numbers fresh while somebody looks. ``original_api`` answers as nsqadmin does, ``live_api`` is
-what the pages ask, ``actions``, ``publishing`` and ``peeking`` change things, ``guard`` decides who
-may. ``app`` puts it together, ``server`` runs it. ``templates`` and ``static`` are the pages.
+``settings`` are its servers and permissions. ``fanout`` sends requests to many servers at once, and
+``cluster`` finds the nsqds. ``aggregate`` makes sums; ``collector`` and ``overview`` keep numbers
+and rates fresh while a page is open. ``nsqadmin_api`` answers as nsqadmin does, ``ui_api`` serves
+the pages; ``actions`` and ``message_peeker`` are what they call. ``access_control`` checks
+permissions. ``steering_api`` acts on several topics at once, replays dead letters, and runs the
+doctor. ``app`` is the WSGI application, ``server`` and ``wsgi`` run it; ``templates`` and
+``static`` are the pages.
 """
 
 from nsqclient.admin.settings import AdminSettings

@@ -1,20 +1,21 @@
-"""``Actions``: create, delete, pause, empty and tombstone, on a cluster or on one nsqd.
+"""``Actions``: create, delete, pause, empty, tombstone and publish, on a cluster or on one nsqd.
 
-An nsqd that does not have what an action is about is no failure while another one does.
+An nsqd without the topic or channel of an action is no failure while another nsqd has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nsqclient.admin.asking import Failure
-from nsqclient.admin.cluster import Cluster, Node, UpstreamError
-from nsqclient.errors import NSQError
+from nsqclient.admin.access_control import RequestError
+from nsqclient.admin.cluster import Cluster, Node, Nodes
+from nsqclient.admin.fanout import Failure, UpstreamError
+from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 
-#: nsqd's and nsqlookupd's words for "no such thing".
+#: The error codes of nsqd and nsqlookupd for names that they do not have.
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
-#: As a node: every nsqd.
+#: Stands for every nsqd.
 EVERYWHERE = "*"
 
 Change = Callable[[NsqdHTTP, str, str], None]
@@ -36,22 +37,17 @@ def _empty(nsqd: NsqdHTTP, topic: str, channel: str) -> None:
     nsqd.empty_channel(topic, channel) if channel else nsqd.empty_topic(topic)
 
 
-#: What a POST to a topic or channel may ask for.
+#: The changes that a POST to a topic or channel may contain.
 CHANGES: dict[str, Change] = {"pause": _pause, "unpause": _unpause, "empty": _empty}
 
 
-class NotFound(NSQError):
-    """There is no such topic, channel or node. ``code`` is the word for it."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 class Actions:
-    """Carries actions out. Each returns the failures of those servers that did not take part.
+    """Carries actions out. Each returns the failures of servers that did not take part.
 
-    Every method raises UpstreamError when nobody did, and NotFound when there is nothing to act on.
+    Raises:
+        UpstreamError: every server failed.
+        RequestError: no server has the node, topic or channel (404), or nsqd would reject it.
+
     Threads: any.
     """
 
@@ -61,8 +57,8 @@ class Actions:
     def create(self, topic: str, channel: str = "", node: str = "") -> list[Failure]:
         """Make a topic, or a channel with its topic.
 
-        With nsqlookupds it is registered there, and an nsqd makes it with its first message;
-        without them, or with ``node``, the nsqds make it now.
+        With nsqlookupds it is registered there, and an nsqd creates it with its first message.
+        Without nsqlookupds, or with ``node``, the nsqds create it now.
 
         Args:
             node: one nsqd, or :data:`EVERYWHERE`.
@@ -92,15 +88,31 @@ class Actions:
                 failures += self._each(nodes, lambda nsqd: nsqd.create_channel(topic, channel))
         return failures
 
-    def change(self, action: str, topic: str, channel: str = "", node: str = "") -> list[Failure]:
+    def change_or_delete(
+        self, action: str, topic: str, channel: str, *, is_first: bool
+    ) -> list[Failure]:
+        """Carry out one of several actions: a key of :data:`CHANGES`, or ``delete``.
+
+        Args:
+            is_first: wait for servers that do not answer; after that they are failures at once.
+        """
+        if action == "delete":
+            return self.delete(topic, channel, waits=is_first)
+        return self.change(action, topic, channel, waits=is_first)
+
+    def change(
+        self, action: str, topic: str, channel: str = "", node: str = "", *, waits: bool = True
+    ) -> list[Failure]:
         """Pause, unpause or empty a topic or channel: a key of :data:`CHANGES`."""
         change = CHANGES[action]
         nodes, failures = self._targets(node, topic)
         return failures + self._each(
-            nodes, lambda nsqd: change(nsqd, topic, channel), bool(failures)
+            nodes, lambda nsqd: change(nsqd, topic, channel), bool(failures), waits
         )
 
-    def delete(self, topic: str, channel: str = "", node: str = "") -> list[Failure]:
+    def delete(
+        self, topic: str, channel: str = "", node: str = "", *, waits: bool = True
+    ) -> list[Failure]:
         """Delete a topic or channel with its messages: at nsqlookupds first, then at nsqds."""
         nodes, failures = self._targets(node, topic)
         registered = False
@@ -108,8 +120,8 @@ class Actions:
             registered, more = self._unregister(topic, channel)
             failures += [each for each in more if each not in failures]
         return failures + self._each(
-            nodes, lambda nsqd: _delete(nsqd, topic, channel), registered or bool(failures)
-        )
+            nodes, lambda nsqd: _delete(nsqd, topic, channel), registered or bool(failures),
+            waits)
 
     def tombstone(self, topic: str, node: str) -> list[Failure]:
         """Hide a topic's nsqd from lookups for a while, and delete the topic there."""
@@ -119,41 +131,62 @@ class Actions:
         )
         return failures + more + self._each(nodes, lambda nsqd: nsqd.delete_topic(topic))
 
+    def publish(self, topic: str, body: bytes, node: str = "", defer: float | None = None) -> str:
+        """Publish to an nsqd, the given one or the first that answers; return its address.
+
+        Args:
+            defer: seconds.
+        """
+        chosen = self._choose(topic, node)
+
+        def publish(nsqd: NsqdHTTP) -> str:
+            """Return why nsqd would reject the message; empty: it is stored."""
+            try:
+                nsqd.pub(topic, body, defer=defer or None)
+            except (LocalProtocolError, ConfigError) as exc:
+                return str(exc)
+            return ""
+
+        done, failures = self._cluster.each([chosen], publish, is_action=True)
+        if not done:
+            raise UpstreamError("nsqd", failures)
+        if done[chosen]:
+            raise RequestError(400, "INVALID_BODY", done[chosen])
+        return chosen.address
+
     # -- inside
 
     def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[Failure]]:
-        """The nsqds to act on: one, or all that may have a topic."""
+        """Return the nsqds to act on: one, or all that may have a topic."""
         found = self._cluster.nodes()
         if node:
-            named = found.named(node)
-            if named is None:
-                raise NotFound("NODE_NOT_FOUND", f"there is no nsqd {node}")
-            return [named], []
+            return [node_named(found, node)], []
         nodes = list(found.nodes)
         if topic and self._cluster.has_lookupds:
             nodes = [each for each in nodes if topic in each.topics or found.is_cut]
         return nodes, [each for each in found.failures if not each.is_doubt]
 
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
-        """Tell nsqlookupds to forget it; return whether one of them knew it."""
-        def forget(lookupd: NsqlookupdHTTP) -> bool:
+        """Delete it at the nsqlookupds; return whether one of them had it."""
+        def unregister(lookupd: NsqlookupdHTTP) -> bool:
             if channel:
                 lookupd.delete_channel(topic, channel)
                 return True
-            # It answers the same, whether it knew the topic or not.
+            # Its answer is the same, whether it had the topic or not.
             known = topic in lookupd.topics()
             lookupd.delete_topic(topic)
             return known
 
-        answers, failures = self._cluster.each_lookupd(forget, is_action=True)
+        answers, failures = self._cluster.each_lookupd(unregister, is_action=True)
         return any(answers.values()), [each for each in failures if each.code not in _ABSENT]
 
     def _each(
-        self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False
+        self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False,
+        waits: bool = True,
     ) -> list[Failure]:
-        """Act on nsqds; one that does not know the topic or channel is none of the failures."""
+        """Act on nsqds; an nsqd without the topic or channel is no failure."""
         try:
-            done, failures = self._cluster.each(nodes, act, is_action=True)
+            done, failures = self._cluster.each(nodes, act, is_action=waits)
         finally:
             self._cluster.forget_nodes()
         serious = [failure for failure in failures if failure.code not in _ABSENT]
@@ -161,5 +194,25 @@ class Actions:
             if serious:
                 raise UpstreamError("nsqd", serious)
             code = failures[0].code if failures else "TOPIC_NOT_FOUND"
-            raise NotFound(code, "no nsqd has it")
+            raise RequestError(404, code, "no nsqd has it")
         return serious
+
+    def _choose(self, topic: str, address: str) -> Node:
+        """Return the nsqd to publish to."""
+        found = self._cluster.recent_nodes(progressive=True)
+        if address:
+            return node_named(found, address)
+        responsive, failures = self._cluster.each(
+            found.nodes, lambda nsqd: nsqd.ping(), progressive=True)
+        if not responsive:
+            raise UpstreamError("nsqd", [*found.failures, *failures])
+        having = [node for node in responsive if topic in node.topics]
+        return (having or list(responsive))[0]
+
+
+def node_named(found: Nodes, address: str) -> Node:
+    """Return the node of this name, or raise RequestError."""
+    node = found.named(address)
+    if node is None:
+        raise RequestError(404, "NODE_NOT_FOUND", f"there is no nsqd {address}")
+    return node

@@ -1,4 +1,4 @@
-"""``Cluster``: which nsqds there are, how they are reached, and their counters."""
+"""``Cluster``: the nsqds of a cluster, the addresses where they are reached, and their counters."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from nsqclient.admin.asking import Asker, Failure, Question
-from nsqclient.admin.rewriting import Rewriter
-from nsqclient.admin.settings import AdminSettings
-from nsqclient.display import without_password
-from nsqclient.errors import NSQError
-from nsqclient.http import Node as LookupdNode
-from nsqclient.http import NsqdHTTP, NsqdInfo, NsqlookupdHTTP, Producer
+from nsqclient.admin.fanout import Failure, FanOut, Request, UpstreamError
+from nsqclient.admin.settings import AddressMap, AdminSettings
+from nsqclient.http import Node as LookupdNode, NsqdHTTP, NsqdInfo, NsqlookupdHTTP, Producer
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.runtime.transport import format_address
+from nsqclient.runtime.addresses import format_address
+from nsqclient.sanitize import without_password
 
 T = TypeVar("T")
 
 #: Seconds for which the list of nsqds is good enough for a page.
 _NODES_KEEP = 5.0
-#: What is taken from one nsqlookupd; a large cluster has a few thousand topics, and tens of nsqds.
+#: Limits for one nsqlookupd; a large cluster has a few thousand topics, and tens of nsqds.
 _MOST_TOPICS = 20_000
 _MOST_NODES = 2000
 #: nsqds change addresses with every container; clients of old ones are dropped beyond so many.
@@ -38,10 +35,10 @@ class Node:
     """One nsqd."""
 
     #: Its name on the page: ``broadcast_address:http_port`` as nsqlookupds list it, or
-    #: ``host:port`` of the address that was given. Never what it says of itself: that could be
-    #: another one's name.
+    #: ``host:port`` of the address that was given. Never the address that it reports itself:
+    #: that could be the name of another nsqd.
     address: str
-    #: ``host:port`` or URL of its HTTP API, from here; without the password that it may have.
+    #: ``host:port`` or URL of its HTTP API, from here; without its password.
     reached_at: str
     #: ``host:port`` of its TCP port, from here.
     tcp_reached_at: str
@@ -50,37 +47,37 @@ class Node:
     tcp_port: int
     http_port: int
     version: str
-    #: How the first nsqlookupd sees it.
+    #: Its address as seen by the first nsqlookupd.
     remote_address: str = ""
-    #: ``nsqlookupd/remote address`` for each nsqlookupd that knows it.
+    #: ``nsqlookupd/remote address`` for each nsqlookupd that lists it.
     remote_addresses: tuple[str, ...] = ()
-    #: The nsqlookupds that know it.
+    #: The nsqlookupds that list it.
     lookupds: tuple[str, ...] = ()
-    #: Its topics as nsqlookupd knows them; nsqds that are asked directly have none here.
+    #: Its topics as nsqlookupds list them; empty without nsqlookupds.
     topics: tuple[str, ...] = ()
-    #: Those of them that all nsqlookupds that list them here hide from lookups.
+    #: Topics that every nsqlookupd that lists them for this nsqd hides from lookups.
     tombstoned: frozenset[str] = frozenset()
-    #: At least half of the nsqds beside it are newer: see ``_mark_old``.
+    #: At least half of the nsqds are newer: see ``_mark_old``.
     out_of_date: bool = False
 
     @property
     def announced(self) -> str:
-        """What it calls itself, for people: nobody has checked it."""
+        """The address that it reports itself; unchecked, for display only."""
         return format_address(self.broadcast_address, self.http_port)
 
 
 class Nodes(NamedTuple):
-    """The nsqds, and the servers that could not say which there are."""
+    """The nsqds, and the failures of the servers that list them."""
 
     nodes: tuple[Node, ...]
     failures: tuple[Failure, ...]
-    #: Every topic that a nsqlookupd knows, also those that no nsqd has.
+    #: Every topic that an nsqlookupd lists, also topics that no nsqd has.
     registered: frozenset[str] = frozenset()
-    #: A nsqlookupd lists so many topics that some are left out.
+    #: The list of an nsqlookupd was too long and is incomplete.
     is_cut: bool = False
 
     def named(self, address: str) -> Node | None:
-        """The node of this name, or the only one that announces it; else None."""
+        """Return the node of this name, or the only node that announces it; else None."""
         for node in self.nodes:
             if node.address == address:
                 return node
@@ -89,7 +86,7 @@ class Nodes(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """What one nsqlookupd lists, as much of it as is taken."""
+    """The nsqds and topics that one nsqlookupd lists, within the limits."""
 
     nodes: tuple[LookupdNode, ...]
     topics: frozenset[str]
@@ -97,54 +94,44 @@ class _Listing(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one nsqd says in ``/stats``, and when it came, on ``time.monotonic()``."""
+    """The ``/stats`` of one nsqd, and the time of its answer, on ``time.monotonic()``."""
 
     stats: dict[str, Any]
     at: float
 
 
-class UpstreamError(NSQError):
-    """Every server that was asked failed. ``failures`` says how."""
-
-    def __init__(self, what: str, failures: Sequence[Failure]) -> None:
-        super().__init__(
-            f"failed to query any {what}: " + "; ".join(each.text() for each in failures)
-        )
-        self.failures = tuple(failures)
-
-
 class Cluster:
-    """Asks nsqlookupds and nsqds. ``close()`` ends its threads and connections.
+    """Queries nsqlookupds and nsqds. ``close()`` ends its threads and connections.
 
-    Addresses are shown on pages, so all that it returns are without passwords; they stay in the
-    HTTP clients. ``progressive`` is that of :class:`Asker`: for pages, which ask again soon.
+    Pages show addresses, so addresses in results have no passwords; only the HTTP clients have
+    them. ``progressive`` is that of :class:`FanOut`: for pages, which refresh soon.
 
     Threads: any.
     """
 
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
-        self._rewrite = Rewriter(settings.rewrite_addresses)
-        # A little more than a request may take: its own error says more than ours.
-        self._asker = Asker(settings.connect_timeout + settings.request_timeout + 0.5)
+        self._rewrite = AddressMap(settings.rewrite_addresses)
+        # A little more than a request may take: its own error is more precise than ours.
+        self._fan_out = FanOut(settings.connect_timeout + settings.request_timeout + 0.5)
         self._lock = threading.Lock()
         self._nsqds: dict[str, NsqdHTTP] = {}  # guarded by _lock, as the others
         self._lookupds = {
             without_password(address): self._lookupd(address)
             for address in settings.lookupd_http_addresses
         }
-        #: Address as it is shown -> as it was given; not changed after this.
+        #: Address without password -> address as given; never changed.
         self._given_nsqds = {
             without_password(address): address for address in settings.nsqd_http_addresses
         }
         self._known: tuple[float, Nodes] | None = None
-        #: What nsqds of which nsqlookupds differ said of themselves the last time.
+        #: The last ``/info`` of nsqds about which nsqlookupds disagree.
         self._infos: dict[str, NsqdInfo] = {}
-        self._asker.set_sources(self._lookupds)
+        self._fan_out.set_sources(self._lookupds)
 
     @property
     def has_lookupds(self) -> bool:
-        """Tell whether nsqlookupds say which nsqds there are."""
+        """Whether nsqlookupds list the nsqds."""
         return bool(self.settings.lookupd_http_addresses)
 
     def lookupds(self) -> dict[str, NsqlookupdHTTP]:
@@ -153,7 +140,7 @@ class Cluster:
             return dict(self._lookupds)
 
     def set_lookupds(self, addresses: Iterable[str]) -> None:
-        """Ask other nsqlookupds from now on; one that is known may be named as it is shown."""
+        """Replace the nsqlookupds; a present one may be given by its address without password."""
         known = {shown: client.address for shown, client in self.lookupds().items()}
         clients = [
             self._lookupd(known.get(each, each) if isinstance(each, str) else each)
@@ -163,7 +150,7 @@ class Cluster:
         with self._lock:
             former, self._lookupds = self._lookupds, fresh
             self._known = None
-        self._asker.set_sources(fresh)
+        self._fan_out.set_sources(fresh)
         for client in former.values():
             client.close()
 
@@ -172,10 +159,10 @@ class Cluster:
         return self._nsqd(node.reached_at)
 
     def nodes(self, max_age: float = 0.0, *, progressive: bool = False) -> Nodes:
-        """Find the nsqds; an answer that is younger than ``max_age`` seconds will do.
+        """Find the nsqds; a result that is younger than ``max_age`` seconds is reused.
 
         Raises:
-            UpstreamError: nobody could say.
+            UpstreamError: every server failed.
         """
         with self._lock:
             known = self._known
@@ -188,11 +175,11 @@ class Cluster:
         return found
 
     def recent_nodes(self, *, progressive: bool = False) -> Nodes:
-        """The nsqds, as found within the last seconds."""
+        """Return the nsqds, as found within the last seconds."""
         return self.nodes(_NODES_KEEP, progressive=progressive)
 
     def forget_nodes(self) -> None:
-        """Look again the next time: something was changed."""
+        """Drop the cached nsqds: something was changed."""
         with self._lock:
             self._known = None
 
@@ -205,60 +192,60 @@ class Cluster:
         include_clients: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
-        """Ask nsqds for ``/stats``; return each one's answer, and the failures."""
+        """Fetch ``/stats`` of nsqds; return the answers by node, and the failures."""
         return self.each(nodes, lambda nsqd: nsqd.stats_json(
             topic, channel, include_clients=include_clients), progressive=progressive)
 
     def counters(self, nodes: Iterable[Node]) -> tuple[dict[Node, Answer], list[Failure]]:
-        """Ask nsqds progressively for the counters of all topics, for rates."""
-        def ask(nsqd: NsqdHTTP) -> Answer:
-            # The time is that of this nsqd's answer: another one's may come seconds later.
+        """Fetch the counters of all topics progressively, for rates."""
+        def fetch(nsqd: NsqdHTTP) -> Answer:
+            # The time of this nsqd's answer: that of another nsqd may come seconds later.
             return Answer(nsqd.stats_json(None, None, include_clients=False), time.monotonic())
 
-        return self.each(nodes, ask, progressive=True)
+        return self.each(nodes, fetch, progressive=True)
 
     def each(
         self,
         nodes: Iterable[Node],
-        ask: Callable[[NsqdHTTP], T],
+        call: Callable[[NsqdHTTP], T],
         *,
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, T], list[Failure]]:
-        """Ask each of some nsqds the same thing, at once."""
+        """Call the HTTP API of each of some nsqds, at once."""
 
-        def question(node: Node) -> Question[T]:
-            # The client is made in there: an address that is none is a failure of this nsqd alone.
-            return Question("nsqd", node.address, lambda: ask(self.nsqd(node)), node.reached_at,
-                            node.lookupds)
+        def request(node: Node) -> Request[T]:
+            # The client is made inside: an invalid address is a failure of this nsqd alone.
+            return Request("nsqd", node.address, lambda: call(self.nsqd(node)), node.reached_at,
+                           node.lookupds)
 
-        return self._asker.ask({node: question(node) for node in nodes},
-                               even_if_slow=is_action, progressive=progressive)
+        return self._fan_out.run({node: request(node) for node in nodes},
+                                 even_if_slow=is_action, progressive=progressive)
 
     def each_lookupd(
         self,
-        ask: Callable[[NsqlookupdHTTP], T],
+        call: Callable[[NsqlookupdHTTP], T],
         *,
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[str, T], list[Failure]]:
-        """Ask each nsqlookupd the same thing, at once."""
+        """Call the HTTP API of each nsqlookupd, at once."""
 
-        def question(address: str, client: NsqlookupdHTTP) -> Question[T]:
-            return Question("nsqlookupd", address, lambda: ask(client))
+        def request(address: str, client: NsqlookupdHTTP) -> Request[T]:
+            return Request("nsqlookupd", address, lambda: call(client))
 
-        return self._asker.ask(
-            {key: question(key, client) for key, client in self.lookupds().items()},
+        return self._fan_out.run(
+            {key: request(key, client) for key, client in self.lookupds().items()},
             even_if_slow=is_action, progressive=progressive,
         )
 
-    def stop_asking(self) -> None:
-        """End the rounds that are under way: whoever waits for one goes on. Idempotent."""
-        self._asker.close()
+    def end_rounds(self) -> None:
+        """End the rounds that are under way; threads that wait for them go on. Idempotent."""
+        self._fan_out.close()
 
     def close(self) -> None:
         """End threads and connections."""
-        self.stop_asking()
+        self.end_rounds()
         with self._lock:
             clients = [*self._nsqds.values(), *self._lookupds.values()]
             self._nsqds = {}
@@ -275,7 +262,7 @@ class Cluster:
 
     def _nsqd(self, address: str) -> NsqdHTTP:
         with self._lock:
-            # Put at the end again: the one that was not used for longest goes first.
+            # Put at the end again: the least recently used client goes first.
             client = self._nsqds.pop(address, None)
             if client is None:
                 if len(self._nsqds) >= _MOST_CLIENTS:
@@ -292,7 +279,7 @@ class Cluster:
         answers, failures = self.each_lookupd(_listing, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqlookupd", failures)
-        # By the address that is asked: two claims about it must not make it count twice.
+        # By the address that is requested: two claims about it must not make it count twice.
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
         for lookupd, listing in answers.items():
             failures += [Failure("nsqlookupd", lookupd, text, is_doubt=True)
@@ -325,7 +312,7 @@ class Cluster:
     def _settle(
         self, nodes: list[Node], seen: list[list[tuple[str, LookupdNode]]], progressive: bool
     ) -> tuple[list[Node], list[Failure]]:
-        """Ask nsqds of which nsqlookupds differ: what an nsqd says of itself is better evidence."""
+        """Query nsqds about which nsqlookupds disagree: their own ``/info`` is better evidence."""
         disputed = {
             node: claims for node, claims in zip(nodes, seen)
             if len({_claim(each.producer) for _, each in claims}) > 1
@@ -338,7 +325,7 @@ class Cluster:
                 if address in {node.address for node in disputed}
             }
         doubts = []
-        wrong: dict[str, list[str]] = {}  # nsqlookupd -> what it says wrongly
+        wrong: dict[str, list[str]] = {}  # nsqlookupd -> nsqds that it describes wrongly
         settled = {}
         for node, claims in disputed.items():
             info = infos.get(node.address)
@@ -357,18 +344,18 @@ class Cluster:
         for lookupd, names in wrong.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             doubts.append(Failure(
-                "nsqlookupd", lookupd, f"it says of nsqd {names[0]}{more} what the nsqd does not"
-                " say of itself (hostname, tcp_port or version)", is_doubt=True))
+                "nsqlookupd", lookupd, f"its entry for nsqd {names[0]}{more} differs from what the"
+                " nsqd reports itself (hostname, tcp_port or version)", is_doubt=True))
         return [settled.get(node, node) for node in nodes], doubts
 
     def _from_nsqds(self, progressive: bool) -> Nodes:
         names = _names(self._given_nsqds)
 
-        def question(address: str) -> Question[NsqdInfo]:
-            return Question("nsqd", names[address], self._nsqd(address).info, address)
+        def request(address: str) -> Request[NsqdInfo]:
+            return Request("nsqd", names[address], self._nsqd(address).info, address)
 
-        answers, failures = self._asker.ask(
-            {each: question(each) for each in self._given_nsqds}, progressive=progressive)
+        answers, failures = self._fan_out.run(
+            {each: request(each) for each in self._given_nsqds}, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqd", failures)
         nodes = _mark_old([
@@ -384,13 +371,13 @@ class Cluster:
 
 
 def _listing(lookupd: NsqlookupdHTTP) -> _Listing:
-    """Ask a nsqlookupd for its nsqds and topics, and leave out what is too much or unusable."""
+    """Fetch the nsqds and topics of an nsqlookupd, without unusable ones and within limits."""
     nodes, topics = lookupd.nodes(), lookupd.topics()
     problems = []
     if len(nodes) > _MOST_NODES:
         problems.append(f"it lists {len(nodes)} nsqds: all after the first {_MOST_NODES} are"
                         " left out")
-    # A name that is none could only spoil the questions about the others.
+    # Invalid names could only break the requests about the others.
     everything = dict.fromkeys(filter(is_valid_name, topics))
     for node in nodes[:_MOST_NODES]:
         everything |= dict.fromkeys(filter(is_valid_name, node.topics))
@@ -407,7 +394,7 @@ def _listing(lookupd: NsqlookupdHTTP) -> _Listing:
 
 
 def _votes(seen: Sequence[tuple[str, LookupdNode]]) -> dict[str, Producer]:
-    """What each nsqlookupd says of one nsqd: the first claim counts, however many it lists."""
+    """Return the claim of each nsqlookupd about one nsqd: the first of several counts."""
     votes: dict[str, Producer] = {}
     for lookupd, node in seen:
         votes.setdefault(lookupd, node.producer)
@@ -415,9 +402,9 @@ def _votes(seen: Sequence[tuple[str, LookupdNode]]) -> dict[str, Producer]:
 
 
 def _most_named(seen: Sequence[tuple[str, LookupdNode]]) -> Producer:
-    """What most nsqlookupds say of an nsqd; the first of those that are named as often.
+    """Return the claim of most nsqlookupds about an nsqd; the first of several with equal votes.
 
-    Where its connection comes from is another thing to each of them.
+    The remote address is not compared: each nsqlookupd sees another one.
     """
     claims = list(_votes(seen).values())
     counts = Counter(map(_claim, claims))
@@ -425,7 +412,7 @@ def _most_named(seen: Sequence[tuple[str, LookupdNode]]) -> Producer:
 
 
 def _is_tie(seen: Sequence[tuple[str, LookupdNode]]) -> bool:
-    """Tell whether no claim has more nsqlookupds behind it than every other."""
+    """Whether no claim has more votes than every other."""
     counts = Counter(map(_claim, _votes(seen).values())).most_common(2)
     return len(counts) == 2 and counts[0][1] == counts[1][1]
 
@@ -438,7 +425,7 @@ def _described(seen: Sequence[tuple[str, LookupdNode]]) -> str:
 
 
 def _names(given: Mapping[str, str]) -> dict[str, str]:
-    """The name of each nsqd that was given: its host and port, where no other one has the same."""
+    """Return the name of each given nsqd: host and port, where these are unique."""
     parts = {shown: split_address(address, "nsqd_http_address") for shown, address in given.items()}
     short = {shown: format_address(each.hostname or "", each.port) if each.port else shown
              for shown, each in parts.items()}
@@ -447,7 +434,7 @@ def _names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _collisions(nodes: Sequence[Node]) -> list[Failure]:
-    """nsqds that announce an address of another one."""
+    """Return a failure for each nsqd that announces the address of another one."""
     announcing: dict[str, list[Node]] = {}
     for node in nodes:
         announcing.setdefault(node.announced, []).append(node)
@@ -456,7 +443,7 @@ def _collisions(nodes: Sequence[Node]) -> list[Failure]:
     for address, found in announcing.items():
         for node in found:
             if node.address == address:
-                continue  # it is what it says
+                continue  # the address is its own
             others = [address] if address in names else [
                 each.address for each in found if each is not node]
             if others:
@@ -467,7 +454,7 @@ def _collisions(nodes: Sequence[Node]) -> list[Failure]:
 
 
 def _claim(producer: Producer) -> tuple[str, int, str]:
-    """What an nsqd says of itself, beside the address that is asked."""
+    """Return the fields of a claim that are compared."""
     return producer.hostname, producer.tcp_port, producer.version
 
 
@@ -481,18 +468,18 @@ def _version(node: Node) -> tuple[int, ...]:
 
 
 def _mark_old(nodes: list[Node]) -> list[Node]:
-    """Note which nsqds are out of date: older than what at least half of them have reached.
+    """Mark nsqds that are out of date: at least half of all nsqds have a newer version.
 
     nsqadmin compares with the newest of all, so that one nsqd with an invented version makes all
-    others look old. Each nsqlookupd's list is judged alone, and all that list an nsqd must agree:
-    nsqds that a nsqlookupd invents count in its own list only.
+    others look old. The list of each nsqlookupd is evaluated alone, and all that list an nsqd must
+    agree: nsqds that an nsqlookupd invents count in its own list only.
     """
     lists: dict[str, list[tuple[int, ...]]] = {}
     for node in nodes:
         for lookupd in node.lookupds or ("",):
             if _version(node):
                 lists.setdefault(lookupd, []).append(_version(node))
-    # With an even number the newer one of the two in the middle.
+    # With an even number of nsqds the newer of the two in the middle.
     usual = {lookupd: sorted(versions)[len(versions) // 2] for lookupd, versions in lists.items()}
     return [
         replace(node, out_of_date=bool(_version(node)) and all(

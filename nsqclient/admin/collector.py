@@ -1,8 +1,9 @@
-"""``Collector``: asks the cluster for everything again and again, while somebody looks.
+"""``Collector``: refreshes the numbers of the cluster while pages are open.
 
 All open pages share it. A round does not wait for an nsqd that hangs: it shows the others, and
-names the one that is waited for. It asks less often where a round costs much, so that an open page
-never takes more than a small share of one processor.
+lists that one as waiting. The interval grows where a round is expensive, so that an open page never
+takes more than a small share of one processor, and where many pages are open, so that all of them
+together do not; only while an answer is on its way it does not.
 """
 
 from __future__ import annotations
@@ -13,54 +14,60 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from nsqclient.admin.asking import Failure
-from nsqclient.admin.cluster import Cluster, Nodes, UpstreamError
-from nsqclient.admin.history import Histories
-from nsqclient.admin.merging import objects
-from nsqclient.admin.overview import Overview, build_rows, samples
+from nsqclient.admin.aggregate import objects
+from nsqclient.admin.cluster import Cluster, Nodes
+from nsqclient.admin.failures import FailureTimes
+from nsqclient.admin.fanout import Failure, UpstreamError
+from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
 
 logger = logging.getLogger("nsqclient.admin")
 
 T = TypeVar("T")
 
-#: Seconds without a question after which nobody looks any more; pages ask every few seconds.
-_INTEREST = 10.0
-#: A second of processor time is followed by at least so many seconds of rest: 3 % of one.
+#: Seconds after the last call of ``overview`` until rounds end; pages refresh every few seconds.
+_KEEP_ALIVE = 10.0
+#: Seconds of rest for each second of processor time: 3 % of one processor.
 _REST = 33.0
 _LONGEST_INTERVAL = 20.0
 
 
 class Collector:
-    """Keeps an :class:`Overview` fresh while it is asked for.
+    """Keeps an :class:`Overview` fresh while it is used.
 
-    Life: created; its thread begins with the first question; ``close()``. Threads: any.
+    Life: created; the first ``overview()`` starts its thread; ``close()``. Threads: any.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        #: Returns the processor time that the HTTP server has taken, in seconds; set before use.
+        self.server_cost: Callable[[], float] = float
         self._changed = threading.Condition()
         self._latest: Overview | None = None  # guarded by _changed, as the others
         self._wanted_until = 0.0
         self._fresh_after = 0.0  # a round must begin after this time
+        self._changes = 0
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._histories = Histories()
-        self._nodes = Nodes((), ())  # of the collecting thread alone
+        self._history = RateHistory()
+        self._nodes = Nodes((), ())  # for the collecting thread only, as the others
+        self._times = FailureTimes()
+        self._server_total = 0.0
+        self._page_costs = (0.0, 0.0)  # between the last rounds
 
     def overview(self, max_age: float | None = None) -> Overview:
-        """Return all topics; the first time, and when nobody looked for a while, after a round.
+        """Return all topics; the first time, and after a pause of the rounds, after a new round.
 
         Args:
-            max_age: seconds that the answer may be old; None: whatever is shown at the moment.
+            max_age: the highest age in seconds; None: two intervals.
 
         Blocks: for a round, at most the timeouts of its requests.
         Raises:
-            UpstreamError: nobody answered, ever.
+            UpstreamError: there was no round yet in which a server answered.
         """
         now = time.monotonic()
         with self._changed:
             latest = self._latest
-            self._wanted_until = now + _INTEREST
+            self._wanted_until = now + _KEEP_ALIVE
             if latest is not None:
                 allowed = 2 * latest.interval + 1.0 if max_age is None else max_age
                 if now - latest.at <= allowed:
@@ -79,24 +86,30 @@ class Collector:
             return self._latest
 
     def prefetch(self) -> None:
-        """Begin one round now: the first page that is opened need not wait for it."""
+        """Begin one round now, so that the first page need not wait for it."""
         with self._changed:
             self._fresh_after = time.monotonic()
             self._wake()
 
-    def ask_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Begin a round as soon as possible: something was changed."""
         with self._changed:
             self._fresh_after = time.monotonic()
+            self._changes += 1
             self._changed.notify_all()
 
-    def with_histories(self, read: Callable[[Histories], T]) -> T:
-        """Read the histories; ``read`` must be quick and keep nothing of them."""
+    def version(self, overview: Overview) -> tuple[int, int]:
+        """Return what the answers of pages depend on: the round, and the changes by actions."""
         with self._changed:
-            return read(self._histories)
+            return overview.serial, self._changes
+
+    def with_rate_history(self, read: Callable[[RateHistory], T]) -> T:
+        """Call ``read`` with the history under the lock; it must be quick and keep no reference."""
+        with self._changed:
+            return read(self._history)
 
     def close(self) -> None:
-        """End the thread; a round that waits for a server is not waited for long."""
+        """End the thread; waits half a second at most."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -145,15 +158,23 @@ class Collector:
                     self._changed.wait(next_round - now)
             return False
 
+    def _page_cost(self) -> float:
+        """Return what the server cost between two rounds; a high cost must have come twice."""
+        total = self.server_cost()
+        former = self._page_costs
+        self._page_costs = (former[1], total - self._server_total)
+        self._server_total = total
+        return min(self._page_costs)
+
     def _round(self, begun: float) -> float:
-        """Ask everybody once; return the seconds from this round's begin to the next one's."""
+        """Query all servers once; return the seconds from this round's start to the next one's."""
         cpu = time.process_time()
         failures: list[Failure] = []
         try:
             self._nodes = self._cluster.recent_nodes(progressive=True)
             failures += self._nodes.failures
         except UpstreamError as exc:
-            # Whom we knew we still know.
+            # The nodes of the former round stay.
             failures += exc.failures
         answers, failed = self._cluster.counters(self._nodes.nodes)
         failures += failed
@@ -161,9 +182,10 @@ class Collector:
         stats = {node: answer.stats for node, answer in answers.items()}
         taken = samples(stats)
         with self._changed:
-            self._histories.add_round(
-                taken, {node.address: answer.at for node, answer in answers.items()})
-            rows = build_rows(stats, self._nodes.registered, self._histories)
+            self._history.add_round(
+                taken, {node.address: answer.at for node, answer in answers.items()},
+                round(time.time(), 1))
+            rows = build_rows(stats, self._nodes.registered, self._history)
             former = self._latest
         serial = 1 if former is None else former.serial + 1
         changed = {name: serial for name in rows}
@@ -174,15 +196,17 @@ class Collector:
                     changed[name] = former.changed[name]
             is_removed = any(name not in rows for name in former.rows)
             removed_at = serial if is_removed else former.removed_at
-        # Of the whole process: answering the pages counts as well.
-        cost = time.process_time() - cpu
-        interval = min(max(self._cluster.settings.refresh_interval, cost * _REST),
-                       _LONGEST_INTERVAL)
+        cost = time.process_time() - cpu + self._page_cost()
+        interval = self._cluster.settings.refresh_interval
+        # An answer that is on its way counts in the next round: the page may have nothing before.
+        if not any(failure.is_waiting for failure in failures):
+            interval = min(max(interval, cost * _REST), _LONGEST_INTERVAL)
+        self._times.add_round(failures, time.time())
         overview = Overview(
             serial, max(begun, at), interval, rows, changed, removed_at, self._nodes.nodes,
             frozenset(node.address for node in stats),
             {node.address: len(objects(answer, "topics")) for node, answer in stats.items()},
-            tuple(dict.fromkeys(failures)),
+            tuple(self._times.dated(each) for each in dict.fromkeys(failures)),
         )
         with self._changed:
             self._latest = overview

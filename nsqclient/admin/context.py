@@ -1,17 +1,117 @@
-"""``Context``: what every request handler of one admin page works with."""
+"""``Context``: the parts of one admin page, and the report of each action."""
 
 from __future__ import annotations
 
-from flask import current_app
+import logging
+import socket
+import time
+from typing import Any
+from urllib.parse import urlsplit
 
+import requests
+from flask import current_app, request
+
+from nsqclient.admin.access_control import user_of
 from nsqclient.admin.actions import Actions
 from nsqclient.admin.cluster import Cluster
 from nsqclient.admin.collector import Collector
-from nsqclient.admin.notifications import Notifier
-from nsqclient.admin.peeking import Peeks
+from nsqclient.admin.doctor import DoctorRunner
+from nsqclient.admin.message_peeker import MessagePeeker
+from nsqclient.admin.page_cache import PageCache
+from nsqclient.admin.replay import Replayer
 from nsqclient.admin.settings import AdminSettings
+from nsqclient.display import counted
+from nsqclient.http.limits import mount_adapters
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.sanitize import LONGEST_TEXT, printable
+
+logger = logging.getLogger("nsqclient.admin")
 
 _KEY = "nsqclient.admin"
+#: Notifications that wait for a slow endpoint; more are dropped, and logged.
+_MOST_NOTIFICATIONS = 100
+
+
+class Notifier:
+    """Posts each action as JSON to an endpoint, one after the other, in its own thread.
+
+    Args:
+        endpoint: URL; empty: nothing is sent, and there is no thread.
+        timeout: seconds for the connection, and for the answer.
+
+    Threads: any. ``close()`` waits a moment for notifications that are queued.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self._endpoint = endpoint
+        parts = urlsplit(endpoint)
+        # Host and port alone: the rest may hold a token, as in the URLs of chat services.
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        self._timeout = timeout
+        self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)
+
+    def report(
+        self, user: str, action: str, topic: str, channel: str = "", node: str = ""
+    ) -> None:
+        """Log one action that the current request has carried out, and post it."""
+        logger.info(
+            "%s topic=%s channel=%s node=%s user=%s from=%s", action, printable(topic),
+            printable(channel) or "-", printable(node, LONGEST_TEXT) or "-",
+            printable(user, LONGEST_TEXT) or "-", printable(request.remote_addr or ""),
+        )
+        if not self._endpoint:
+            return
+        if len(self._pool) >= _MOST_NOTIFICATIONS:
+            logger.warning("notification of %s %s dropped: %s is too slow", action,
+                           printable(topic), self._shown)
+            return
+        port = request.environ.get("REMOTE_PORT")
+        optional = {"channel": channel, "node": node, "user": user}
+        self._pool.start()
+        self._pool.put({
+            "action": action,
+            "topic": topic,
+            "timestamp": int(time.time()),
+            "remote_ip": f"{request.remote_addr}:{port}" if port else request.remote_addr,
+            "user_agent": request.user_agent.string,
+            "url": request.url,
+            "via": socket.gethostname(),
+            **{name: value for name, value in optional.items() if value},
+        })
+
+    def close(self) -> None:
+        """Send queued notifications for half a second at most, and end the thread."""
+        left = self._pool.stop(Deadline(0.5))
+        if left:
+            logger.warning("not sent: %s", counted(len(self._pool.take_all()) + 1, "notification"))
+
+    def _post(self, content: dict[str, Any]) -> None:
+        try:
+            # Only the status counts: the body is not read, however long it may be.
+            with requests.Session() as session:
+                mount_adapters(session)
+                with session.post(
+                    self._endpoint, json=content, timeout=(self._timeout, self._timeout),
+                    allow_redirects=False, stream=True,
+                ) as response:
+                    response.raise_for_status()
+        except requests.RequestException as exc:
+            logger.warning("notification of %s %s to %s failed: %s", content["action"],
+                           printable(content["topic"]), self._shown, _reason(exc))
+
+
+def _reason(exc: requests.RequestException) -> str:
+    """Return the reason, without the exception's text, which repeats the URL."""
+    if exc.response is not None:
+        return f"HTTP {exc.response.status_code}"
+    if isinstance(exc, requests.Timeout):
+        return "no answer in time"
+    if isinstance(exc, requests.exceptions.SSLError):
+        return "TLS failed"
+    if isinstance(exc, requests.ConnectionError):
+        return "no connection, or it broke"
+    return type(exc).__name__
 
 
 class Context:
@@ -20,18 +120,28 @@ class Context:
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
         self.cluster = Cluster(settings)
+        self.pages = PageCache()
         self.collector = Collector(self.cluster)
         self.actions = Actions(self.cluster)
-        self.peeks = Peeks(self.cluster)
+        self.peeker = MessagePeeker(self.cluster)
+        self.replayer = Replayer(self.cluster)
+        self.doctor = DoctorRunner(self.cluster)
         self.notifier = Notifier(settings.notification_http_endpoint, settings.request_timeout)
 
     def close(self) -> None:
         """End everything. Idempotent."""
-        self.peeks.close()
-        self.cluster.stop_asking()
+        self.peeker.close()
+        self.replayer.close()
+        self.cluster.end_rounds()
         self.collector.close()
         self.notifier.close()
         self.cluster.close()
+
+    def report(self, action: str, topic: str, channel: str = "", node: str = "") -> None:
+        """Report an action that the current request has carried out, and refresh the numbers."""
+        user = user_of(self.settings, request)
+        self.notifier.report(user, action, topic, channel, node)
+        self.collector.refresh_soon()
 
     def register(self, extensions: dict[str, object]) -> None:
         """Make this the context of a Flask application."""
@@ -39,7 +149,7 @@ class Context:
 
 
 def context() -> Context:
-    """The context of the request that is being answered."""
+    """Return the context of the current request."""
     found = current_app.extensions[_KEY]
     assert isinstance(found, Context)
     return found

@@ -1,57 +1,48 @@
-"""``/metrics``: the cluster's numbers as Prometheus text (version 0.0.4)."""
+"""``/metrics``: the cluster's numbers for Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flask import Blueprint, Response
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from nsqclient.admin.cluster import Node, UpstreamError
+from nsqclient.admin.aggregate import Values, client_count, number, objects, text
+from nsqclient.admin.cluster import Node
 from nsqclient.admin.context import context
-from nsqclient.admin.merging import client_count, number, objects, text
+from nsqclient.admin.fanout import UpstreamError
 
 blueprint = Blueprint("metrics", __name__)
 
-
-class _Metric(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    field: str
-
-
-_TOPIC = (
-    _Metric("nsq_topic_depth", "gauge", "Messages that wait in the topic.", "depth"),
-    _Metric("nsq_topic_backend_depth", "gauge", "Those of them on disk.", "backend_depth"),
-    _Metric("nsq_topic_messages_total", "counter", "Messages since nsqd's start.",
-            "message_count"),
-    _Metric("nsq_topic_bytes_total", "counter", "Bytes since nsqd's start.", "message_bytes"),
-    _Metric("nsq_topic_paused", "gauge", "1: the topic is paused.", "paused"),
-)
-_CHANNEL = (
-    _Metric("nsq_channel_depth", "gauge", "Messages that wait in the channel.", "depth"),
-    _Metric("nsq_channel_backend_depth", "gauge", "Those of them on disk.", "backend_depth"),
-    _Metric("nsq_channel_in_flight", "gauge", "Messages out for delivery.", "in_flight_count"),
-    _Metric("nsq_channel_deferred", "gauge", "Messages for later.", "deferred_count"),
-    _Metric("nsq_channel_messages_total", "counter", "Messages since nsqd's start.",
-            "message_count"),
-    _Metric("nsq_channel_requeued_total", "counter", "Messages that were requeued.",
-            "requeue_count"),
-    _Metric("nsq_channel_timed_out_total", "counter", "Messages that timed out.",
-            "timeout_count"),
-    _Metric("nsq_channel_clients", "gauge", "Consumers.", "client_count"),
-    _Metric("nsq_channel_paused", "gauge", "1: the channel is paused.", "paused"),
-)
+#: Metric -> (field of ``/stats``, help); counters end in ``_total``.
+_TOPIC = {
+    "nsq_topic_depth": ("depth", "Messages that wait in the topic."),
+    "nsq_topic_backend_depth": ("backend_depth", "Waiting messages that are on disk."),
+    "nsq_topic_messages_total": ("message_count", "Messages since nsqd's start."),
+    "nsq_topic_bytes_total": ("message_bytes", "Bytes since nsqd's start."),
+    "nsq_topic_paused": ("paused", "1: the topic is paused."),
+}
+_CHANNEL = {
+    "nsq_channel_depth": ("depth", "Messages that wait in the channel."),
+    "nsq_channel_backend_depth": ("backend_depth", "Waiting messages that are on disk."),
+    "nsq_channel_in_flight": ("in_flight_count", "Messages out for delivery."),
+    "nsq_channel_deferred": ("deferred_count", "Deferred messages."),
+    "nsq_channel_messages_total": ("message_count", "Messages since nsqd's start."),
+    "nsq_channel_requeued_total": ("requeue_count", "Messages that were requeued."),
+    "nsq_channel_timed_out_total": ("timeout_count", "Messages that timed out."),
+    "nsq_channel_clients": ("client_count", "Consumers."),
+    "nsq_channel_paused": ("paused", "1: the channel is paused."),
+}
 
 
 @blueprint.get("/metrics")
 def metrics() -> Response:
-    """Ask every nsqd once. A cluster that cannot be found is ``nsq_cluster_up 0``."""
+    """Query every nsqd once; without any answer ``nsq_cluster_up`` is 0."""
     cluster = context().cluster
     up: dict[str, bool] = {}
     stats: dict[Node, dict[str, Any]] = {}
-    lookupds: dict[str, bool] = {}
     try:
         nodes = cluster.recent_nodes()
     except UpstreamError as exc:
@@ -69,49 +60,90 @@ def metrics() -> Response:
 
 
 def to_text(
-    stats: Mapping[Node, Mapping[str, Any]], up: Mapping[str, bool], lookupds: Mapping[str, bool]
+    stats: Mapping[Node, Values], up: Mapping[str, bool], lookupds: Mapping[str, bool]
 ) -> str:
-    """Write everything as text.
+    """Return everything in Prometheus' text format.
 
     Args:
-        up: whether each nsqd answered. lookupds: the same of the nsqlookupds.
+        up: whether each nsqd answered.
+        lookupds: whether each nsqlookupd answered.
     """
-    lines = _samples("nsq_cluster_up", "gauge", "1: at least one nsqd answered.",
-                     [("", int(any(up.values())))])
-    lines += _samples("nsq_nsqd_up", "gauge", "1: this nsqd answered.", [
-        (_labels(node=node), int(is_up)) for node, is_up in up.items()])
-    lines += _samples("nsq_nsqlookupd_up", "gauge", "1: this nsqlookupd answered.", [
-        (_labels(nsqlookupd=address), int(is_up)) for address, is_up in lookupds.items()])
-    topics = [(node.address, topic) for node, one in stats.items()
-              for topic in objects(one, "topics")]
-    for metric in _TOPIC:
-        lines += _samples(metric.name, metric.kind, metric.help, [
-            (_labels(node=node, topic=text(topic, "topic_name")), _value(topic, metric.field))
-            for node, topic in topics])
-    channels = [(node, text(topic, "topic_name"), channel) for node, topic in topics
-                for channel in objects(topic, "channels")]
-    for metric in _CHANNEL:
-        lines += _samples(metric.name, metric.kind, metric.help, [
-            (_labels(node=node, topic=topic, channel=text(channel, "channel_name")),
-             _value(channel, metric.field))
-            for node, topic, channel in channels])
-    return "\n".join(lines) + "\n"
+    exposition: bytes = generate_latest(_Snapshot(stats, up, lookupds))
+    return exposition.decode()
 
 
-def _value(values: Mapping[str, Any], field: str) -> int:
+class _Snapshot(NamedTuple):
+    """The answers of one round, as a collector of ``prometheus_client``."""
+
+    stats: Mapping[Node, Values]
+    up: Mapping[str, bool]
+    lookupds: Mapping[str, bool]
+
+    def collect(self) -> Iterator[Metric]:
+        """Return every metric with its samples."""
+        yield _metric("nsq_cluster_up", "1: at least one nsqd answered.", (),
+                      [((), any(self.up.values()))])
+        yield _metric("nsq_nsqd_up", "1: this nsqd answered.", ("node",),
+                      [((node,), is_up) for node, is_up in self.up.items()])
+        yield _metric("nsq_nsqlookupd_up", "1: this nsqlookupd answered.", ("nsqlookupd",),
+                      [((address,), is_up) for address, is_up in self.lookupds.items()])
+        yield from self._nsqds()
+        topics = [((node.address, text(topic, "topic_name")), topic)
+                  for node, one in self.stats.items() for topic in objects(one, "topics")]
+        for name, (field, help_) in _TOPIC.items():
+            yield _metric(name, help_, ("node", "topic"),
+                          [(labels, _value(topic, field)) for labels, topic in topics])
+        channels = [((*labels, text(channel, "channel_name")), channel)
+                    for labels, topic in topics for channel in objects(topic, "channels")]
+        for name, (field, help_) in _CHANNEL.items():
+            yield _metric(name, help_, ("node", "topic", "channel"),
+                          [(labels, _value(channel, field)) for labels, channel in channels])
+        for name, parts, labels_of in (
+            ("nsq_topic_e2e_latency_seconds", topics, ("node", "topic", "quantile")),
+            ("nsq_channel_e2e_latency_seconds", channels,
+             ("node", "topic", "channel", "quantile")),
+        ):
+            yield _metric(name, "From publishing to FIN, of the last minutes.", labels_of, [
+                ((*labels, quantile), seconds)
+                for labels, values in parts for quantile, seconds in latencies(values).items()])
+
+    def _nsqds(self) -> Iterator[Metric]:
+        """Return the metrics of the nsqds themselves."""
+        rows = [((node.address,), one) for node, one in self.stats.items()]
+        yield _metric("nsq_nsqd_info", "The version of this nsqd.", ("node", "version"),
+                      [((*labels, text(one, "version")), 1) for labels, one in rows])
+        yield _metric("nsq_nsqd_healthy", "0: nsqd cannot write to its disk.", ("node",),
+                      [(labels, text(one, "health") == "OK") for labels, one in rows])
+        yield _metric("nsq_nsqd_start_time_seconds", "When this nsqd was started, since the epoch.",
+                      ("node",), [(labels, number(one, "start_time")) for labels, one in rows])
+        yield _metric("nsq_nsqd_heap_bytes", "Bytes of the heap that are in use.", ("node",),
+                      [(labels, number(memory, "heap_in_use_bytes")) for labels, one in rows
+                       if isinstance(memory := one.get("memory"), dict)])
+
+
+def latencies(values: Values) -> dict[str, float]:
+    """Return the latencies of a topic or channel: quantile -> seconds."""
+    found = values.get("e2e_processing_latency")
+    seconds = {}
+    for each in objects(found, "percentiles") if isinstance(found, dict) else ():
+        quantile, nanoseconds = each.get("quantile"), each.get("value")
+        if isinstance(quantile, (int, float)) and isinstance(nanoseconds, (int, float)):
+            seconds[f"{quantile:g}"] = nanoseconds / 1e9
+    return seconds
+
+
+def _metric(
+    name: str, help_: str, labels: tuple[str, ...],
+    samples: Iterable[tuple[tuple[str, ...], float]],
+) -> Metric:
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    metric = kind(name, help_, labels=labels)
+    for values, value in samples:
+        metric.add_metric(values, value)
+    return metric
+
+
+def _value(values: Values, field: str) -> int:
     if field == "paused":
-        return int(values.get("paused") is True)
+        return values.get("paused") is True
     return client_count(values) if field == "client_count" else number(values, field)
-
-
-def _labels(**labels: str) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _samples(name: str, kind: str, help_: str, values: Iterable[tuple[str, int]]) -> list[str]:
-    lines = [f"{name}{labels} {value}" for labels, value in values]
-    return [f"# HELP {name} {help_}", f"# TYPE {name} {kind}", *lines] if lines else []

@@ -1,25 +1,149 @@
-"""``Overview``: the numbers of every topic at one moment, for the page of topics. Pure."""
+"""``Overview``: the numbers of every topic at one moment; ``RateHistory``: their rates. Pure.
+
+A counter of nsqd starts again at 0 with nsqd. A rate is the difference of two counts per second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nsqclient.admin.asking import Failure
+from nsqclient.admin.aggregate import client_count, number, objects, text
 from nsqclient.admin.cluster import Node
-from nsqclient.admin.history import Histories, Sample
-from nsqclient.admin.merging import client_count, number, objects, text
+from nsqclient.admin.fanout import Failure
+
+#: Points of a sparkline: three minutes at a round every two seconds.
+POINTS = 90
+#: Seconds for which the counters of a silent nsqd are kept.
+_KEEP = 600.0
+
+
+class Sample(NamedTuple):
+    """One counter at one moment, with its count on each nsqd."""
+
+    counts: Mapping[str, int]
+    depth: int
+
+
+class _Track:
+    __slots__ = ("rate", "rates", "depths", "nodes")
+
+    def __init__(self) -> None:
+        self.rate: float | None = None
+        self.rates: deque[float | None] = deque(maxlen=POINTS)
+        self.depths: deque[int | None] = deque(maxlen=POINTS)
+        self.nodes: set[str] = set()  # nsqds that had it when they answered last
+
+    def add(self, rate: float | None, depth: int | None) -> None:
+        self.rate = rate
+        self.rates.append(rate)
+        self.depths.append(depth)
+
+
+class _Answer(NamedTuple):
+    """The counters of one nsqd, and the time of its answer."""
+
+    at: float
+    counts: dict[Hashable, int]
+
+
+class RateHistory:
+    """The history of many counters that are read in rounds.
+
+    A rate is that between two answers of the same nsqd: the answer of another nsqd may have come
+    seconds earlier or later.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[Hashable, _Track] = {}
+        self._answers: dict[str, _Answer] = {}  # the last answer of each nsqd
+        self._times: deque[float] = deque(maxlen=POINTS)  # of the rounds
+
+    def add_round(
+        self, samples: Mapping[Hashable, Sample], times: Mapping[str, float], now: float = 0.0
+    ) -> None:
+        """Add a round. A counter that is not in it has a gap while an nsqd that had it is silent;
+        else its history is dropped.
+
+        Args:
+            times: the time of each nsqd's answer, in seconds on a monotonic clock.
+            now: the time of the round, in seconds since the epoch.
+        """
+        answers = {node: _Answer(at, {}) for node, at in times.items()}
+        self._times.append(now)
+        silent = {
+            key: track for key, track in self._tracks.items()
+            if key not in samples and not track.nodes <= times.keys() and any(
+                depth is not None for depth in track.depths)
+        }
+        for track in silent.values():
+            track.add(None, None)
+        self._tracks = {
+            **{key: self._tracks.get(key) or _Track() for key in samples}, **silent}
+        for key, sample in samples.items():
+            track = self._tracks[key]
+            track.add(self._rate(key, sample.counts, times), sample.depth)
+            track.nodes = set(sample.counts) | (track.nodes - times.keys())
+            for node, count in sample.counts.items():
+                if node in answers:
+                    answers[node].counts[key] = count
+        # A silent nsqd keeps its last answer: its next rate is the average.
+        self._answers |= answers
+        newest = max(times.values(), default=0.0)
+        self._answers = {
+            node: answer for node, answer in self._answers.items()
+            if newest - answer.at <= _KEEP
+        }
+
+    def _rate(
+        self, key: Hashable, counts: Mapping[str, int], times: Mapping[str, float]
+    ) -> float | None:
+        total, known = 0.0, False
+        for node, count in counts.items():
+            last = self._answers.get(node)
+            if last is None or node not in times or times[node] <= last.at:
+                continue
+            known = True
+            # A new counter of a known nsqd began at 0, and so did every counter after a restart.
+            before = last.counts.get(key, 0)
+            came = count - before if count >= before else count
+            total += came / (times[node] - last.at)
+        return round(total, 2) if known else None
+
+    def rate(self, key: Hashable) -> float | None:
+        """Return the rate per second of the last round; None after the first one."""
+        track = self._tracks.get(key)
+        return None if track is None else track.rate
+
+    def times(self, key: Hashable) -> list[float]:
+        """Return the times of the last rates and depths, in seconds since the epoch."""
+        track = self._tracks.get(key)
+        return [] if track is None else list(self._times)[-len(track.rates):]
+
+    def rates(self, key: Hashable) -> list[float | None]:
+        """Return the last rates, oldest first; None: nothing was measured."""
+        track = self._tracks.get(key)
+        return [] if track is None else [
+            None if rate is None else round(rate, 1) for rate in track.rates]
+
+    def depths(self, key: Hashable) -> list[int | None]:
+        """Return the last depths, oldest first; None: nothing was measured."""
+        track = self._tracks.get(key)
+        return [] if track is None else list(track.depths)
 
 
 class Row(NamedTuple):
     """One topic, over all nsqds."""
 
     name: str
-    depth: int  #: waiting, in the topic and in its channels
+    depth: int  #: messages that wait, in the topic and in its channels
     in_flight: int
     deferred: int
-    rate: float | None  #: messages that came in, per second
+    rate: float | None  #: published messages per second
     clients: int
     channels: int
     paused: int  #: 0 no, 1 some channel, 2 the topic
@@ -35,19 +159,19 @@ class Overview:
     at: float  #: when it ended, on the clock of ``time.monotonic()``
     interval: float  #: seconds until the next round begins
     rows: Mapping[str, Row]
-    #: topic -> the round in which its row became what it is
+    #: topic -> the round in which its row changed last
     changed: Mapping[str, int]
     #: The last round that removed a topic.
     removed_at: int
     nodes: tuple[Node, ...]
     #: Addresses of the nsqds that answered.
     answered: frozenset[str]
-    #: How many topics each of them has.
+    #: Their numbers of topics.
     topic_counts: Mapping[str, int]
     failures: tuple[Failure, ...]
 
     def since(self, serial: int) -> list[Row] | None:
-        """The rows that changed after a round; None when all of them have to be sent."""
+        """Return the rows that changed after a round; None when a page needs all of them."""
         if not 0 < serial <= self.serial or self.removed_at > serial:
             return None
         return [row for name, row in self.rows.items() if self.changed[name] > serial]
@@ -57,7 +181,7 @@ TOPIC, CHANNEL = "topic", "channel"
 
 
 def samples(stats: Mapping[Node, dict[str, Any]]) -> dict[Any, Sample]:
-    """Counters and depths of all topics and channels, for :class:`Histories`."""
+    """Return counters and depths of all topics and channels, for :class:`RateHistory`."""
     counts: dict[Any, dict[str, int]] = {}
     depths: dict[Any, int] = {}
     for node, answer in stats.items():
@@ -77,36 +201,47 @@ def samples(stats: Mapping[Node, dict[str, Any]]) -> dict[Any, Sample]:
 
 
 def build_rows(
-    stats: Mapping[Node, dict[str, Any]], only_known: Iterable[str], histories: Histories
+    stats: Mapping[Node, dict[str, Any]], registered: Iterable[str], history: RateHistory
 ) -> dict[str, Row]:
-    """The rows of all topics, sorted by name.
+    """Return the rows of all topics, sorted by name.
 
     Args:
-        only_known: topics that nsqlookupd knows; those that no nsqd has get an empty row.
+        registered: topics that nsqlookupds list; those that no nsqd has get an empty row.
     """
-    sums: dict[str, list[Any]] = {}
-    channels: dict[str, set[str]] = {}
+    sums: dict[str, _Sums] = {name: _Sums() for name in registered}
     for answer in stats.values():
         for topic in objects(answer, "topics"):
-            name = text(topic, "topic_name")
-            # depth, in flight, deferred, clients, paused, nodes, messages
-            sum_ = sums.setdefault(name, [0, 0, 0, 0, 0, 0, 0])
-            sum_[0] += number(topic, "depth")
-            sum_[4] = max(sum_[4], 2 if topic.get("paused") is True else 0)
-            sum_[5] += 1
-            sum_[6] += number(topic, "message_count")
-            names = channels.setdefault(name, set())
+            total = sums.setdefault(text(topic, "topic_name"), _Sums())
+            total.depth += number(topic, "depth")
+            total.messages += number(topic, "message_count")
+            total.nodes += 1
+            if topic.get("paused") is True:
+                total.paused = 2
             for channel in objects(topic, "channels"):
-                sum_[0] += number(channel, "depth")
-                sum_[1] += number(channel, "in_flight_count")
-                sum_[2] += number(channel, "deferred_count")
-                sum_[3] += client_count(channel)
-                sum_[4] = max(sum_[4], 1 if channel.get("paused") is True else 0)
-                names.add(text(channel, "channel_name"))
-    for name in only_known:
-        sums.setdefault(name, [0, 0, 0, 0, 0, 0, 0])
+                total.channels.add(text(channel, "channel_name"))
+                total.depth += number(channel, "depth")
+                total.in_flight += number(channel, "in_flight_count")
+                total.deferred += number(channel, "deferred_count")
+                total.clients += client_count(channel)
+                if channel.get("paused") is True:
+                    total.paused = max(total.paused, 1)
     return {
-        name: Row(name, sum_[0], sum_[1], sum_[2], histories.rate((TOPIC, name, "")), sum_[3],
-                  len(channels.get(name, ())), *sum_[4:])
-        for name, sum_ in sorted(sums.items())
+        name: Row(name, total.depth, total.in_flight, total.deferred,
+                  history.rate((TOPIC, name, "")), total.clients, len(total.channels),
+                  total.paused, total.nodes, total.messages)
+        for name, total in sorted(sums.items())
     }
+
+
+@dataclass
+class _Sums:
+    """The sums of one topic."""
+
+    depth: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    clients: int = 0
+    paused: int = 0
+    nodes: int = 0
+    messages: int = 0
+    channels: set[str] = field(default_factory=set)

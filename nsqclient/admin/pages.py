@@ -1,4 +1,4 @@
-"""The HTML pages: their frames, which scripts fill with numbers from the live API."""
+"""The HTML pages: templates that scripts fill with numbers from the UI API."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ from typing import Any
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as AnyResponse
 
-from nsqclient.admin.answers import check_channel, check_topic
+from nsqclient.admin.access_control import may_act, may_peek, user_of
 from nsqclient.admin.context import context
-from nsqclient.admin.guard import may_act, may_peek, user_of
-from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.admin.replay import source_of_dead_letters
+from nsqclient.admin.responses import check_channel, check_topic
+from nsqclient.sanitize import LONGEST_TEXT, printable
 from nsqclient.version import __version__
 
 blueprint = Blueprint("pages", __name__)
-
-#: Ends of names by which topics of dead letters are known, as people write them.
-DEAD_ENDS = ("dead", "dead_letter", "dead_letters", "deadletter", "deadletters", "dead-letter",
-             "dead-letters", "dlq")
-
-
-def source_of_dead_letters(topic: str) -> str:
-    """The topic whose dead letters a topic holds, by its name; empty when it holds none."""
-    name = topic.lower()
-    for end in sorted(DEAD_ENDS, key=len, reverse=True):
-        for joint in ".-_":
-            if name.endswith(joint + end) and len(name) > len(end) + 1:
-                return topic[:-len(end) - 1]
-    return ""
 
 
 def _page(template: str, title: str, **values: Any) -> Response:
@@ -45,13 +32,13 @@ def _page(template: str, title: str, **values: Any) -> Response:
 @blueprint.get("/")
 @blueprint.get("/topics", endpoint="topics_too")
 def topics() -> Response:
-    """All topics."""
+    """The page of all topics."""
     return _page("topics.html", "Topics", here="topics")
 
 
 @blueprint.get("/topics/<topic>")
 def topic(topic: str) -> Response:
-    """One topic."""
+    """The page of a topic."""
     check_topic(topic)
     return _page("topic.html", topic, here="topics", topic=topic,
                  source=source_of_dead_letters(topic))
@@ -59,7 +46,7 @@ def topic(topic: str) -> Response:
 
 @blueprint.get("/topics/<topic>/<channel>")
 def channel(topic: str, channel: str) -> Response:
-    """One channel."""
+    """The page of a channel."""
     check_topic(topic)
     check_channel(channel)
     return _page("channel.html", f"{topic} / {channel}", here="topics", topic=topic,
@@ -68,35 +55,47 @@ def channel(topic: str, channel: str) -> Response:
 
 @blueprint.get("/nodes")
 def nodes() -> Response:
-    """All nsqds."""
+    """The page of all nsqds."""
     return _page("nodes.html", "Nodes", here="nodes")
 
 
 @blueprint.get("/nodes/<node>")
 def node(node: str) -> Response:
-    """One nsqd."""
+    """The page of an nsqd."""
     node = printable(node, LONGEST_TEXT)
     return _page("node.html", node, here="nodes", node=node)
 
 
 @blueprint.get("/lookup")
 def lookup() -> Response:
-    """The nsqlookupds, and a form to create."""
+    """The page of the nsqlookupds, with the form to create topics."""
     return _page("lookup.html", "Lookup", here="lookup")
 
 
 @blueprint.get("/producers")
 def producers() -> Response:
-    """The connections that published."""
+    """The page of the connections that published."""
     return _page("producers.html", "Producers", here="producers")
 
 
-def error_page(answer: Response) -> Response:
-    """An error's JSON answer as a page."""
-    values = answer.get_json()
+@blueprint.get("/consumers")
+def consumers() -> Response:
+    """The page of the connections of consumers."""
+    return _page("consumers.html", "Consumers", here="consumers")
+
+
+@blueprint.get("/doctor")
+def doctor() -> Response:
+    """The page of the doctor's findings."""
+    return _page("doctor.html", "Doctor", here="doctor")
+
+
+def error_page(response: Response) -> Response:
+    """Return an error's JSON response as a page."""
+    values = response.get_json()
     page = _page("error.html", _TITLES.get(values["message"], values["message"]), here="",
                  hint=values.get("hint", ""))
-    page.status_code = answer.status_code
+    page.status_code = response.status_code
     return page
 
 
@@ -110,5 +109,5 @@ _TITLES = {
 
 @blueprint.get("/counter")
 def counter() -> AnyResponse:
-    """nsqadmin's big number; the page of topics has it among its totals."""
+    """Redirect nsqadmin's page of the message count to the topics, which have it as a total."""
     return redirect(f"{context().settings.base_path}/")

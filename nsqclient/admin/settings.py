@@ -1,50 +1,102 @@
-"""``AdminSettings``: where the admin page looks, and what it may do. Checked when it is made."""
+"""``AdminSettings``: the servers of the admin page and its permissions, checked when created."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nsqclient.admin.rewriting import Rewriter
 from nsqclient.config import Config
-from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address
+from nsqclient.runtime.addresses import format_address, parse_address
+from nsqclient.sanitize import without_password
+
+
+class AddressMap:
+    """Maps addresses that nsqds announce to those where they are reached from here.
+
+    An nsqd in Docker or behind NAT announces an address of its own network.
+
+    Args:
+        rules: (from, to). ``host:port`` matches that port alone, ``host`` every port; without a
+            port in "to" the announced port stays.
+
+    Raises:
+        ConfigError: a rule is invalid.
+    """
+
+    def __init__(self, rules: Iterable[tuple[str, str]]) -> None:
+        self._rules: dict[str, str] = {}
+        for source, target in rules:
+            if not source or not target:
+                raise ConfigError(
+                    f"rewrite_address {source!r}={target!r}: give FROM=TO, each host or host:port"
+                )
+            for text in (source, target):
+                if _has_port(text):
+                    parse_address(text, "rewrite_address")
+            self._rules[source.lower()] = target
+
+    def __call__(self, host: str, port: int) -> str:
+        """Return the address where ``host:port`` is reached."""
+        address = format_address(host, port)
+        target = self._rules.get(address.lower(), self._rules.get(host.lower()))
+        if target is None:
+            return address
+        return target if _has_port(target) else format_address(target, port)
+
+
+def _has_port(text: str) -> bool:
+    # An IPv6 address without brackets has colons and no port.
+    return text.startswith("[") or text.count(":") == 1
+
+
+def parse_rule(text: str) -> tuple[str, str]:
+    """Read ``FROM=TO``.
+
+    Raises:
+        ValueError: the equals sign is missing, or nothing stands beside it.
+    """
+    source, equals, target = text.partition("=")
+    if not equals or not source.strip() or not target.strip():
+        raise ValueError(f"{text!r}: give FROM=TO, such as 172.17.0.2:4151=127.0.0.1:14151")
+    return source.strip(), target.strip()
 
 
 @dataclass(frozen=True)
 class AdminSettings:
-    """What an admin page is told at its start. Durations are seconds.
+    """The settings of an admin page. Durations are seconds.
 
     Raises:
-        ConfigError: a value cannot be; the text says what to do.
+        ConfigError: a value is invalid; the text says what to do.
     """
 
-    #: nsqlookupds that know the nsqds; or else:
+    #: nsqlookupds that list the nsqds; or else:
     lookupd_http_addresses: tuple[str, ...] = ()
-    #: nsqds; they are asked at exactly these addresses.
+    #: nsqds; requests go to exactly these addresses.
     nsqd_http_addresses: tuple[str, ...] = ()
     #: The path under which a proxy shows the page, such as ``/nsq``.
     base_path: str = ""
-    #: Everybody who reaches the page may act.
+    #: Every user of the page may act.
     allow_actions: bool = False
-    #: Only these may act; who asks is in ``acl_http_header``, which a proxy must set.
+    #: Only these users may act; a proxy must set ``acl_http_header`` to the user.
     admin_users: tuple[str, ...] = ()
     acl_http_header: str = "X-Forwarded-User"
-    #: Bodies of messages may be looked at.
+    #: Bodies of messages may be shown.
     allow_peek: bool = False
     #: Names by which browsers may call the page (the Host header); empty: any.
     allowed_hosts: tuple[str, ...] = ()
-    #: URL that is told of each action.
+    #: URL that gets a POST for each action.
     notification_http_endpoint: str = ""
-    #: (address that an nsqd announces, address where it is found from here)
+    #: Rules of :class:`AddressMap`.
     rewrite_addresses: tuple[tuple[str, str], ...] = ()
     connect_timeout: float = 2.0
     request_timeout: float = 5.0
-    #: How often an open page is refreshed; less often where that would cost too much.
+    #: Time between two refreshes of an open page; longer when that would cost too much.
     refresh_interval: float = 2.0
-    #: Who may read and set ``/config``, as a network; empty: everybody.
+    #: The network that may read and set ``/config``; empty: every network.
     allow_config_from_cidr: str = "127.0.0.1/8"
     #: TLS of the HTTP requests: the ``tls_*`` options, with ``tls_v1``.
     http_config: Config = field(default_factory=Config)
@@ -52,7 +104,7 @@ class AdminSettings:
     consumer_config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
-        """Check it all."""
+        """Check all values."""
         if not self.lookupd_http_addresses and not self.nsqd_http_addresses:
             raise ConfigError("--lookupd-http-address or --nsqd-http-address required")
         if self.lookupd_http_addresses and self.nsqd_http_addresses:
@@ -62,12 +114,12 @@ class AdminSettings:
         for address in self.nsqd_http_addresses:
             split_address(address, "nsqd_http_address")
         if self.allow_actions and self.admin_users:
-            raise ConfigError("use --allow-actions (everybody may act) or --admin-user (these"
-                              " may), not both")
+            raise ConfigError("use --allow-actions (every user may act) or --admin-user (these"
+                              " users may), not both")
         object.__setattr__(self, "base_path", _checked_path(self.base_path))
         for host in self.allowed_hosts:
             _check_allowed_host(host)
-        Rewriter(self.rewrite_addresses)
+        AddressMap(self.rewrite_addresses)
         if self.notification_http_endpoint:
             split_address(self.notification_http_endpoint, "notification_http_endpoint")
         if self.allow_config_from_cidr:

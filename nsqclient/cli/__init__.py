@@ -10,10 +10,13 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from nsqclient.cli.goflags import run_no_command
 from nsqclient.version import __version__
 
-#: sub-command -> (module with ``main(argv) -> int``, what it does)
+#: command -> (module with ``main(argv) -> int``, what it does)
 COMMANDS = {
+    "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
+    "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
     "doctor": ("nsqclient.cli.doctor.doctor", "say what is wrong with a cluster, and what to do"),
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
@@ -24,34 +27,28 @@ COMMANDS = {
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
-    "nsqadmin": ("nsqclient.cli.nsqadmin", "see and steer a cluster from a browser"),
+    "worker": ("nsqclient.cli.worker", "run the handlers of your modules"),
+    "nsqadmin": ("nsqclient.cli.nsqadmin", "watch and control a cluster from a browser"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command; return the exit status. 2: no such command."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [*words[1:], "--help"]  # "help TOOL" is "TOOL --help"
     command = words[0] if words else ""
     if command in COMMANDS:
         status: int = importlib.import_module(COMMANDS[command][0]).main(words[1:])
         return status
-    if command in ("-h", "-help", "--help", "help"):
-        sys.stdout.write(_usage())
-        return 0
     if command in ("-version", "--version", "version"):
         print(f"nsqclient {__version__}")
         return 0
-    if command:
-        sys.stderr.write(
-            f"nsqclient: unknown command {command!r}: 'nsqclient --help' lists them\n"
-        )
-    else:
-        sys.stderr.write(_usage())
-    return 2
+    return run_no_command("nsqclient", command, COMMANDS, _usage())
 
 
 def _usage() -> str:
     lines = ["Usage: nsqclient COMMAND [flags]", "", "Commands:"]
     lines += [f"  {name:<12} {summary}" for name, (_, summary) in sorted(COMMANDS.items())]
-    lines += ["", "'nsqclient COMMAND --help' shows the flags of a command."]
+    lines += ["", "'nsqclient help COMMAND' shows the flags of a command."]
     return "\n".join(lines) + "\n"

@@ -1,12 +1,15 @@
-"""``Consumers``: the consumers of one tool, from the start to the stop."""
+"""``Consumers``: the consumers of one tool, from the start to the stop; its dead-letter topic."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nsqclient import Config, Consumer, DiscoveryError, Message, NSQError
+from nsqclient import (
+    Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, Producer,
+)
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.cli.signals import Signals
 
@@ -21,8 +24,7 @@ class _ToolConsumer(Consumer):
         super().__init__(*args, **options)
         self._survives = survives
 
-    def survives_failed_dial(self, error: NSQError) -> bool:
-        """For Membership: as its tool says."""
+    def _is_dial_retried(self, error: NSQError) -> bool:
         return self._survives()
 
 
@@ -32,7 +34,7 @@ class Consumers:
     Args:
         values: of the flags of ``add_sources``.
         config: for all of them.
-        signals: what ends them; a failed start asks it for a stop.
+        signals: its stop ends them; a failed start stops it.
 
     Threads: ``run`` in the thread of ``signals``, the rest in any.
     """
@@ -52,6 +54,8 @@ class Consumers:
         self, topic: str, channel: str, handler: Callable[[Message], Any], **options: Any
     ) -> Consumer:
         """Make a consumer, and start it if the others run; ``options`` are the Consumer's."""
+        # As an argument it holds on partitioned topics too, also where it is 1.
+        options.setdefault("max_in_flight", self._config.max_in_flight)
         consumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
             lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
@@ -65,7 +69,7 @@ class Consumers:
         return consumer
 
     def remove(self, consumer: Consumer) -> None:
-        """Stop one of them for good. Blocks: as ``stop``."""
+        """Stop one of them and forget it. Blocks: as ``stop``."""
         with self._lock:
             self._all.remove(consumer)
         consumer.stop(STOP_TIMEOUT)
@@ -116,17 +120,33 @@ class Consumers:
             self._connected = True
 
     def _survives(self) -> bool:
-        """Tell whether a failed dial ends nothing; else ``_on_error`` decides."""
+        """Return whether consumers go on after a failed dial; else ``_on_error`` decides."""
         with self._lock:
             return self._connected or not self._nsqds
 
     def _on_error(self, error: NSQError) -> None:
-        """An nsqd that is down later is waited for; one that never was there ends the tool."""
+        """Stop the tool when no nsqd that was given could be reached at the start."""
         with self._lock:
             if self._connected or not self._nsqds or isinstance(error, DiscoveryError):
                 return
             # Errors of a negotiation name no address; each address fails once before any twice.
             self._failures[getattr(error, "address", str(len(self._failures)))] = error
-            nobody = len(self._failures) >= len(self._nsqds)
-        if nobody:
+            all_failed = len(self._failures) >= len(self._nsqds)
+        if all_failed:
             self._signals.stop()
+
+
+def make_dead_letters(
+    values: Mapping[str, Any], config: Config, stack: contextlib.ExitStack
+) -> DeadLetterTopic:
+    """Build the publisher of ``--dead-letter-topic``, on the nsqds that messages come from.
+
+    Its producer is closed when ``stack`` ends.
+    """
+    producer = Producer(
+        nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
+        lookupd_http_addresses=values["lookupd-http-address"], config=config,
+    )
+    stack.callback(producer.close)
+    return DeadLetterTopic(
+        producer, values["dead-letter-topic"], envelope=values["dead-letter-envelope"])

@@ -2,95 +2,35 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from nsqclient.cli import goflags
-from nsqclient.cli.goflags import BOOL, STRING, CommandLineError, FlagSet, Kind, Parsed
-from nsqclient.cli.log_format import LineFormatter
+from nsqclient.cli.goflags import (
+    BOOL, PATH, STRING, CommandLineError, FlagError, FlagSet, Parsed,
+)
 from nsqclient.cli.signals import Signals
+from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL, LineFormatter
 from nsqclient.errors import NSQError
-from nsqclient.runtime.digits import read_digits
-
-#: Go's name of a level -> Python's number.
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "fatal": logging.CRITICAL,
-}
+from nsqclient.runtime.addresses import parse_uint
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 
-def _parse_level(text: str) -> str:
-    if text.lower() not in LEVELS:
-        raise ValueError(f"invalid log level '{text}' (debug, info, warn, error, fatal)")
-    return text.lower()
-
-
-LOG_LEVEL = Kind("value", _parse_level, str.upper)
+logger = logging.getLogger("nsqclient.devserver")
 
 
 def add_common_flags(flags: FlagSet) -> None:
     """Add the flags that nsqd and nsqlookupd share."""
     flags.add("version", BOOL, False, "print version string")
-    flags.add("config", STRING, "", "path to config file (TOML, needs Python 3.11)")
+    flags.add("config", PATH, "", "configuration file (TOML)")
     flags.add("log-level", LOG_LEVEL, "info",
               "set log verbosity: debug, info, warn, error, or fatal")
     flags.add("log-prefix", STRING, f"[{flags.program}] ", "log message prefix")
     flags.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
-
-
-def read_config(parsed: Parsed, flags: FlagSet, names: Mapping[str, str]) -> Parsed:
-    """Add what the file of ``--config`` says; the command line wins.
-
-    Args:
-        names: how the file calls a flag, where that is not the flag with underscores.
-
-    Raises:
-        CommandLineError: no such file, no TOML, an unknown key, or a bad value.
-    """
-    path = parsed.values["config"]
-    if not path:
-        return parsed
-    content = _load_toml(path)
-    by_key = {name.replace("-", "_"): name for name in parsed.values}
-    by_key |= {key: name for name, key in names.items()}
-    words: list[str] = []
-    for key, value in content.items():
-        name = by_key.get(key)
-        if name is None:
-            raise CommandLineError(f"config file {path}: unknown option {key!r}")
-        if name not in parsed.given:
-            items = value if isinstance(value, list) else [value]
-            texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in items]
-            words += [f"-{name}={text}" for text in texts]
-    try:
-        from_file = flags.parse(words)
-    except CommandLineError as exc:
-        raise CommandLineError(f"config file {path}: {exc}") from None
-    values = {
-        name: (parsed if name in parsed.given else from_file).values[name]
-        for name in parsed.values
-    }
-    return Parsed(values, parsed.given | from_file.given, parsed.rest)
-
-
-def _load_toml(path: str) -> dict[str, Any]:
-    try:
-        tomllib = importlib.import_module("tomllib")
-    except ImportError:
-        raise CommandLineError("--config needs Python 3.11 or newer: use flags") from None
-    try:
-        content: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        return content
-    except (OSError, ValueError) as exc:
-        raise CommandLineError(f"failed to load config file {path} - {exc}") from None
 
 
 def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
@@ -101,7 +41,7 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    number = read_digits(port, 5)
+    number = parse_uint(port, 5)
     if not colon or number is None or number > 65535:
         raise CommandLineError(f"--{flag} {text!r} is not an address: give <addr>:<port>")
     # ":4150" was typed, and means what it means in Go.
@@ -136,15 +76,16 @@ def run(
     flags: FlagSet,
     argv: Sequence[str] | None,
     version: str,
-    config_names: Mapping[str, str],
     build: Callable[[Parsed], Server],
+    *,
+    ignores_words: bool = False,
 ) -> int:
     """Run the server that ``build`` makes of the command line until a signal; return the status.
 
     Args:
         version: what ``--version`` prints.
-        config_names: as ``names`` of :func:`read_config`.
         build: may raise CommandLineError or ConfigError.
+        ignores_words: words that are no flags are ignored with a warning, in place of an error.
     """
 
     def body(parsed: Parsed) -> int:
@@ -152,11 +93,24 @@ def run(
             print(version)
             return 0
         if parsed.rest:
-            raise CommandLineError(f"unknown arguments: {' '.join(parsed.rest)}")
-        parsed = read_config(parsed, flags, config_names)
+            if not ignores_words:
+                raise FlagError(f"unknown arguments: {' '.join(parsed.rest)}")
+            logger.warning("ignored: %s", printable(" ".join(parsed.rest), LONGEST_TEXT))
         return serve(build(parsed), parsed, flags.program)
 
     return goflags.run(flags, argv, body)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as the system allows it, as every program in Go does.
+
+    The limit that a shell begins with, often 1024, ends at some 300 clients.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        pass  # macOS refuses "unlimited"; the limit stays
 
 
 def serve(server: Server, parsed: Parsed, program: str) -> int:
@@ -167,11 +121,12 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
     Raises:
         CommandLineError: it cannot start.
     """
+    raise_descriptor_limit()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_GoFormatter(parsed.values["log-prefix"]))
-    logger = logging.getLogger("nsqclient")
-    logger.addHandler(handler)
-    logger.setLevel(LEVELS[parsed.values["log-level"]])
+    root = logging.getLogger("nsqclient")
+    root.addHandler(handler)
+    root.setLevel(LEVELS[parsed.values["log-level"]])
     try:
         with Signals() as signals:
             try:
@@ -185,5 +140,5 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
             finally:
                 server.stop()
     finally:
-        logger.removeHandler(handler)
+        root.removeHandler(handler)
     return 0

@@ -1,24 +1,451 @@
-"""``--dead-letter-topic``: where a tool publishes what would be lost otherwise."""
+"""``nsqclient dead_letters``: ``list``, ``show``, ``replay`` and ``delete`` dead letters.
+
+They are in a directory (``DeadLetterDirectory``), where each has a name, or in a topic
+(``DeadLetterTopic``), where commands take the next ones: NSQ has no access by id. A replay
+publishes the body to the topic that it came from, and deletes or finishes the letter after nsqd has
+stored it: killed at any moment it causes duplicates and no loss.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from nsqclient import Config, DeadLetterTopic, Producer
+from nsqclient import (
+    Config, ConnectError, Consumer, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
+)
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    run_no_command,
+)
+from nsqclient.cli.rate_limiter import RateLimiter
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config, run
+from nsqclient.display import counted
+from nsqclient.runtime.deadline import format_duration
+from nsqclient.sanitize import printable
+
+PROGRAM = "dead_letters"
+
+#: Seconds between two looks whether a signal came, while no message comes.
+_SLICE = 0.5
+#: Messages in flight: what is not reached before the end is requeued, so they are few.
+_MAX_IN_FLIGHT = 10
+#: A peek holds all its messages, and all of them may come from one of many nsqds.
+_PEEK_IN_FLIGHT = 10
+_STOP_TIMEOUT = 10.0
+
+_SUMMARIES = {
+    "list": """\
+Lists dead letters, a line for each: name or id, when it was given up, where it came from, its
+attempts, and why. Those of a topic are received and requeued, so their attempts grow by one.""",
+    "show": """\
+Shows dead letters with everything that is known, the traceback and the body. Those of a topic are
+received and requeued, so their attempts grow by one.""",
+    "replay": """\
+Publishes the bodies of dead letters to the topics that they came from. A letter is deleted, or
+finished, after nsqd has stored its body: duplicates are possible, losses are not.""",
+    "delete": """\
+Deletes dead letters from a directory, or finishes those of a topic. They are gone then.""",
+}
+
+_EXAMPLES = {
+    "list": [
+        ("the letters in a directory", "nsqclient dead_letters list --path=dead-letters"),
+        ("the next 20 of a topic", "nsqclient dead_letters list --nsqd-tcp-address=127.0.0.1:4150"
+         " \\\n      --topic=orders.dead --count=20"),
+    ],
+    "show": [
+        ("one of a directory",
+         "nsqclient dead_letters show --path=dead-letters --id=0d3c1f6a7e8b9a0b"),
+    ],
+    "replay": [
+        ("the next 100 of a topic, 20 a second",
+         "nsqclient dead_letters replay --lookupd-http-address=127.0.0.1:4161 \\\n"
+         "      --topic=orders.dead --count=100 --rate=20"),
+        ("all of a directory", "nsqclient dead_letters replay --path=dead-letters --all \\\n"
+         "      --nsqd-tcp-address=127.0.0.1:4150"),
+    ],
+    "delete": [
+        ("one of a directory",
+         "nsqclient dead_letters delete --path=dead-letters --id=0d3c1f6a7e8b9a0b"),
+    ],
+}
 
 
-def make_dead_letters(
-    values: Mapping[str, Any], config: Config, stack: contextlib.ExitStack
-) -> DeadLetterTopic:
-    """Build what publishes to ``--dead-letter-topic``, on the nsqds that messages come from.
+def _flags(command: str) -> ToolFlags:
+    """The flags of a command."""
+    flags = ToolFlags(f"{PROGRAM} {command}", _SUMMARIES[command], _EXAMPLES[command])
+    is_shown = command in ("list", "show")
+    flags.group("Where the dead letters are (--path or --topic is required)")
+    flags.add("path", PATH, "", "directory of a DeadLetterDirectory")
+    flags.add("topic", STRING, "", "topic of a DeadLetterTopic")
+    flags.add("channel", STRING, "dead_letters", "channel of that topic; it is made where it is"
+              " missing")
+    flags.group("Which of them")
+    flags.add("id", STRINGS, (), "with --path: id, or name where two have it; may be repeated")
+    if not is_shown:
+        flags.add("all", BOOL, False, "with --path: all of them")
+    flags.add("count", INT, 20 if command == "list" else 1 if command == "show" else 0,
+              "with --topic: the next N" + ("" if is_shown else "; required"))
+    flags.add("timeout", DURATION, 5.0, "with --topic: end when none came for so long")
+    if is_shown:
+        flags.group("How to show them")
+        flags.add("json", BOOL, False, "print a JSON object for each")
+    if command == "replay":
+        flags.group("How to publish (to the nsqds of the addresses below)")
+        flags.add("destination-topic", STRING, "", "topic for all of them (default: the topic that"
+                  "\n      each came from; a body without an envelope needs this flag)")
+        flags.add("rate", INT, 100, "messages per second at most; 0: no limit")
+    flags.add_sources()
+    flags.add_common(quiet=True)
+    flags.alternatives.append(frozenset(("path", "topic")))
+    return flags
 
-    Its producer is closed when ``stack`` ends.
+
+def build_all_flags() -> dict[str, ToolFlags]:
+    """Build the flags of every command."""
+    return {f"{PROGRAM} {command}": _flags(command) for command in COMMANDS}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status: 1 when a letter stays that should go. 2: usage."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words else ""
+    if command in COMMANDS:
+        body, _ = COMMANDS[command]
+        return run(_flags(command), words[1:], lambda parsed: _run(parsed, command, body))
+    return run_no_command(f"nsqclient {PROGRAM}", command, COMMANDS, _usage())
+
+
+def _usage() -> str:
+    lines = [f"Usage: nsqclient {PROGRAM} COMMAND [flags]", "", "Commands:"]
+    lines += [f"  {name:<7} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines += ["", f"'nsqclient {PROGRAM} COMMAND --help' shows the flags of a command."]
+    return "\n".join(lines) + "\n"
+
+
+def _run(parsed: Parsed, command: str, body: _Body) -> int:
+    values = parsed.values
+    config = read_config(values, PROGRAM, "consumer-opt")
+    if bool(values["path"]) == bool(values["topic"]):
+        raise FlagError("--path or --topic required" if not values["path"] else
+                        "use --path or --topic not both")
+    if values.get("destination-topic"):
+        check_name(values["destination-topic"], "destination-topic")
+    if values.get("rate", 0) < 0:
+        raise FlagError("--rate must not be negative")
+    if values["topic"]:
+        _check_topic_flags(values, parsed.given)
+    else:
+        _check_path_flags(values, command)
+    if values["topic"] or command == "replay":
+        check_sources(values)
+    with Signals() as signals:
+        letters: _Letters = (
+            _TopicLetters(values, config, signals) if values["topic"] else
+            _DirectoryLetters(values, signals))
+        return body(values, config, letters, signals)
+
+
+def _check_topic_flags(values: Mapping[str, Any], given: frozenset[str]) -> None:
+    check_name(values["topic"], "topic")
+    check_name(values["channel"], "channel")
+    if values["id"]:
+        raise FlagError("--id needs --path: NSQ has no access by id; --count takes the next ones")
+    if values.get("all"):
+        raise FlagError("--all needs --path: --count says how many of a topic")
+    if values["count"] < 1:
+        raise FlagError("--count must be 1 or more" if "count" in given else "--count required")
+
+
+def _check_path_flags(values: Mapping[str, Any], command: str) -> None:
+    if not Path(values["path"]).is_dir():
+        raise CommandLineError(f"--path={values['path']} is no directory")
+    if command != "list" and bool(values["id"]) == bool(values.get("all")):
+        choices = "--id" if command == "show" else "--id or --all"
+        raise FlagError(f"{choices} required" if not values["id"] else "use --id or --all not both")
+
+
+# -- where the letters are
+
+
+#: Name and letter; and with ``_Taken`` what removes it.
+_Named = Generator[tuple[str, DeadLetter], None, None]
+_Taken = Generator[tuple[str, DeadLetter, Callable[[], None]], None, None]
+
+
+class _Letters(ABC):
+    """The letters of a command. ``problems`` counts those that could not be read or replayed."""
+
+    def __init__(self) -> None:
+        self.problems = 0
+
+    @abstractmethod
+    def peek(self) -> _Named:
+        """Yield name and letter; they stay where they are."""
+
+    @abstractmethod
+    def take(self) -> _Taken:
+        """Yield name, letter, and what removes it; without that call the letter stays."""
+
+    def report(self, name: str, problem: object) -> None:
+        """Say on stderr what is wrong with one letter."""
+        self.problems += 1
+        sys.stderr.write(f"{PROGRAM}: {name}: {problem}\n")
+
+
+class _DirectoryLetters(_Letters):
+    """Letters of a directory: those of ``--id``, or all."""
+
+    def __init__(self, values: Mapping[str, Any], signals: Signals) -> None:
+        super().__init__()
+        self._directory = DeadLetterDirectory(values["path"])
+        self._signals = signals
+        names = self._directory.names()
+        self._names = [_find(names, wanted, values["path"]) for wanted in values["id"]] or names
+
+    def _read(self) -> _Named:
+        for name in self._names:
+            if self._signals.is_stopping:
+                return
+            try:
+                letter = self._directory.read(name)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except ValueError as exc:
+                self.report(name, f"its JSON file is damaged: {exc}")
+                continue
+            yield name, letter
+
+    def peek(self) -> _Named:
+        return self._read()
+
+    def take(self) -> _Taken:
+        self._directory.delete_remains()
+        for name, letter in self._read():
+            yield name, letter, lambda: self._directory.delete(name)
+
+
+def _find(names: Sequence[str], wanted: str, path: str) -> str:
+    """Return the name of the letter with an id or a name.
+
+    Raises:
+        CommandLineError: there is none, or several.
     """
+    found = [name for name in names if wanted in (name, name.rpartition("-")[2])]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CommandLineError(f"no dead letter in {path} has the id {printable(wanted, 100)}")
+    raise CommandLineError(
+        f"{len(found)} dead letters have the id {wanted}: give a name: {', '.join(found)}")
+
+
+class _TopicLetters(_Letters):
+    """The next letters of a topic."""
+
+    def __init__(self, values: Mapping[str, Any], config: Config, signals: Signals) -> None:
+        super().__init__()
+        self._values = values
+        self._config = config
+        self._signals = signals
+
+    @contextlib.contextmanager
+    def _consumer(self, max_in_flight: int) -> Generator[Consumer, None, None]:
+        values = self._values
+        consumer = Consumer(
+            values["topic"], values["channel"], config=self._config,
+            nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
+            lookupd_http_addresses=values["lookupd-http-address"], max_in_flight=max_in_flight,
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.stop(_STOP_TIMEOUT)
+
+    def _messages(self, consumer: Consumer) -> Generator[Message, None, None]:
+        """Yield up to ``--count`` messages. A message that is not answered is requeued at once.
+
+        Raises:
+            ConnectError: no nsqd was connected for as long as ``--timeout``.
+        """
+        left, timeout, since = self._values["count"], self._values["timeout"], time.monotonic()
+        while left and not self._signals.is_stopping:
+            try:
+                for message in consumer.messages(timeout=_SLICE):
+                    yield message
+                    left, since = left - 1, time.monotonic()
+                    if not left or self._signals.is_stopping:
+                        break
+            except ConnectError:
+                if time.monotonic() - since >= timeout:
+                    raise
+            if time.monotonic() - since >= timeout:
+                return
+
+    def peek(self) -> _Named:
+        held: list[Message] = []
+        with self._consumer(self._values["count"] * _PEEK_IN_FLIGHT) as consumer:
+            try:
+                for message in self._messages(consumer):
+                    message.enable_async()  # held to the end: it would be delivered again at once
+                    held.append(message)
+                    yield _named(message)
+            finally:
+                for message in held:
+                    with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
+                        message.requeue(delay=0, backoff=False)
+
+    def take(self) -> _Taken:
+        with self._consumer(min(self._values["count"], _MAX_IN_FLIGHT)) as consumer:
+            with contextlib.closing(self._messages(consumer)) as messages:
+                for message in messages:
+                    yield *_named(message), message.finish
+
+
+def _named(message: Message) -> tuple[str, DeadLetter]:
+    letter = DeadLetter.parse(message.body)
+    return letter.id or message.id.decode("ascii", "replace"), letter
+
+
+# -- the commands
+
+
+_Body = Callable[[Mapping[str, Any], Config, _Letters, Signals], int]
+
+
+def _list(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
+    return _show_all(values, letters, _line, DeadLetter.facts)
+
+
+def _show(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
+    return _show_all(values, letters, _page, DeadLetter.to_json)
+
+
+def _show_all(
+    values: Mapping[str, Any], letters: _Letters, as_text: Callable[[str, DeadLetter], str],
+    as_json: Callable[[DeadLetter], dict[str, Any]],
+) -> int:
+    count = 0
+    with contextlib.closing(letters.peek()) as peeked:
+        for name, letter in peeked:
+            count += 1
+            values_of = {"name": name, **as_json(letter)}
+            print(json.dumps(values_of, ensure_ascii=False) if values["json"] else
+                  as_text(name, letter), flush=True)
+    if not count and not letters.problems:
+        sys.stderr.write(f"{PROGRAM}: {_none(values)}\n")
+    return 1 if letters.problems else 0
+
+
+def _replay(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
     producer = Producer(
         nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
         lookupd_http_addresses=values["lookupd-http-address"], config=config,
     )
-    stack.callback(producer.close)
-    return DeadLetterTopic(producer, values["dead-letter-topic"])
+    limiter = RateLimiter(values["rate"], time.monotonic())
+
+    def publish(name: str, letter: DeadLetter) -> str:
+        topic = values["destination-topic"] or letter.topic
+        if not topic:
+            raise _Unreplayable("the topic that it came from is not known: give"
+                                " --destination-topic")
+        while not limiter.take(1, time.monotonic()):
+            if signals.wait(limiter.wait()):
+                raise _Stopped
+        producer.publish(topic, letter.body)
+        return f"replayed {name} to {topic}"
+
+    try:
+        return _take_all(values, letters, publish, "replayed")
+    finally:
+        producer.close()
+
+
+def _delete(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
+    return _take_all(values, letters, lambda name, letter: f"deleted {name}", "deleted")
+
+
+class _Unreplayable(Exception):
+    """A letter that cannot be replayed; the text says why."""
+
+
+class _Stopped(Exception):
+    """A signal came."""
+
+
+def _take_all(
+    values: Mapping[str, Any], letters: _Letters, work: Callable[[str, DeadLetter], str],
+    done: str,
+) -> int:
+    """Do the work of each letter, then remove it; a letter that fails stays.
+
+    Of a directory the others follow; a topic would deliver the same one again, so it ends there.
+    """
+    count = 0
+    with contextlib.closing(letters.take()) as taken:
+        for name, letter, remove in taken:
+            try:
+                text = work(name, letter)
+            except _Stopped:
+                break
+            except (NSQError, _Unreplayable) as exc:
+                letters.report(name, f"not {done}: {exc}")
+                if values["topic"]:
+                    break
+                continue
+            remove()
+            count += 1
+            print(text, flush=True)
+    if count or letters.problems:
+        wanted = values["count"] if values["topic"] else count
+        fewer = f" of {wanted}" if count < wanted else ""
+        print(f"{done} {counted(count, 'dead letter')}{fewer}")
+    else:
+        sys.stderr.write(f"{PROGRAM}: {_none(values)}\n")
+    return 1 if letters.problems else 0
+
+
+def _none(values: Mapping[str, Any]) -> str:
+    if values["path"]:
+        return f"no dead letter in {values['path']}"
+    return (f"no dead letter came from {values['topic']}/{values['channel']} for"
+            f" {format_duration(values['timeout'])}")
+
+
+def _line(name: str, letter: DeadLetter) -> str:
+    if not letter.id:
+        return f"{name}  a body of {counted(len(letter.body), 'byte')}, without an envelope"
+    return "  ".join(filter(None, [
+        name, letter.given_up_at, f"{letter.topic}/{letter.channel}" if letter.topic else "",
+        counted(letter.attempts, "attempt"), letter.reason or letter.exception,
+    ]))
+
+
+def _page(name: str, letter: DeadLetter) -> str:
+    envelope = letter.to_json()
+    body, encoding = envelope.pop("body"), envelope.pop("body_encoding")
+    trace = envelope.pop("traceback")
+    lines = [f"{name}:"]
+    lines += [f"  {key}: {value}" for key, value in envelope.items() if value]
+    if trace:
+        lines += ["  traceback:", *(f"    {line}" for line in trace.rstrip("\n").split("\n"))]
+    shown = body.split("\n") if encoding == "utf-8" else [body]
+    lines += [f"  body ({encoding}):", *(f"    {printable(line)}" for line in shown)]
+    return "\n".join(lines)
+
+
+#: command -> (what runs it, what it does)
+COMMANDS: dict[str, tuple[_Body, str]] = {
+    "list": (_list, "list them, a line for each"),
+    "show": (_show, "show them with traceback and body"),
+    "replay": (_replay, "publish their bodies to the topics that they came from"),
+    "delete": (_delete, "delete them"),
+}

@@ -2,19 +2,21 @@
 
 ``-x v``, ``--x v``, ``-x=v`` and ``--x=v`` are the same; a flag that is on or off is ``-x`` or
 ``-x=false`` and never takes the next word; parsing ends at the first word that is no flag, or
-after ``--``. Usage and complaints go to stderr, with Go's words and exit statuses.
+after ``--``. Errors have Go's words and exit statuses; instead of the whole usage they say where it
+is. What the command line leaves open comes from the environment and a file: see ``sources``.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.deadline import parse_duration
-from nsqclient.runtime.go_duration import format_duration
+from nsqclient.runtime.arguments import closest
+from nsqclient.runtime.deadline import format_duration, parse_duration
 
 #: Exit statuses of Go's programs.
 EXIT_USAGE = 2
@@ -22,15 +24,23 @@ EXIT_CONFIG = 1
 
 
 class CommandLineError(Exception):
-    """The command line, or what it asks for, cannot be; ``main`` prints it and exits."""
+    """The command line is invalid, or cannot be carried out; ``main`` prints this and exits."""
 
     status = EXIT_CONFIG
 
 
 class FlagError(CommandLineError):
-    """An unknown flag, or a value that does not parse: usage is shown as well."""
+    """A usage error: a flag is unknown, missing, or has a value that does not parse.
+
+    Args:
+        suggestion: the name that was probably meant.
+    """
 
     status = EXIT_USAGE
+
+    def __init__(self, reason: str, suggestion: str = "") -> None:
+        super().__init__(reason)
+        self.suggestion = suggestion
 
 
 class HelpRequested(Exception):
@@ -40,7 +50,12 @@ class HelpRequested(Exception):
 class Kind(NamedTuple):
     """A type of value: how it is called in the usage, read from text, and shown as a default.
 
-    ``parse`` raises ValueError. ``is_switch``: the flag may stand alone, meaning true.
+    ``parse`` raises ValueError. ``is_switch``: the flag may stand alone, meaning true. ``choices``
+    are all values that there are, for completion; ``is_path``: it is the name of a file.
+
+    Of a list: ``separator`` is what stands between the values in an environment variable, a comma,
+    a newline, or a blank for any white space. ``joint`` is what stands between key and value where
+    a file may have a table; empty: no table.
     """
 
     name: str
@@ -48,6 +63,10 @@ class Kind(NamedTuple):
     show: Callable[[Any], str] = str
     is_switch: bool = False
     is_list: bool = False
+    separator: str = ","
+    joint: str = ""
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
 
 
 def _parse_bool(text: str) -> bool:
@@ -72,7 +91,7 @@ def _parse_seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ConfigError as exc:
-        # Go says no more than "parse error"; what to write instead helps.
+        # Go says no more than "parse error"; a hint helps.
         raise ValueError(f"parse error: {exc}") from None
 
 
@@ -81,6 +100,7 @@ BOOL = Kind("", _parse_bool, lambda value: str(value).lower(), is_switch=True)
 INT = Kind("int", _parse_int)
 DURATION = Kind("duration", _parse_seconds, format_duration)
 STRINGS = Kind("value", str, is_list=True)
+PATH = STRING._replace(name="path", is_path=True)
 
 
 class Flag(NamedTuple):
@@ -107,9 +127,19 @@ class FlagSet:
         program: its name in the usage.
     """
 
+    #: flag -> how a configuration file calls it, where NSQ's own files have a name of their own.
+    config_names: Mapping[str, str] = {}
+
     def __init__(self, program: str) -> None:
         self.program = program
         self._flags: dict[str, Flag] = {}
+        #: Flags of which one is wanted: that which is given hides the others of later sources.
+        self.alternatives: list[frozenset[str]] = []
+
+    @property
+    def flags(self) -> Iterable[Flag]:
+        """All flags, in the order in which they were added."""
+        return self._flags.values()
 
     def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
         """Add a flag. A list kind may be given several times, and its values append."""
@@ -140,14 +170,17 @@ class FlagSet:
                 if name in ("h", "help"):
                     raise HelpRequested
                 # As far as a name goes: quotes set wrongly may bring a secret in here.
-                raise FlagError(f"flag provided but not defined: -{name.partition(' ')[0]}")
+                name = name.partition(" ")[0]
+                close = closest(name.replace("_", "-").lower(), self._flags)
+                raise FlagError(
+                    f"flag provided but not defined: -{name}", f"--{close}" if close else "")
             if not equals and flag.kind.is_switch:
                 text = "true"
             elif not equals:
                 if not words:
                     raise FlagError(f"flag needs an argument: -{name}")
                 text = words.pop(0)
-            value = _parse_value(flag, text)
+            value = parse_value(flag, text)
             if flag.kind.is_list:
                 values[name].append(value)
             else:
@@ -166,7 +199,8 @@ class FlagSet:
         return "\n".join(lines) + "\n"
 
 
-def _parse_value(flag: Flag, text: str) -> Any:
+def parse_value(flag: Flag, text: str) -> Any:
+    """Read one value of a flag. Raises FlagError."""
     try:
         return flag.kind.parse(text)
     except ValueError as exc:
@@ -175,19 +209,55 @@ def _parse_value(flag: Flag, text: str) -> Any:
         raise FlagError(f'invalid value "{text}" for flag -{flag.name}: {exc}') from None
 
 
+def usage_error(program: str, reason: str, suggestion: str = "") -> int:
+    """Say in two lines what is wrong with a command line, and where to look; return the status.
+
+    Args:
+        program: the words of the command line up to the flags.
+    """
+    meant = f": did you mean {suggestion}?" if suggestion else ""
+    sys.stderr.write(f"{program}: {reason}{meant}\nsee '{program} --help'\n")
+    return EXIT_USAGE
+
+
+def run_no_command(program: str, word: str, names: Iterable[str], usage: str) -> int:
+    """Answer a first word that is no command: print the usage for help or nothing; else the error.
+
+    Args:
+        names: of the commands, for a suggestion.
+
+    Returns: the exit status.
+    """
+    if word in ("-h", "-help", "--help", "help"):
+        sys.stdout.write(usage)
+        return 0
+    if not word:
+        sys.stderr.write(usage)
+        return EXIT_USAGE
+    return usage_error(program, f"unknown command {word!r}", closest(word, names))
+
+
 def run(flags: FlagSet, argv: Sequence[str] | None, body: Callable[[Parsed], int]) -> int:
     """Parse ``argv`` (None: the process's own) and run ``body``; return the exit status.
 
-    A CommandLineError or ConfigError of ``body`` becomes one line on stderr and status 1.
+    Flags that are not given come from the environment and the configuration file. A FlagError, of
+    ``body`` too, becomes two lines on stderr and status 2; a CommandLineError or ConfigError one
+    line and its status, 1.
     """
+    from nsqclient.cli.sources import warn_of_variables, with_sources  # which need this module
+
     try:
-        return body(flags.parse(sys.argv[1:] if argv is None else argv))
+        parsed = flags.parse(sys.argv[1:] if argv is None else argv)
+        if not parsed.values.get("version"):
+            warn_of_variables(
+                flags, os.environ, lambda line: sys.stderr.write(f"{flags.program}: {line}\n"))
+            parsed = with_sources(flags, parsed, os.environ)
+        return body(parsed)
     except HelpRequested:
-        sys.stderr.write(flags.usage())
+        sys.stdout.write(flags.usage())
         return 0
     except FlagError as exc:
-        sys.stderr.write(f"{exc}\n{flags.usage()}")
-        return exc.status
+        return usage_error(f"nsqclient {flags.program}", str(exc), exc.suggestion)
     except (CommandLineError, ConfigError) as exc:
         sys.stderr.write(f"{flags.program}: {exc}\n")
-        return EXIT_CONFIG
+        return exc.status if isinstance(exc, CommandLineError) else EXIT_CONFIG

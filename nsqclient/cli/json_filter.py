@@ -1,6 +1,6 @@
 """nsq_to_nsq's filter for JSON messages: which pass, and which fields of them. Pure.
 
-The text of a value is never made anew: what passes has the very digits and escapes that came.
+The text of a value is never written anew: fields keep their digits and escapes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_object(body: bytes) -> dict[str, Field]:
         NotAnObject: it is something else.
     """
     try:
-        # Bytes that are no UTF-8 are carried through.
+        # Bytes that are not UTF-8 are kept.
         return _parse(body.decode("utf-8", "surrogateescape"))
     except (ValueError, IndexError, RecursionError) as exc:
         raise NotAnObject(f"no JSON object: {exc}") from None
@@ -113,7 +113,7 @@ class JsonFilter:
 
 
 def matches(field: Field, wanted: str) -> bool:
-    """Tell whether a field has a value that was given as text.
+    """Return whether a field has a value that was given as text.
 
     Strings must be the same, numbers of equal value; nothing else ever matches, as with the
     original. Whole numbers are compared exactly, however many digits they have.

@@ -19,7 +19,7 @@ FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
     "base64": ("the body in base64", lambda topic, message, body: base64.b64encode(body)),
     "size": ("bytes of the body", lambda topic, message, body: b"%d" % len(body)),
     "topic": ("the topic", lambda topic, message, body: topic.encode()),
-    "id": ("the message's id", lambda topic, message, body: message.id),
+    "id": ("the message's id", lambda topic, message, body: str(message.id).encode()),
     "timestamp": ("nanoseconds since 1970",
                   lambda topic, message, body: b"%d" % message.timestamp),
     "time": ("the same as a UTC date and time",
@@ -132,7 +132,7 @@ def gunzipped(body: bytes) -> bytes:
 def _json_line(topic: str, message: Message, body: bytes) -> bytes:
     shown: dict[str, object] = {
         "topic": topic,
-        "id": message.id.decode("ascii", "replace"),
+        "id": str(message.id),
         "timestamp": message.timestamp,
         "attempts": message.attempts,
         "nsqd": message.nsqd_address,

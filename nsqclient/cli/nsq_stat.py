@@ -1,7 +1,7 @@
 """``nsqclient nsq_stat``: watch one channel over all its nsqds, with the flags of the original.
 
 Rows with the original's columns, or a table that is drawn again and again where stdout is a
-terminal. A server that does not answer is told and left out until it does.
+terminal. A server that does not answer is reported and left out until it does.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from nsqclient.cli.goflags import (
-    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Parsed,
+    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed,
 )
 from nsqclient.cli.sampling import Row, Sampler, rates, total
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import ToolFlags, check_name, run
-from nsqclient.runtime.go_duration import format_duration
+from nsqclient.cli.tool_flags import ToolFlags, check_name, run
+from nsqclient.runtime.deadline import format_duration
 
 PROGRAM = "nsq_stat"
 
 _SUMMARY = """\
 Shows depth, rates and other counters of a channel, summed over all nsqds that have it: once at
-the start to know where the counters stand, then every --interval. On a terminal it is a table
+the start to get the initial counters, then every --interval. On a terminal it is a table
 with a line for each nsqd; elsewhere, and with --plain, rows with the columns of the original."""
 
 _EXAMPLES = [
@@ -36,12 +36,12 @@ _EXAMPLES = [
      "      --topic=orders --channel=mail --count=1 --json"),
 ]
 
-#: The original's two lines of heading; they come again after so many looks.
+#: The original's two lines of heading; they are repeated after so many polls.
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"
     "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
 )
-_LOOKS_PER_HEADER = 25
+_POLLS_PER_HEADER = 25
 
 EXIT_NOTHING_SHOWN = 1
 
@@ -61,6 +61,7 @@ def build_flags() -> ToolFlags:
     flags.add("nsqd-http-address", STRINGS, (), "nsqd <addr>:<port> or URL; may be repeated")
     flags.add("lookupd-http-address", STRINGS, (),
               "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
+    flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for HTTP request")
     flags.add_common()
@@ -94,7 +95,7 @@ def _run(parsed: Parsed) -> int:
             shown = _watch(sampler, view, signals, values["interval"], values["count"])
             ended_by_signal = signals.is_stopping
     except BrokenPipeError:
-        # Whoever read the rows has seen enough; Python's own flush at exit must not complain.
+        # The reader of the rows is gone; Python's own flush at exit must not raise.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
@@ -104,7 +105,7 @@ def _run(parsed: Parsed) -> int:
 
 def _check(values: dict[str, Any], given: frozenset[str]) -> None:
     if not values["topic"] or not values["channel"]:
-        raise CommandLineError("--topic and --channel are required")
+        raise FlagError("--topic and --channel are required")
     for name in ("topic", "channel"):
         check_name(values[name], name)
     for name in ("interval", "http-client-connect-timeout", "http-client-request-timeout"):
@@ -113,18 +114,18 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> None:
     if "count" in given and values["count"] <= 0:
         raise CommandLineError("--count should be positive")
     if values["nsqd-http-address"] and values["lookupd-http-address"]:
-        raise CommandLineError("use --nsqd-http-address or --lookupd-http-address not both")
+        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
     if not values["nsqd-http-address"] and not values["lookupd-http-address"]:
-        raise CommandLineError("--nsqd-http-address or --lookupd-http-address required")
+        raise FlagError("--nsqd-http-address or --lookupd-http-address required")
     if values["plain"] and values["json"]:
-        raise CommandLineError("use --plain or --json not both")
+        raise FlagError("use --plain or --json not both")
 
 
 class View(Protocol):
-    """A way to show what was seen."""
+    """A way to show the counters."""
 
     def begin(self) -> None:
-        """A look brought something; called before ``show``, and alone for the first look."""
+        """A poll had a result; called before ``show``, and alone for the first poll."""
         ...
 
     def show(self, rows: list[Row], problems: dict[str, str]) -> None:
@@ -135,8 +136,8 @@ class View(Protocol):
 def _watch(
     sampler: Sampler, view: View, signals: Signals, interval: float, count: int | None
 ) -> int:
-    """Look and show until the end; return how many times something was shown."""
-    before = sampler.look()
+    """Poll and show until the end; return how many times something was shown."""
+    before = sampler.poll()
     due = time.monotonic()
     if before:
         view.begin()
@@ -145,9 +146,9 @@ def _watch(
         due += interval
         if _wait_until(due, signals):
             break
-        due = max(due, time.monotonic() - interval)  # looks that took long are not made up for
+        due = max(due, time.monotonic() - interval)  # slow polls are not made up for
         intervals += 1
-        after = sampler.look()
+        after = sampler.poll()
         if after:
             view.begin()
             if before:  # else there is nothing to compare with yet
@@ -171,14 +172,14 @@ class Plain:
     """Rows as the original prints them."""
 
     def __init__(self) -> None:
-        self._looks = 0
+        self._polls = 0
 
     def begin(self) -> None:
         """Print the heading when it is time."""
-        if self._looks % _LOOKS_PER_HEADER == 0:
+        if self._polls % _POLLS_PER_HEADER == 0:
             sys.stdout.write(HEADER)
             sys.stdout.flush()
-        self._looks += 1
+        self._polls += 1
 
     def show(self, rows: list[Row], problems: dict[str, str]) -> None:
         """Print the sum."""
@@ -230,7 +231,7 @@ class Live:
         self._drawn = 0  # lines on the screen
 
     def begin(self) -> None:
-        """Say that rates need a second look."""
+        """Show that rates need a second poll."""
         if not self._drawn:
             self._draw([f"{self._title}: counting for {format_duration(self._interval)} ..."])
 

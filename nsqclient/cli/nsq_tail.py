@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 
 from nsqclient import Message, Requeue
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.goflags import BOOL, INT, STRING, STRINGS, CommandLineError, Kind, Parsed
+from nsqclient.cli.goflags import (
+    BOOL, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+)
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import (
+from nsqclient.cli.tool_flags import (
     ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
     turn_off_negative,
 )
@@ -29,7 +31,7 @@ FORMAT = Kind("format", parse_format)
 
 _SUMMARY = """\
 Prints the messages of one or more topics to stdout, one line for each; logs go to stderr.
-Without --channel it listens on a channel of its own that vanishes with it, so nobody else
+Without --channel it reads a channel of its own that is deleted with it, so no other consumer
 misses a message; messages from before its start are not shown then."""
 
 _EXAMPLES = [
@@ -78,7 +80,7 @@ def _run(parsed: Parsed) -> int:
     check_in_flight(values)
     limit, max_in_flight = values["n"], values["max-in-flight"]
     if values["json"] and values["format"] is not None:
-        raise CommandLineError("use --json or --format not both")
+        raise FlagError("use --json or --format not both")
     config = read_config(values, PROGRAM, "consumer-opt").replace(
         max_in_flight=min(limit, max_in_flight) if limit else max_in_flight)
     render = Renderer(
@@ -101,12 +103,12 @@ def _handler(tail: Tail, render: Renderer, topic: str) -> Callable[[Message], No
 
 
 class Tail:
-    """Writes messages to a descriptor until there were enough, or it takes no more.
+    """Writes messages to a descriptor up to a limit, or until a write fails.
 
     Args:
         limit: how many; 0: no limit.
-        stop: called once when the end has come, before the last ``show`` returns.
-        lower: called with how many are still wanted, before ``show`` returns.
+        stop: called once at the end, before the last ``show`` returns.
+        lower: called with how many are left, before ``show`` returns.
 
     Threads: any; messages are written one after the other.
     """
@@ -128,7 +130,7 @@ class Tail:
         """Write one message.
 
         Raises:
-            Requeue: it was not written and belongs to the next reader.
+            Requeue: it was not written; another consumer gets it.
         """
         with self._lock:
             if self.error is not None or (self._limit and self._shown >= self._limit):
@@ -140,7 +142,7 @@ class Tail:
             else:
                 self._shown += 1
                 if self._limit:
-                    # Before the FIN, which would make room for one that nobody wants.
+                    # Before the FIN, after which nsqd would send one more.
                     self._lower(self._limit - self._shown)
                 if self._shown != self._limit:
                     return

@@ -1,13 +1,21 @@
 """``nsqclient nsq_to_file``: archive topics in files, with the flags of the original.
 
-Exit status: 0 after SIGINT or SIGTERM; 1 when the configuration or the nsqds named cannot be, or
-when a file could not be finished at the end; 2 for bad flags. SIGHUP closes the files; they are
-opened again with the next message.
+Exit status: 0 after SIGINT or SIGTERM; 1 for an invalid configuration or nsqds that cannot be
+reached, or when a file could not be finished at the end; 2 for bad flags. SIGHUP closes the files;
+they are opened again with the next message.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import queue
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,19 +23,20 @@ from typing import Any
 from nsqclient import Config, Consumer
 from nsqclient.cli.archive.archive import Archive
 from nsqclient.cli.archive.archiver import Archiver
-from nsqclient.cli.archive.hooks import CloseHook
-from nsqclient.cli.archive.log import Log
 from nsqclient.cli.archive.options import (
-    PROGRAM, build_flags, check, read_codec, read_names, read_rules, read_work_dir,
+    PROGRAM, build_flags, check, make_formatter, read_codec, read_names, read_rules, read_work_dir,
 )
-from nsqclient.cli.archive.places import OutsideError, Places
-from nsqclient.cli.archive.records import make_formatter
+from nsqclient.cli.archive.output_paths import OutputPaths, OutsideError
 from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
-from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.dead_letters import make_dead_letters
+from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.goflags import CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import check_topics, read_config, run, turn_off_negative
+from nsqclient.cli.tool_flags import check_topics, read_config, run, turn_off_negative
+from nsqclient.display import counted
+from nsqclient.runtime.log_lines import PrefixedLogger
+
+#: Seconds that the last commands of ``--exec-on-close`` have at the end.
+_LAST_COMMANDS = 30.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,14 +52,19 @@ def _run(parsed: Parsed) -> int:
         max_in_flight=values["max-in-flight"])
     if values["dead-letter-topic"] and config.max_attempts == 0:
         raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
-    tool = _Tool(values, config, Log(values["log-prefix"]))
+    tool = _Tool(values, config, _make_logger(values["log-prefix"]))
     return tool.run()
+
+
+def _make_logger(log_prefix: str, about: str = "") -> PrefixedLogger:
+    """The tool's own logger: its lines begin with ``--log-prefix`` and what they are about."""
+    return PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), log_prefix + about)
 
 
 class _Tool:
     """The archivers of all topics, and what they share."""
 
-    def __init__(self, values: Mapping[str, Any], config: Config, log: Log) -> None:
+    def __init__(self, values: Mapping[str, Any], config: Config, log: PrefixedLogger) -> None:
         self._values = values
         self._config = config
         self._log = log
@@ -65,7 +79,7 @@ class _Tool:
         self._topics = [topic for topic in topics if self._allows(topic)]
         if topics and not self._topics:
             raise CommandLineError("--topic-pattern allows none of the topics")
-        read_names(values, "check")  # here, that a bad format ends the tool before it begins
+        read_names(values, "check")  # a bad format ends the tool before it starts
         if "<TOPIC>" not in values["filename-format"] and len(self._topics) != 1:
             log.warning("--filename-format has no <TOPIC>: topics may share a file")
 
@@ -81,7 +95,7 @@ class _Tool:
             if values["dead-letter-topic"]:
                 self._options["on_giving_up"] = make_dead_letters(values, self._config, stack)
             consumers = Consumers(values, self._config, signals)
-            stack.callback(consumers.stop)  # those of topics that came while others stopped
+            stack.callback(consumers.stop)  # of topics that appeared while others stopped
             for topic in self._topics:
                 self._archive(consumers, topic)
             if not self._topics:
@@ -116,18 +130,18 @@ class _Tool:
     def _archive(self, consumers: Consumers, topic: str) -> None:
         """Begin to archive a topic."""
         values = self._values
-        log = self._log.about(topic, values["channel"])
+        log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
         rules = read_rules(values)
         compressed = values["gzip"] or values["zstd"]
-        places = Places(
+        paths = OutputPaths(
             values["output-dir"], read_work_dir(values), self._codec,
             exclusive=bool(compressed or rules.interval), end_line=not compressed,
             rotate_size=rules.size, file_mode=values["file-mode"], log=log,
         )
         names = read_names(values, topic)
-        places.check(names.at(time.time()))
+        paths.check(names.at(time.time()))
         archive = Archive(
-            names, places, rules, make_formatter(values["format"], topic),
+            names, paths, rules, make_formatter(values["format"], topic),
             by_timestamp=values["datetime-from"] == "message",
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )
@@ -138,10 +152,10 @@ class _Tool:
     def _leave(self, consumers: Consumers, topic: str) -> bool:
         """Close the files of a topic that was deleted; false while an nsqd still has it."""
         if topic not in self._archived:
-            return True  # the pattern does not allow it
+            return True  # the pattern excludes it
         consumer, archiver = self._archived[topic]
         if consumer.stats().connections:
-            return False  # an nsqlookupd that was started anew does not know what is there
+            return False  # a restarted nsqlookupd does not know every topic yet
         self._log.info("topic %s was deleted: its files are closed", topic)
         consumers.remove(consumer)
         del self._archived[topic]
@@ -151,3 +165,69 @@ class _Tool:
     def _reopen(self) -> None:
         for _, archiver in list(self._archived.values()):
             archiver.reopen()
+
+
+class CloseHook:
+    """Calls a command with the path of each finished file as its last argument.
+
+    Args:
+        command: words as in a shell; no shell runs it, so that names of files need no quotes.
+        log: for commands that fail.
+
+    Raises:
+        CommandLineError: no such program.
+
+    Life: a thread starts with the object; ``close()`` lets it finish what waits. Threads: any.
+    """
+
+    def __init__(self, command: str, log: PrefixedLogger) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError as exc:
+            raise CommandLineError(f"--exec-on-close {command!r}: {exc}") from None
+        if not self._words or shutil.which(self._words[0]) is None:
+            raise CommandLineError(f"--exec-on-close {command!r}: no such program")
+        self._log = log
+        self._paths: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="nsq-exec-on-close", daemon=True)
+        self._thread.start()
+
+    def __call__(self, path: str) -> None:
+        """Queue the command for a file; returns at once."""
+        self._paths.put(path)
+
+    def close(self, timeout: float = _LAST_COMMANDS) -> bool:
+        """Wait for the queued commands; False if some were left. Blocks: ``timeout``."""
+        self._paths.put(None)
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._log.error(
+                "--exec-on-close did not end in %g s; skipped about %s",
+                timeout, counted(self._paths.qsize() - 1, "file"),
+            )
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            path = self._paths.get()
+            if path is None:
+                return
+            try:
+                # stdout belongs to the tool; a session of its own keeps a Ctrl-C away.
+                status = subprocess.run(
+                    [*self._words, path], stdin=subprocess.DEVNULL, stdout=_stderr(),
+                    env={**os.environ, "NSQ_FILE": path}, start_new_session=True, check=False,
+                ).returncode
+            except OSError as exc:
+                self._log.error("--exec-on-close for %s: %s", path, exc)
+            else:
+                if status != 0:
+                    self._log.error("--exec-on-close for %s: exit status %d", path, status)
+
+
+def _stderr() -> int:
+    """The descriptor of stderr, or of nothing where a program has replaced it."""
+    try:
+        return sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):
+        return subprocess.DEVNULL

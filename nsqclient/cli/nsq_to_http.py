@@ -1,54 +1,60 @@
 """``nsqclient nsq_to_http``: send the messages of a topic to URLs, with the flags of the original.
 
-A message is finished after a destination answered 200 to 299. Where one fails the others are
-tried at once; only when all have failed does the message go back, and the consumer back off.
-``--on-status`` names answers that decide otherwise.
+A message is finished after a destination answered 200 to 299. If a destination fails, the others
+are tried at once; only when all have failed is the message requeued, and the consumer backs off.
+``--on-status`` changes the meaning of single answers.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
 from nsqclient import Config
-from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.dead_letters import make_dead_letters
+from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.goflags import (
-    DURATION, INT, STRING, STRINGS, CommandLineError, Kind, Parsed,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
-from nsqclient.cli.http_requests import Requester
-from nsqclient.cli.http_sender import ALL, Sender
-from nsqclient.cli.http_tls import add_tls_flags, read_context
+from nsqclient.cli.http_sender import ALL, SendOutcome, Requester, RequestTimes, Sender, parse_rule
+from nsqclient.cli.load_balancing import STRATEGIES
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.status_policy import Outcome, parse_rule
-from nsqclient.cli.timings import Timings
-from nsqclient.cli.tools import (
-    ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts, read_config, run,
-    turn_off_negative,
+from nsqclient.cli.tool_flags import (
+    SECRET_FILE, ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts,
+    read_config, read_key_password, run, turn_off_negative,
 )
-from nsqclient.cli.url_choice import STRATEGIES
-from nsqclient.display import masked_address
+from nsqclient.runtime.tls import client_context
+from nsqclient.sanitize import masked_address
 
 PROGRAM = "nsq_to_http"
 
+#: The flags for TLS to https servers, with the names that they have in nsqadmin.
+_CA, _CERT, _KEY, _PASSWORD, _INSECURE = (
+    f"http-client-tls-{name}"
+    for name in ("root-ca-file", "cert", "key", "key-password-file", "insecure-skip-verify"))
+
 FLOAT = Kind("float", float)
 RULES = Kind("status=action", parse_rule, is_list=True)
+URLS = STRINGS._replace(separator=" ")
+HEADERS = STRINGS._replace(separator="\n", joint=": ")
 
 _SUMMARY = """\
 Sends each message of a topic to one of several URLs, as the body of a POST or in the URL of a
-GET. Any answer from 200 to 299 means that it arrived. What fails everywhere is sent again later;
-a message may arrive twice, and none is lost."""
+GET. Any answer from 200 to 299 means that it arrived. A message that fails everywhere is sent
+again later; it may arrive twice, and none is lost."""
 
 _EXAMPLES = [
     ("POST to one of two hosts", "nsqclient nsq_to_http --lookupd-http-address=lookup:4161 \\\n"
      "      --topic=orders --post=http://a/hook --post=http://b/hook"),
     ("GET, with a header", "nsqclient nsq_to_http --nsqd-tcp-address=127.0.0.1:4150 \\\n"
      "      --topic=orders --get='http://a/hit?m=%s' --header='X-Token: abc'"),
-    ("what they refuse for good goes to another topic",
+    ("messages that a URL rejects go to another topic",
      "nsqclient nsq_to_http ... --on-status=429=retry \\\n"
-     "      --on-status=4xx=dead-letter --dead-letter-topic=orders.refused"),
+     "      --on-status=4xx=dead-letter --dead-letter-topic=orders.rejected"),
     ("send again at once, never pause", "nsqclient nsq_to_http ... \\\n"
      "      --consumer-opt=default_requeue_delay,0 --consumer-opt=max_backoff_duration,0"),
 ]
@@ -62,21 +68,23 @@ def build_flags() -> ToolFlags:
     flags.add("channel", STRING, "nsq_to_http", "NSQ channel")
     flags.add("sample", FLOAT, 1.0, "fraction of messages to send; the others are finished unsent")
     flags.group("Where to (--post or --get is required)")
-    flags.add("post", STRINGS, (), "URL to POST messages to; may be repeated")
-    flags.add("get", STRINGS, (), "URL to GET, with one %s for the message; may be repeated")
-    flags.add("mode", STRING, "hostpool", "which of several URLs: round-robin, hostpool (those that"
-              " live),\n      epsilon-greedy (mostly those that answer fast), or all of them")
+    flags.add("post", URLS, (), "URL to POST messages to; may be repeated")
+    flags.add("get", URLS, (), "URL to GET, with one %s for the message; may be repeated")
+    flags.alternatives.append(frozenset(("post", "get")))
+    flags.add("mode", STRING, "hostpool", "which of several URLs: round-robin, hostpool (in turn,"
+              " those that\n      work), epsilon-greedy (mostly those that answer fast), or all of"
+              " them")
     flags.add("content-type", STRING, "application/octet-stream", "Content-Type of POSTs")
-    flags.add("header", STRINGS, (), "header of each request, \"Key: Value\"; may be repeated")
+    flags.add("header", HEADERS, (), "header of each request, \"Key: Value\"; may be repeated")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
     flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for HTTP request")
-    add_tls_flags(flags)
+    _add_tls_flags(flags)
     flags.group("What to do with a message that does not arrive")
     flags.add("on-status", RULES, (), "what an answer of such a status (404, 4xx, 400-428) means:"
-              " retry,\n      drop or dead-letter; the first that fits counts, and what none"
-              " names\n      is tried again; may be repeated")
-    flags.add("dead-letter-topic", STRING, "", "publish here what --on-status says, and what is"
-              " given up after\n      --consumer-opt=max_attempts,N")
+              " retry,\n      drop or dead-letter; the first that fits counts, any other status"
+              "\n      is retried; may be repeated")
+    flags.add_dead_letters("publish here messages of --on-status, and messages given up"
+                           "\n      after --consumer-opt=max_attempts,N")
     flags.group("How fast")
     flags.add("n", INT, 100, "number of requests at once")
     flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
@@ -84,6 +92,17 @@ def build_flags() -> ToolFlags:
     flags.add_sources()
     flags.add_common()
     return flags
+
+
+def _add_tls_flags(flags: ToolFlags) -> None:
+    """Add the flags to the current group."""
+    flags.add(_CA, PATH, "", "PEM file of the authorities that https servers are checked with"
+              "\n      (default: those of the package requests)")
+    flags.add(_CERT, PATH, "", "PEM file of the client certificate for https")
+    flags.add(_KEY, PATH, "", "PEM file of its key")
+    flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of that key, if it is encrypted"
+              " (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
+    flags.add(_INSECURE, BOOL, False, "do not check https servers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,7 +120,7 @@ def _run(parsed: Parsed) -> int:
     requester = Requester(
         is_get=bool(values["get"]), headers=headers, connections=values["n"],
         timeouts=(values["http-client-connect-timeout"], values["http-client-request-timeout"]),
-        context=read_context(values),
+        context=_read_context(values),
     )
     with contextlib.ExitStack() as stack:
         stack.callback(requester.close)
@@ -110,8 +129,8 @@ def _run(parsed: Parsed) -> int:
         if values["dead-letter-topic"]:
             options["on_giving_up"] = make_dead_letters(values, config, stack)
         sender = Sender(
-            urls, values["mode"], requester, Timings(urls, values["status-every"]),
-            values["sample"], values["on-status"], options.get("on_giving_up"))
+            urls, values["mode"], requester, RequestTimes(urls, values["status-every"]),
+            values["sample"], values["on-status"])
         consumers = Consumers(values, config, signals)
         consumers.add(
             values["topic"], values["channel"], sender.handle, workers=values["n"], **options)
@@ -119,9 +138,29 @@ def _run(parsed: Parsed) -> int:
     return 0
 
 
+def _read_context(values: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Build the TLS context; None without such flags.
+
+    Raises:
+        CommandLineError: a certificate without key, or flags that exclude each other.
+        TLSError: a file cannot be used; it is named.
+    """
+    if bool(values[_CERT]) != bool(values[_KEY]):
+        raise CommandLineError(f"--{_CERT} and --{_KEY} go together")
+    if values[_CA] and values[_INSECURE]:
+        raise CommandLineError(f"use --{_CA} or --{_INSECURE} not both")
+    if not any(values[name] for name in (_CA, _CERT, _INSECURE)):
+        return None
+    return client_context(
+        ca_file=values[_CA] or DEFAULT_CA_BUNDLE_PATH, cert=values[_CERT], key=values[_KEY],
+        key_password=read_key_password(values, _PASSWORD) if values[_KEY] else "",
+        verify=not values[_INSECURE],
+    )
+
+
 def _check_dead_letters(values: dict[str, Any], config: Config) -> None:
-    """Check that ``--dead-letter-topic`` and what sends messages there come together."""
-    wanted = any(rule.outcome is Outcome.DEAD_LETTER for rule in values["on-status"])
+    """Check that ``--dead-letter-topic`` and the flags that use it are given together."""
+    wanted = any(rule.outcome is SendOutcome.DEAD_LETTER for rule in values["on-status"])
     if not values["dead-letter-topic"]:
         if wanted:
             raise CommandLineError("--on-status=...=dead-letter needs --dead-letter-topic")
@@ -136,16 +175,16 @@ def _check_dead_letters(values: dict[str, Any], config: Config) -> None:
 def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
     """Check the flags; return the headers to send."""
     if not values["topic"] or not values["channel"]:
-        raise CommandLineError("--topic and --channel are required")
+        raise FlagError("--topic and --channel are required")
     for name in ("topic", "channel"):
         check_name(values[name], name)
     if "content-type" in given and not values["post"]:
         raise CommandLineError("--content-type only used with --post")
     check_sources(values)
     if not values["get"] and not values["post"]:
-        raise CommandLineError("--get or --post required")
+        raise FlagError("--get or --post required")
     if values["get"] and values["post"]:
-        raise CommandLineError("use --get or --post not both")
+        raise FlagError("use --get or --post not both")
     for url in values["get"] + values["post"]:
         _check_url(url, is_get=bool(values["get"]))
     if values["mode"] not in STRATEGIES and values["mode"] != ALL:
@@ -161,7 +200,7 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> dict[str, str]:
     headers = {} if values["get"] else {"Content-Type": values["content-type"]}
     for text in values["header"]:
         key, value = parse_header(text)
-        # As names are the same in any case, the later one replaces the former.
+        # Names ignore case, so a later header replaces an earlier one.
         headers = {name: old for name, old in headers.items() if name.lower() != key.lower()}
         headers[key] = value
     return headers
@@ -185,11 +224,11 @@ def parse_header(text: str) -> tuple[str, str]:
     """Read ``Key: Value``.
 
     Raises:
-        CommandLineError: a part is missing, or no header can carry it.
+        CommandLineError: a part is missing, or has invalid characters.
     """
     key, _, value = (part.strip() for part in text.partition(":"))
     if not key or not value:
         raise CommandLineError(f"--header {text!r}: write it as 'Key: Value'")
     if not (key + value).isprintable() or not (key + value).isascii() or " " in key:
-        raise CommandLineError(f"--header {text!r} has characters that no header can carry")
+        raise CommandLineError(f"--header {text!r} has characters that are invalid in a header")
     return key, value

@@ -1,33 +1,49 @@
 """``nsqclient nsq_to_nsq``: copy topics to other nsqds, with the flags of the original.
 
-A message is finished only after its destination has stored it, so a crash at any moment makes
-duplicates and loses nothing. When no destination takes a message it is requeued and the consumer
-backs off; messages that a filter drops are finished and never slow anything down.
+A message is finished only after its destination has stored it, so a crash at any moment causes
+duplicates and no loss. When no destination accepts a message it is requeued and the consumer backs
+off; messages that a filter drops are finished.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
 
-from nsqclient import BatchHandler, Config, Message, NSQError
+from nsqclient import (
+    BatchHandler, Config, InvalidMessageError, Message, NSQError, Producer, PublishRejectedError,
+)
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.destinations import MODES, Attempt, Destinations, is_about_the_message
-from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, Kind, Parsed
+from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
+from nsqclient.cli.record_keys import key_of
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import (
+from nsqclient.cli.tool_flags import (
     ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
     turn_off_negative,
 )
+from nsqclient.display import counted
+from nsqclient.protocol.extensions import RESERVED_PREFIX
 
 logger = logging.getLogger("nsqclient.cli")
 
 PROGRAM = "nsq_to_nsq"
 
+MODES = ("hostpool", "round-robin", "epsilon-greedy")
+#: Seconds for which a destination that failed is not used while another one works.
+_PAUSE = 10.0
+#: Part of the messages that epsilon-greedy sends anywhere, to measure every destination.
+_EPSILON = 0.1
+#: Weight of the newest time in the mean of a destination.
+_NEWEST = 0.1
 #: Batches that are under way at once for each topic: one is filled while another is stored.
 _WORKERS = 4
-#: Seconds that a message waits for company.
+#: Seconds that a message waits for others in its batch.
 _MAX_WAIT = 0.01
 #: Part of the time left for a message that its publishing may use up.
 _PART = 0.8
@@ -65,7 +81,12 @@ def build_flags() -> ToolFlags:
     flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
     flags.group("Where to")
     flags.add("destination-nsqd-tcp-address", STRINGS, (),
-              "nsqd <addr>:<port>; required, may be repeated")
+              "nsqd <addr>:<port>; may be repeated")
+    flags.add("destination-lookupd-http-address", STRINGS, (),
+              "nsqlookupd <addr>:<port> in place of nsqds, also of a partitioned NSQ; may be\n"
+              "      repeated")
+    flags.add("key-field", STRING, "",
+              "for a partitioned NSQ: the field of JSON messages whose value is the key")
     flags.add("destination-topic", STRING, "",
               "topic for all messages (default: the one they come from)")
     flags.add("mode", MODE, "hostpool",
@@ -96,8 +117,15 @@ def _run(parsed: Parsed) -> int:
         check_name(values["destination-topic"], "destination-topic")
     check_sources(values)
     addresses = list(dict.fromkeys(values["destination-nsqd-tcp-address"]))
-    if not addresses:
-        raise CommandLineError("--destination-nsqd-tcp-address required")
+    lookupds = values["destination-lookupd-http-address"]
+    if not addresses and not lookupds:
+        raise FlagError("--destination-nsqd-tcp-address required, or"
+                        " --destination-lookupd-http-address")
+    if addresses and lookupds:
+        raise CommandLineError("give --destination-nsqd-tcp-address or"
+                               " --destination-lookupd-http-address, not both")
+    if values["key-field"] and not lookupds:
+        raise CommandLineError("--key-field needs --destination-lookupd-http-address")
     check_in_flight(values)
     turn_off_negative(values, "status-every")
     if values["require-json-value"] and not values["require-json-field"]:
@@ -110,14 +138,14 @@ def _run(parsed: Parsed) -> int:
         values["whitelist-json-field"],
     )
     destinations = Destinations(
-        addresses, values["mode"], producer_config, values["status-every"])
+        addresses, values["mode"], producer_config, values["status-every"], lookupds)
     try:
         with Signals() as signals:
             consumers = Consumers(values, config, signals)
             for topic in topics:
                 copier = Copier(
                     values["destination-topic"] or topic, json_filter, destinations,
-                    producer_config)
+                    producer_config, values["key-field"], bool(lookupds))
                 size = max(1, config.max_in_flight // 2)
                 consumers.add(
                     topic, channel, BatchHandler(copier, size, _MAX_WAIT), workers=_WORKERS)
@@ -128,31 +156,39 @@ def _run(parsed: Parsed) -> int:
 
 
 class Copier:
-    """Publishes batches of messages to one topic, and answers each of them.
+    """Publishes batches of messages to one topic, and finishes or requeues each of them.
+
+    Args:
+        key_field: of JSON messages; its value is the key. Empty: messages have none.
+        copies_headers: whether the destination may take headers.
 
     Threads: any number of batches at once.
     """
 
     def __init__(
-        self, topic: str, json_filter: JsonFilter, destinations: Destinations, config: Config
+        self, topic: str, json_filter: JsonFilter, destinations: Destinations, config: Config,
+        key_field: str = "", copies_headers: bool = False,
     ) -> None:
+        self._key_field = key_field
+        self._copies_headers = copies_headers
         self._topic = topic
         self._filter = json_filter
         self._destinations = destinations
         self._timeout = config.publish_timeout
 
     def __call__(self, messages: list[Message]) -> None:
-        """Handle one batch. Blocks: until each message is stored, or no destination took it."""
+        """Handle one batch. Blocks: until each message is stored, or no destination accepts it."""
         under_way = []
         for message in messages:
             body = self._filtered(message)
             if body is None:
                 message.finish()
                 continue
-            # After its deadline somebody else gets it.
+            # After its deadline another consumer gets it.
             timeout = max(0.1, min(self._timeout, message.time_left * _PART))
             try:
-                attempt = Attempt(self._destinations, self._topic, body, timeout)
+                attempt = CopyAttempt(
+                    self._destinations, self._topic, body, timeout, **self._options_of(message))
             except NSQError as exc:
                 self._requeue(message, exc)
             else:
@@ -165,6 +201,20 @@ class Copier:
             else:
                 message.finish()
 
+    def _options_of(self, message: Message) -> dict[str, Any]:
+        """Return its key and headers, for a partitioned destination.
+
+        Raises:
+            InvalidMessageError: it has no key, and needs one.
+        """
+        options: dict[str, Any] = {}
+        if self._key_field:
+            options["key"] = key_of(message.body, self._key_field)
+        if self._copies_headers and message.headers:
+            options["headers"] = {name: value for name, value in message.headers.items()
+                                  if not name.startswith(RESERVED_PREFIX)}
+        return options
+
     def _filtered(self, message: Message) -> bytes | None:
         try:
             return self._filter(message.body)
@@ -173,6 +223,140 @@ class Copier:
             return None
 
     def _requeue(self, message: Message, exc: NSQError) -> None:
-        """Have it again later; what no destination will ever take slows nothing else down."""
+        """Requeue it; a message that is always rejected causes no backoff."""
         logger.error("%r is requeued: %s", message, exc)
-        message.requeue(backoff=not is_about_the_message(exc))
+        message.requeue(backoff=not is_rejected_message(exc))
+
+
+class Destination:
+    """One nsqd, or in the mode hostpool all of them. Threads: any."""
+
+    def __init__(self, name: str, producer: Producer, status_every: int) -> None:
+        self.name = name
+        self.producer = producer
+        self.paused_until = 0.0  # on time.monotonic()
+        self.mean = 0.0  # seconds until a message was stored; the newest count most
+        self._every = status_every
+        self._lock = threading.Lock()
+        self._count = 0  # guarded by _lock, as those below
+        self._slowest = 0.0
+        self._sum = 0.0
+
+    def stored(self, seconds: float) -> None:
+        """A message was stored; logs every ``status_every``."""
+        with self._lock:
+            self.paused_until = 0.0
+            self.mean += (seconds - self.mean) * (_NEWEST if self._count else 1.0)
+            self._count += 1
+            self._sum += seconds
+            self._slowest = max(self._slowest, seconds)
+            if not self._every or self._count % self._every:
+                return
+            count, mean, slowest = self._count, self._sum / self._every, self._slowest
+            self._sum = self._slowest = 0.0
+        logger.info("%s: %s; the last %d took %.1f ms on average, at most %.1f ms",
+                    self.name, counted(count, "message"), self._every, mean * 1000, slowest * 1000)
+
+    def failed(self) -> None:
+        """A message was not stored."""
+        self.paused_until = time.monotonic() + _PAUSE
+
+
+class Destinations:
+    """All nsqds that messages are copied to.
+
+    In the mode ``hostpool`` one Producer has all of them: it takes those that are connected in
+    turn, and publishes a message to another one when one fails. In the other modes each nsqd has a
+    Producer of its own, and is not used for a while after a failure if another one works.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], mode: str, config: Config, status_every: int,
+        lookupds: Sequence[str] = (),
+    ) -> None:
+        groups = [addresses] if mode == "hostpool" else [[address] for address in addresses]
+        self._all = [
+            Destination(", ".join(group), Producer(group, config=config), status_every)
+            for group in groups if not lookupds
+        ]
+        if lookupds:
+            producer = Producer(lookupd_http_addresses=lookupds, config=config)
+            self._all.append(Destination(", ".join(lookupds), producer, status_every))
+        self._greedy = mode == "epsilon-greedy"
+        self._lock = threading.Lock()
+        self._turn = 0  # guarded by _lock
+        self._rng = random.Random()
+
+    def choose(self, other_than: Destination | None = None) -> Destination:
+        """Return the destination of the next message."""
+        now = time.monotonic()
+        choice = [item for item in self._all if item is not other_than] or self._all
+        choice = [item for item in choice if item.paused_until <= now] or choice
+        if self._greedy and self._rng.random() >= _EPSILON:
+            return min(choice, key=lambda item: item.mean)
+        with self._lock:
+            self._turn += 1
+            return choice[self._turn % len(choice)]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for destination in self._all:
+            destination.producer.close()
+
+
+def is_rejected_message(error: NSQError) -> bool:
+    """Return whether the destination always rejects this message, and may accept others."""
+    return isinstance(error, InvalidMessageError) or (
+        isinstance(error, PublishRejectedError) and not error.retryable)
+
+
+class CopyAttempt:
+    """Publishes one message to a destination, and to a second one if the first fails."""
+
+    def __init__(
+        self, destinations: Destinations, topic: str, body: bytes, timeout: float,
+        **options: Any,
+    ) -> None:
+        self._options = options
+        self._destinations = destinations
+        self._topic = topic
+        self._body = body
+        self._began = time.monotonic()
+        self._until = self._began + timeout
+        self._to = destinations.choose()
+        # The second attempt needs time too.
+        self._future = self._publish(timeout / 2 if len(destinations) > 1 else timeout)
+
+    def result(self) -> None:
+        """Wait until it is stored.
+
+        Raises:
+            NSQError: it is not, or the outcome is unknown.
+        """
+        try:
+            self._future.result()
+        except NSQError as exc:
+            self._report_failure(exc)
+            if len(self._destinations) == 1:
+                raise
+            logger.warning("%s: %s; trying another destination", self._to.name, exc)
+            self._to = self._destinations.choose(other_than=self._to)
+            try:
+                self._publish(max(0.1, self._until - time.monotonic())).result()
+            except NSQError as exc_again:
+                self._report_failure(exc_again)
+                raise
+        self._to.stored(time.monotonic() - self._began)
+
+    def _report_failure(self, error: NSQError) -> None:
+        if not is_rejected_message(error):
+            self._to.failed()
+
+    def _publish(self, timeout: float) -> Future[None]:
+        return self._to.producer.publish_async(
+            self._topic, self._body, timeout=timeout, **self._options)

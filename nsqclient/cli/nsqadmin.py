@@ -1,7 +1,7 @@
 """``nsqclient nsqadmin``: the admin page, with the flags of the original.
 
-It listens on 127.0.0.1 and changes nothing unless told otherwise. Exit status: 0 after SIGINT or
-SIGTERM, 1 for an option, port or package that cannot be, 2 for bad flags.
+It listens on 127.0.0.1 and changes nothing by default. Exit status: 0 after SIGINT or SIGTERM, 1
+for an invalid option, a port in use or a missing package, 2 for bad flags.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from collections.abc import Sequence
 
 from nsqclient import Config, ConfigError, TLSError
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.rewriting import parse_rule
+from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
 from nsqclient.cli.goflags import (
-    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagSet, Kind, Parsed,
+    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed,
 )
-from nsqclient.cli.tools import (
-    OPTIONS, SECRET_FILE, add_secret_flags, limit_timeouts, read_key_password,
+from nsqclient.cli.tool_flags import (
+    OPTIONS,
+    SECRET_FILE,
+    add_secret_flags,
+    limit_timeouts,
+    read_config as read_options,
+    read_key_password,
 )
-from nsqclient.cli.tools import read_config as read_options
 from nsqclient.version import __version__
 
 logger = logging.getLogger("nsqclient.admin")
@@ -34,25 +38,36 @@ _IGNORED = [
     ("statsd-interval", DURATION), ("statsd-prefix", STRING),
 ]
 
+#: How a config file calls a flag, where that is not the flag with underscores.
+_CONFIG_NAMES = {
+    "lookupd-http-address": "nsqlookupd_http_addresses",
+    "nsqd-http-address": "nsqd_http_addresses",
+    "admin-user": "admin_users",
+    "allowed-host": "allowed_hosts",
+    "rewrite-address": "rewrite_addresses",
+}
+
 REWRITES = Kind("from=to", parse_rule, is_list=True)
 
 
 def build_flags() -> FlagSet:
     """The flags of nsqadmin."""
     flags = FlagSet(PROGRAM)
+    flags.config_names = _CONFIG_NAMES
     add_common_flags(flags)
     flags.add("lookupd-http-address", STRINGS, (),
               "lookupd HTTP address (may be given multiple times)")
     flags.add("nsqd-http-address", STRINGS, (),
               "nsqd HTTP address (may be given multiple times)")
+    flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
     flags.add("http-address", STRING, "127.0.0.1:4171",
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("base-path", STRING, "/", "URL base path")
     flags.add("allow-actions", BOOL, False,
-              "let everybody who reaches the page create, pause, empty, delete and publish")
+              "let every user of the page create, pause, empty, delete and publish")
     flags.add("admin-user", STRINGS, (),
               "let only this user do so (may be given multiple times); the header of"
-              " --acl-http-header, which a proxy must set, says who asks")
+              " --acl-http-header, which a proxy must set, has the user's name")
     flags.add("acl-http-header", STRING, "X-Forwarded-User",
               "HTTP header to check for authenticated admin users")
     flags.add("allow-peek", BOOL, False, "let the page show copies of messages")
@@ -70,10 +85,10 @@ def build_flags() -> FlagSet:
               "how often open pages are refreshed; less often where that costs much")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for HTTP request")
-    flags.add("http-client-tls-root-ca-file", STRING, "", "path to CA file for the HTTP client")
-    flags.add("http-client-tls-cert", STRING, "",
+    flags.add("http-client-tls-root-ca-file", PATH, "", "path to CA file for the HTTP client")
+    flags.add("http-client-tls-cert", PATH, "",
               "path to certificate file for the HTTP client")
-    flags.add("http-client-tls-key", STRING, "", "path to key file for the HTTP client")
+    flags.add("http-client-tls-key", PATH, "", "path to key file for the HTTP client")
     flags.add("http-client-tls-key-password-file", SECRET_FILE, "",
               "path to a file with the password of that key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
@@ -92,7 +107,7 @@ def build_flags() -> FlagSet:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal; return the exit status."""
     version = f"{PROGRAM} v{__version__} (nsqclient)"
-    return run(build_flags(), argv, version, _CONFIG_NAMES, _build)
+    return run(build_flags(), argv, version, _build)
 
 
 def _build(parsed: Parsed) -> Server:
@@ -101,34 +116,31 @@ def _build(parsed: Parsed) -> Server:
     try:
         server_module = importlib.import_module("nsqclient.admin.server")
     except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] not in ("flask", "werkzeug"):
+        package = (exc.name or "").partition(".")[0]
+        if package not in ("flask", "waitress", "werkzeug", "prometheus_client"):
             raise
         raise CommandLineError(
-            "the admin page needs Flask: pip install 'nsqclient[admin]'") from None
+            f"the admin page needs {package}: pip install 'nsqclient[admin]'") from None
     server: Server = server_module.AdminServer(settings, host, port)
     return server
 
 
-_CONFIG_NAMES = {
-    "lookupd-http-address": "nsqlookupd_http_addresses",
-    "nsqd-http-address": "nsqd_http_addresses",
-    "admin-user": "admin_users",
-    "allowed-host": "allowed_hosts",
-    "rewrite-address": "rewrite_addresses",
-}
-
-
 def build_settings(parsed: Parsed) -> AdminSettings:
-    """What the flags say.
+    """Build the settings from the flags.
 
     Raises:
-        CommandLineError, ConfigError: it cannot be.
+        CommandLineError, ConfigError: they are invalid.
     """
     values = parsed.values
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
         logger.warning("no effect here: --%s", ", --".join(ignored))
     limit_timeouts(values)
+    lookupds, nsqds = values["lookupd-http-address"], values["nsqd-http-address"]
+    if not lookupds and not nsqds:
+        raise FlagError("--lookupd-http-address or --nsqd-http-address required")
+    if lookupds and nsqds:
+        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
     try:
         return AdminSettings(
             lookupd_http_addresses=tuple(values["lookupd-http-address"]),

@@ -1,22 +1,27 @@
 """``nsqclient nsqd``: the embedded nsqd, with the flags of the real one.
 
-Unlike the real one it listens on 127.0.0.1 unless told otherwise, and keeps messages on disk only
-where ``--data-path`` is given. ``--partitioned`` runs a whole cluster of partitioned NSQ. Flags of
-things that it does not have are taken and said to have no effect. Exit status: 0 after SIGINT or
-SIGTERM, 1 for a port or option that cannot be, 2 for bad flags.
+Unlike the real one it listens on 127.0.0.1 by default, and keeps messages on disk only with
+``--data-path``. Flags for features that it does not have are accepted with a warning. Exit status:
+0 after SIGINT or SIGTERM, 1 for an invalid option or a port in use, 2 for bad flags.
+
+``--partitioned`` runs a cluster of partitioned NSQ in one process. The first nsqd and nsqlookupd
+have the addresses that were given, each further one the port two above the one before. Topics come
+from ``--partitioned-topic`` or nsqlookupd's /topic/create.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nsqclient.cli import partitioned
 from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
 from nsqclient.cli.goflags import (
     BOOL,
     DURATION,
     INT,
+    PATH,
     STRING,
     STRINGS,
     CommandLineError,
@@ -24,15 +29,26 @@ from nsqclient.cli.goflags import (
     Kind,
     Parsed,
 )
-from nsqclient.cli.tools import SECRET_FILE, read_key_password
+from nsqclient.cli.tool_flags import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
-from nsqclient.devserver.options import NsqdOptions, default_node_id
-from nsqclient.devserver.release import NSQ_VERSION
-from nsqclient.version import __version__
+from nsqclient.devserver.options import TLS_VERSIONS, NsqdOptions, default_node_id
+from nsqclient.devserver.protocol.commands import version_line
+from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.addresses import parse_uint
+
+if TYPE_CHECKING:
+    from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
 logger = logging.getLogger("nsqclient.devserver")
 
 PROGRAM = "nsqd"
+
+#: Collections of the second generation before one of all objects; Python's default is 10.
+_FULL_COLLECTION = 1000
+
+#: Attributes of ``--partitioned-topic``, and its most partitions.
+_TOPIC_KINDS = ("ordered", "extended")
+_MOST_PARTITIONS = 255
 
 
 def _parse_tls_required(text: str) -> bool | str:
@@ -42,11 +58,39 @@ def _parse_tls_required(text: str) -> bool | str:
     return value
 
 
+def _parse_percentiles(text: str) -> list[float]:
+    percentiles = []
+    for part in text.split(","):
+        try:
+            percentiles.append(float(part))
+        except ValueError:
+            raise CommandLineError(
+                f"--e2e-processing-latency-percentile: could not parse {part!r}: give numbers above"
+                " 0 and up to 1, separated by commas"
+            ) from None
+    return percentiles
+
+
+def _parse_tls_version(text: str) -> str:
+    version = text.lower() or NsqdOptions.tls_min_version
+    if version not in TLS_VERSIONS:
+        raise ValueError(f'unknown tlsVersionOption "{version}"')
+    return version
+
+
+PERCENTILES = Kind("value", _parse_percentiles, is_list=True)
+TLS_VERSION = Kind("value", _parse_tls_version, choices=tuple(TLS_VERSIONS))
 TLS_REQUIRED = Kind("", _parse_tls_required, str, is_switch=True)
 
 #: Flags that are options of :class:`Nsqd` under the same name: (flag, kind, help).
 _OPTIONS = [
+    ("broadcast-http-port", INT, "HTTP port that is registered with lookupd (default: the HTTP port"
+     " that this nsqd listens on)"),
+    ("broadcast-tcp-port", INT, "TCP port that is registered with lookupd (default: the TCP port"
+     " that this nsqd listens on)"),
     ("deflate", BOOL, "enable deflate feature negotiation (client compression)"),
+    ("e2e-processing-latency-window-time", DURATION, "calculate end to end latency quantiles for"
+     " this duration of time"),
     ("max-body-size", INT, "maximum size of a single command body"),
     ("max-channel-consumers", INT, "maximum channel consumers of this nsqd (0: unlimited)"),
     ("max-deflate-level", INT, "max deflate compression level a client can negotiate"),
@@ -62,25 +106,23 @@ _OPTIONS = [
     ("msg-timeout", DURATION, "default duration to wait before auto-requeing a message"),
     ("output-buffer-timeout", DURATION, "default duration between flushes to clients"),
     ("snappy", BOOL, "enable snappy feature negotiation (client compression)"),
-    ("tls-cert", STRING, "path to certificate file"),
+    ("tls-cert", PATH, "path to certificate file"),
     ("tls-client-auth-policy", STRING, "client certificate policy (require, require-verify)"),
-    ("tls-key", STRING, "path to key file"),
-    ("tls-min-version", STRING, "minimum TLS version acceptable (tls1.0 to tls1.3)"),
+    ("tls-key", PATH, "path to key file"),
+    ("tls-min-version", TLS_VERSION, "minimum TLS version acceptable (tls1.0 to tls1.3)"),
     ("tls-required", TLS_REQUIRED, "require TLS for client connections (true, false, tcp-https)"),
-    ("tls-root-ca-file", STRING, "path to certificate authority file"),
+    ("tls-root-ca-file", PATH, "path to certificate authority file"),
 ]
 
 #: Flags of things that the embedded nsqd does not have.
 _IGNORED = [
-    ("broadcast-http-port", INT), ("broadcast-tcp-port", INT),
-    ("e2e-processing-latency-percentile", STRINGS),
-    ("e2e-processing-latency-window-time", DURATION), ("http-client-connect-timeout", DURATION),
-    ("http-client-request-timeout", DURATION), ("https-address", STRING),
+    ("http-client-connect-timeout", DURATION),
+    ("http-client-request-timeout", DURATION),
     ("max-bytes-per-file", INT), ("queue-scan-selection-count", INT),
     ("queue-scan-worker-pool-max", INT), ("statsd-address", STRING),
     ("statsd-exclude-ephemeral", BOOL), ("statsd-interval", DURATION),
     ("statsd-mem-stats", BOOL), ("statsd-prefix", STRING), ("statsd-udp-packet-size", INT),
-    ("sync-every", INT), ("sync-timeout", DURATION), ("worker-id", INT),
+    ("sync-every", INT), ("sync-timeout", DURATION), ("worker-id", BOOL),
 ]
 
 #: How a config file calls a flag, where that is not the flag with underscores.
@@ -96,18 +138,24 @@ def build_flags() -> FlagSet:
     """The flags of nsqd."""
     defaults = NsqdOptions()
     flags = FlagSet(PROGRAM)
+    flags.config_names = _CONFIG_NAMES
     add_common_flags(flags)
     flags.add("tcp-address", STRING, "127.0.0.1:4150",
               "<addr>:<port> to listen on for TCP clients")
     flags.add("http-address", STRING, "127.0.0.1:4151",
               "<addr>:<port> to listen on for HTTP clients")
+    flags.add("https-address", STRING, "127.0.0.1:4152",
+              "<addr>:<port> to listen on for HTTPS clients, with a certificate; empty: none")
     flags.add("broadcast-address", STRING, "",
               "address that is registered with lookupd (default: what it listens on)")
     flags.add("lookupd-tcp-address", STRINGS, (),
               "lookupd TCP address (may be given multiple times)")
     flags.add("auth-http-address", STRINGS, (),
               "<addr>:<port> or a full url to query auth server (may be given multiple times)")
-    flags.add("data-path", STRING, "",
+    flags.add("e2e-processing-latency-percentile", PERCENTILES, (),
+              "message processing time percentiles to track, above 0 and up to 1 (may be given"
+              " multiple times or separated by commas)")
+    flags.add("data-path", PATH, "",
               "directory to keep messages in (default: memory only)")
     flags.add("node-id", INT, default_node_id(),
               "unique part for message IDs, (int) in range [0,1024)")
@@ -115,7 +163,7 @@ def build_flags() -> FlagSet:
         flags.add(name, kind, getattr(defaults, name.replace("-", "_")), text)
     flags.add("tls-key-password-file", SECRET_FILE, "", "path to a file with the password of an"
               " encrypted key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
-    partitioned.add_flags(flags)
+    _add_partitioned_flags(flags)
     for name, kind in _IGNORED:
         flags.add(name, kind, () if kind.is_list else None, "has no effect here")
     return flags
@@ -123,26 +171,34 @@ def build_flags() -> FlagSet:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until a signal; return the exit status."""
-    version = f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})"
-    return run(build_flags(), argv, version, _CONFIG_NAMES, _build)
+    thresholds = gc.get_threshold()
+    # A full collection looks at every stored message and stops all threads meanwhile: 0.4 s for
+    # half a million of them, each time their number has grown by a quarter. They are in no cycles.
+    gc.set_threshold(thresholds[0], thresholds[1], _FULL_COLLECTION)
+    try:
+        return _main(argv)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    return run(build_flags(), argv, version_line(PROGRAM), _build, ignores_words=True)
 
 
 def _build(parsed: Parsed) -> Server:
     values = parsed.values
-    if not 0 <= values["node-id"] < 1024:
-        raise CommandLineError("--node-id must be [0,1024)")
-    for name, kind, _ in _OPTIONS:
-        if kind is INT and values[name] < 0:
-            raise CommandLineError(f"--{name} must not be negative")
-        if kind is DURATION and values[name] <= 0:
-            raise CommandLineError(f"--{name} must be a positive duration")
-    host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
-    http_host, http_port = parse_listen_address(values["http-address"], "http-address")
+    # An empty one means any address and port, as in Go.
+    host, tcp_port = parse_listen_address(values["tcp-address"] or ":0", "tcp-address")
+    http_host, http_port = _optional_address(values, "http-address")
+    https_host, https_port = None, None
+    if values["tls-cert"] or values["tls-key"]:
+        https_host, https_port = _optional_address(values, "https-address")
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
         logger.warning("no effect in the embedded nsqd: --%s", ", --".join(ignored))
     if values["partitioned"]:
-        return partitioned.build_cluster(parsed)
+        return build_cluster(parsed)
+    percentiles = [each for given in values["e2e-processing-latency-percentile"] for each in given]
     return Nsqd(
         host,
         tcp_port,
@@ -150,11 +206,106 @@ def _build(parsed: Parsed) -> Server:
         data_path=values["data-path"] or None,
         lookupd_tcp_addresses=values["lookupd-tcp-address"],
         http_host=http_host,
+        https_port=https_port,
+        https_host=https_host,
         broadcast_address=values["broadcast-address"] or None,
         node_id=values["node-id"],
         log_level=values["log-level"],
         auth_http_addresses=values["auth-http-address"],
+        e2e_processing_latency_percentile=percentiles,
         tls_key_password=(
             read_key_password(values, "tls-key-password-file") if values["tls-key"] else ""),
         **{name.replace("-", "_"): values[name] for name, _, _ in _OPTIONS},
     )
+
+
+def _optional_address(values: Mapping[str, Any], flag: str) -> tuple[str | None, int | None]:
+    """Split the address of a port that is not opened where the address is empty."""
+    return parse_listen_address(values[flag], flag) if values[flag] else (None, None)
+
+
+class TopicSpec(NamedTuple):
+    """A topic that exists from the start."""
+
+    name: str
+    partitions: int
+    ordered: bool
+    extended: bool
+
+
+def _add_partitioned_flags(flags: FlagSet) -> None:
+    flags.add("partitioned", BOOL, False,
+              "run a cluster of partitioned NSQ (nsqds and nsqlookupds) instead of one nsqd")
+    flags.add("partitioned-nsqds", INT, 3, "with --partitioned: how many nsqds")
+    flags.add("partitioned-nsqlookupds", INT, 2, "with --partitioned: how many nsqlookupds")
+    flags.add("partitioned-lookupd-http-address", STRING, "127.0.0.1:4161",
+              "with --partitioned: <addr>:<port> of the first nsqlookupd")
+    flags.add("partitioned-topic", STRINGS, (),
+              "with --partitioned: NAME:PARTITIONS[:ordered][:extended] (may be given multiple"
+              " times)")
+
+
+def parse_topic(text: str) -> TopicSpec:
+    """Read ``NAME:PARTITIONS[:ordered][:extended]``.
+
+    Raises:
+        CommandLineError: it is not that.
+    """
+    name, _, rest = text.partition(":")
+    number, *kinds = rest.split(":")
+    count = parse_uint(number, 9)
+    good = is_valid_name(name) and set(kinds) <= set(_TOPIC_KINDS)
+    if not good or count is None or not 1 <= count <= _MOST_PARTITIONS:
+        raise CommandLineError(
+            f"--partitioned-topic {text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to"
+            f" {_MOST_PARTITIONS} partitions"
+        )
+    return TopicSpec(name, count, "ordered" in kinds, "extended" in kinds)
+
+
+class Cluster:
+    """A cluster with its first topics, for ``serve``."""
+
+    def __init__(self, cluster: PartitionedCluster, topics: list[TopicSpec]) -> None:
+        self._cluster = cluster
+        self._topics = topics
+
+    def start(self) -> None:
+        """Start it and make the topics. Raises OSError when a port is taken."""
+        self._cluster.start()
+        for topic in self._topics:
+            self._cluster.create_topic(
+                topic.name, topic.partitions, replicas=2, ordered=topic.ordered,
+                extended=topic.extended,
+            )
+
+    def stop(self) -> None:
+        """End everything."""
+        self._cluster.stop()
+
+
+def build_cluster(parsed: Parsed) -> Cluster:
+    """Build the cluster that the flags describe.
+
+    Raises:
+        CommandLineError: a flag is wrong.
+    """
+    from nsqclient.devserver.partitioned.cluster import PartitionedCluster
+
+    values = parsed.values
+    for name in ("partitioned-nsqds", "partitioned-nsqlookupds"):
+        if values[name] < 1:
+            raise CommandLineError(f"--{name} must be at least 1")
+    if values["data-path"]:
+        raise CommandLineError("--data-path: a partitioned cluster keeps messages in memory only")
+    host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
+    _, http_port = parse_listen_address(values["http-address"], "http-address")
+    _, lookupd_port = parse_listen_address(
+        values["partitioned-lookupd-http-address"], "partitioned-lookupd-http-address"
+    )
+    cluster = PartitionedCluster(
+        values["partitioned-nsqds"], values["partitioned-nsqlookupds"],
+        msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
+        host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
+    )
+    return Cluster(cluster, [parse_topic(text) for text in values["partitioned-topic"]])

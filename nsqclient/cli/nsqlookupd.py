@@ -1,7 +1,7 @@
 """``nsqclient nsqlookupd``: the embedded nsqlookupd, with the flags of the real one.
 
-Unlike the real one it listens on 127.0.0.1 unless told otherwise, and tells nsqd that address.
-Exit status: 0 after SIGINT or SIGTERM, 1 for a port or option that cannot be, 2 for bad flags.
+Unlike the real one it listens on 127.0.0.1 by default, and announces that address to nsqd. Exit
+status: 0 after SIGINT or SIGTERM, 1 for an invalid option or a port in use, 2 for bad flags.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
 from nsqclient.cli.goflags import DURATION, STRING, FlagSet, Parsed
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
-from nsqclient.devserver.release import NSQ_VERSION
-from nsqclient.version import __version__
+from nsqclient.devserver.protocol.commands import version_line
 
 PROGRAM = "nsqlookupd"
 
@@ -36,8 +35,7 @@ def build_flags() -> FlagSet:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until a signal; return the exit status."""
-    version = f"{PROGRAM} v{NSQ_VERSION} (embedded in nsqclient {__version__})"
-    return run(build_flags(), argv, version, {}, _build)
+    return run(build_flags(), argv, version_line(PROGRAM), _build, ignores_words=True)
 
 
 def _build(parsed: Parsed) -> Server:

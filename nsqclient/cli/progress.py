@@ -1,22 +1,15 @@
-"""A line on a terminal that says how far a tool is."""
+"""A line on a terminal with the progress of a tool."""
 
 from __future__ import annotations
 
 import time
 from typing import TextIO
 
-#: Seconds between two looks of the line: often enough to live, seldom enough to read.
+from nsqclient.display import show_size
+
+#: Seconds between two updates of the line: readable, and cheap.
 _PAUSE = 0.2
 _WIDTH = 24
-
-
-def show_size(count: float) -> str:
-    """Write a number of bytes: ``999 B``, ``1.5 MB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def render(records: int, size: int, total: int | None, seconds: float) -> str:

@@ -1,7 +1,7 @@
-"""Counters of one channel on every nsqd that has it, and the rates between two looks.
+"""Counters of one channel on every nsqd that has it, and the rates between two polls.
 
-A server that does not answer is left out of a look, and its problem noted; it changes no rate of
-the others. No output, and no log but of problems that come and go.
+A server that does not answer is left out of a poll, and its problem recorded; the rates of the
+others stay right. No output; problems are logged when they begin and end.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nsqclient import NSQError
-from nsqclient.display import without_password
-from nsqclient.errors import HTTPStatusError
+from nsqclient.errors import NSQHTTPStatusError
 from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
+from nsqclient.sanitize import without_password
 
 logger = logging.getLogger("nsqclient.cli")
 
 T = TypeVar("T")
 Client = TypeVar("Client", NsqdHTTP, NsqlookupdHTTP)
 
-#: Servers that are asked at once.
-_AT_ONCE = 16
+#: Requests that run at the same time.
+_CONCURRENCY = 16
 
 
 class Counters(NamedTuple):
-    """What one nsqd says about the channel, or the sum over several."""
+    """The counters of the channel on one nsqd, or the sum over several."""
 
     messages: int = 0  #: since nsqd's start
     depth: int = 0
@@ -51,7 +51,7 @@ class Counters(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Counters, and what happened per second since the look before."""
+    """Counters, and the rates per second since the last poll."""
 
     name: str
     ingress: float
@@ -60,16 +60,16 @@ class Row(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The counters of one nsqd, and when they came, on ``time.monotonic()``."""
+    """The counters of one nsqd, and when they were received, on ``time.monotonic()``."""
 
     counters: Counters
     at: float
 
 
 def rates(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Row]:
-    """One row for each nsqd of the later look. One that is new since then has rates of 0.
+    """One row for each nsqd of the later poll. A new nsqd has rates of 0.
 
-    Each rate is over the time between the two answers of its nsqd: a look may have waited for
+    Each rate is over the time between the two answers of its nsqd: a poll may have waited for
     another one.
     """
     rows = []
@@ -79,7 +79,7 @@ def rates(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Row
             then = Counters()  # nsqd was restarted, and counts from 0 again
         came = now.messages - then.messages
         went = came - (now.depth - then.depth)
-        elapsed = max(at - began, 1e-9)  # 0 where nothing came and nothing went
+        elapsed = max(at - began, 1e-9)  # 0 for a new nsqd, whose rates are 0
         rows.append(Row(address, came / elapsed, went / elapsed, now))
     return rows
 
@@ -93,13 +93,13 @@ def total(rows: Iterable[Row]) -> Row:
 
 
 class Sampler:
-    """Asks the servers.
+    """Polls the servers.
 
     Args:
         nsqds: HTTP addresses of nsqds to ask, each under the address that was given.
         lookupds: HTTP addresses of nsqlookupds to find them.
         connect_timeout, request_timeout: of each request, in seconds.
-        quiet: log nothing; ``problems`` tells it all.
+        quiet: log nothing; ``problems`` has everything.
 
     Life: usable at once; ``close()`` ends it. Threads: one; it has its own for the requests.
     """
@@ -123,12 +123,12 @@ class Sampler:
         self._lookupds = {without_password(address): lookupd(address) for address in lookupds}
         self._nsqds = {without_password(address): self._nsqd(address) for address in nsqds}
         self._quiet = quiet
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="nsq-stat")
+        self._threads = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="nsq-stat")
         #: address -> what is wrong there now. An empty address: what is wrong as a whole.
         self.problems: dict[str, str] = {}
 
-    def look(self) -> dict[str, Answer]:
-        """Ask everybody once; return the counters of those that answered and have the channel.
+    def poll(self) -> dict[str, Answer]:
+        """Ask all servers once; return the counters of nsqds that have the channel.
 
         Blocks: about two request timeouts at most, three where nsqlookupds are asked.
         """
@@ -151,7 +151,7 @@ class Sampler:
     def _find_nsqds(self, problems: dict[str, str]) -> None:
         """Ask the nsqlookupds which nsqds have the topic now.
 
-        While not one of them answers, the nsqds that were found before are asked.
+        While none of them answers, the nsqds that were found before are asked.
         """
         answers = self._ask(self._lookupds, self._producers_of, problems)
         if not answers:
@@ -165,7 +165,7 @@ class Sampler:
     def _producers_of(self, lookupd: NsqlookupdHTTP) -> set[str]:
         try:
             producers = lookupd.lookup(self._topic).producers
-        except HTTPStatusError as exc:
+        except NSQHTTPStatusError as exc:
             if exc.message == "TOPIC_NOT_FOUND":
                 return set()
             raise
@@ -181,11 +181,11 @@ class Sampler:
     def _ask(
         self,
         clients: Mapping[str, Client],
-        question: Callable[[Client], T],
+        request: Callable[[Client], T],
         problems: dict[str, str],
     ) -> dict[str, T]:
-        """Put a question to all of them at once; note the problems of those that fail."""
-        asked = {address: self._threads.submit(question, client)
+        """Send a request to all of them at once; record the problems of those that fail."""
+        asked = {address: self._threads.submit(request, client)
                  for address, client in clients.items()}
         answers = {}
         for address, future in asked.items():
@@ -196,7 +196,7 @@ class Sampler:
         return answers
 
     def _report(self, problems: dict[str, str]) -> None:
-        """Log what is new: a problem that stays is told once."""
+        """Log changes: a problem that stays is logged once."""
         former, self.problems = self.problems, problems
         if self._quiet:
             return

@@ -1,4 +1,4 @@
-"""``Signals``: SIGINT, SIGTERM and SIGHUP as something that a tool's main thread waits for."""
+"""``Signals``: lets the main thread of a tool wait for SIGINT, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _STOP, _HANGUP = b"s", b"h"
 
 
 class Signals:
-    """Notes signals between ``with`` and its end; the tool looks when it likes.
+    """Records signals between ``with`` and its end.
 
-    The first SIGINT or SIGTERM asks for a stop in order, the second ends the process at once with
+    The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once with
     status 128 plus the signal's number. A handler only writes one byte to a pipe: setting a
     ``threading.Event`` there can hang, since the interrupted thread may hold the event's lock.
 
@@ -37,7 +37,7 @@ class Signals:
 
     @property
     def is_stopping(self) -> bool:
-        """Tell whether a signal or ``stop()`` has asked for the end."""
+        """Return whether a signal or ``stop()`` has asked for the end."""
         return self._stopping
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class Signals:
         try:
             os.write(self._write, what)
         except BlockingIOError:
-            pass  # full of notes already
+            pass  # the pipe is full, so ``wait`` returns anyway
 
     def _on_stop(self, signum: int, _frame: FrameType | None) -> None:
         if self._signalled:

@@ -1,4 +1,5 @@
-"""``nsqclient spark``: the pipelines on Spark, ``archive``, ``stream`` and ``compact``.
+"""``nsqclient spark``: the pipelines on Spark, ``archive``, ``stream``, ``compact`` and ``replay``,
+and what is beside Spark: ``ingest``, ``migrate`` and ``status``.
 
 ``nsqclient spark script`` prints the path of a file that spark-submit can be given; its arguments
 are the same.
@@ -6,17 +7,393 @@ are the same.
 
 from __future__ import annotations
 
-import importlib
+import datetime
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-#: command -> (module with ``main(argv) -> int``, what it does)
-COMMANDS = {
-    "archive": ("nsqclient.cli.spark_archive", "write a topic into Parquet by date and hour"),
-    "compact": ("nsqclient.cli.spark_compact", "make few large files of an archive's small ones"),
-    "stream": ("nsqclient.cli.spark_stream", "transform a topic and publish to another"),
+from nsqclient.cli import spark_run
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    run_no_command,
+)
+from nsqclient.cli.spark_ingest import ingest, ingest_flags
+from nsqclient.cli.spark_migrate import migrate_flags, run_migrate
+from nsqclient.cli.spark_status import status, status_flags
+from nsqclient.cli.tool_flags import (
+    ToolFlags, add_secret_flags, check_name, read_secrets, run,
+)
+from nsqclient.display import counted, show_size
+from nsqclient.errors import NSQError
+from nsqclient.spark.options import BATCH, read_options
+from nsqclient.spark.pipelines import archive, compact, replay, stream
+from nsqclient.spark.pipelines.archiving import (
+    check_mapping, check_target, choose_dead_letters,
+)
+from nsqclient.spark.pipelines.replaying import check_sink, replay_options, select
+from nsqclient.spark.pipelines.streaming import Sink, check_topics
+from nsqclient.spark.pipelines.transforms import check_pandas, load_function
+
+
+_ARCHIVE_SUMMARY = """\
+Writes the messages of a topic into files, partitioned by date and hour (UTC), exactly once from the
+spool on. Prints a line for each batch. SIGINT or SIGTERM stops it; it goes on where it was."""
+
+_ARCHIVE_EXAMPLES = [
+    ("follow a topic",
+     "nsqclient spark archive --lookupd-http-address=127.0.0.1:4161 --topic=orders \\\n"
+     "      --path=/data/orders --checkpoint=/data/orders-checkpoint"),
+    ("each night, what came since",
+     "nsqclient spark archive ... --available-now"),
+    ("and few large files of what is over for an hour",
+     "nsqclient spark archive ... --compact-to=/data/orders-large"),
+]
+
+_COMPACT_SUMMARY = """\
+Copies the files of an archive in Parquet into few large ones, in a folder of its own with the same
+partitions. Each file is taken once, however often it is called and whatever fails in between."""
+
+_COMPACT_EXAMPLES = [
+    ("every hour that is over for an hour",
+     "nsqclient spark compact --path=/data/orders --target=/data/orders-large"),
+]
+
+_REPLAY_SUMMARY = """\
+Writes what a query's spool, or shared storage, still has once more, into new files or a topic: to
+process it again, or because the query's own sink may lack it after a power failure. Nothing is
+changed in the log; the query may run meanwhile."""
+
+_REPLAY_EXAMPLES = [
+    ("what there is since some time, without writing it",
+     "nsqclient spark replay --spool-dir=/data/orders-checkpoint/nsq-spool \\\n"
+     "      --starting-timestamp=2026-01-31T12:00:00Z --dry-run"),
+    ("what came after an offset of the checkpoint, into files",
+     "nsqclient spark replay --spool-dir=... --starting-offset=812 --path=/data/orders-replayed"),
+    ("from shared storage, into a topic",
+     "nsqclient spark replay --storage=s3://bucket/nsq --topic=orders --channel=archive \\\n"
+     "      --starting-timestamp=2026-01-31T12:00:00Z --sink-topic=orders-again \\\n"
+     "      --sink-nsqd-tcp-address=127.0.0.1:4150"),
+]
+
+_STREAM_SUMMARY = """\
+Reads a topic, transforms its messages and publishes the result, at least once. Rows that the
+transform fails on go to a dead-letter topic. Prints a line for each batch. SIGINT or SIGTERM stops
+it; it goes on where it was."""
+
+_STREAM_EXAMPLES = [
+    ("in SQL, over the view messages",
+     "nsqclient spark stream --nsqd-tcp-address=127.0.0.1:4150 --topic=orders \\\n"
+     "      --checkpoint=/data/checkpoint --sink-topic=paid --dead-letter-topic=orders-bad \\\n"
+     "      --sql \"SELECT body FROM messages WHERE get_json_object(cast(body AS string),"
+     " '$.state') = 'paid'\""),
+    ("with a Python function of a body, in jobs.py",
+     "nsqclient spark stream ... --map=jobs:enrich --sink-topic=rich"),
+]
+
+_TRANSFORM_FLAGS = ("sql", "sql-file", "map", "transform", "for-each-batch")
+
+
+def _archive_flags() -> ToolFlags:
+    """The flags of the archive."""
+    flags = ToolFlags("spark archive", _ARCHIVE_SUMMARY, _ARCHIVE_EXAMPLES)
+    spark_run.add_source(flags, "archive")
+    spark_run.add_trigger(flags, 30.0, "longer means fewer and larger files")
+    flags.group("Where to")
+    flags.add("path", PATH, "", "folder of the archive; required")
+    flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
+    flags.add("partition-by", STRING, "date,hour", "of date, hour, nsqd, channel; none: one folder")
+    flags.add("files-per-batch", INT, 0, "files at most in each folder for a batch; 0: one for"
+              " each task")
+    flags.add("compact-to", PATH, "", "folder for few large files of those that are over")
+    flags.add("compact-every", DURATION, 600.0, "time between two compactions")
+    flags.group("What to do with bodies before")
+    flags.add("map", STRING, "", "function of one body (bytes) that returns one, several or None"
+              " (package.module:function)")
+    _add_dead_letters(flags)
+    flags.add("dead-letter-path", PATH, "", "folder for rows that fail, in place of the topic;"
+              " all executors must see it")
+    spark_run.add_session(flags)
+    return flags
+
+
+def _archive(parsed: Parsed) -> int:
+    values = parsed.values
+    source = spark_run.read_source(values)
+    if not values["path"]:
+        raise FlagError("--path required")
+    if values["compact-to"] and values["format"] != "parquet":
+        raise CommandLineError("--compact-to is for --format=parquet; Delta has OPTIMIZE")
+    partition_by = _partitions(values["partition-by"])
+    check_target(values["path"], values["format"], partition_by, values["files-per-batch"])
+    sink = _read_dead_letters(values)
+    place = values["dead-letter-topic"], values["dead-letter-path"]
+    check_mapping(bool(values["map"]), *place)
+    choose_dead_letters(source, *place, sink)
+    work = _transform_argument("map", values["map"]) if values["map"] else {}
+
+    def start(spark: Any) -> spark_run.Query:
+        query: spark_run.Query = archive(
+            spark, path=values["path"], format=values["format"], every=values["trigger"],
+            partition_by=partition_by, files_per_batch=values["files-per-batch"],
+            dead_letter_topic=values["dead-letter-topic"],
+            dead_letter_path=values["dead-letter-path"], sink_options=sink, **work, **source)
+        return query
+
+    between = None
+    if values["compact-to"]:
+        between = _compactor(values["path"], values["compact-to"], values["compact-every"])
+    return spark_run.run_query(values, f"nsqclient spark archive {source['topic']}", start, between)
+
+
+def _partitions(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [] if parts == ["none"] else parts
+
+
+def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], None]:
+    last = time.monotonic()
+
+    def maybe_compact(spark: Any, is_over: bool) -> None:
+        nonlocal last
+        if is_over or time.monotonic() - last >= every:
+            compact(spark, path, target)
+            last = time.monotonic()
+
+    return maybe_compact
+
+
+def _compact_flags() -> ToolFlags:
+    """The flags of the compaction."""
+    flags = ToolFlags("spark compact", _COMPACT_SUMMARY, _COMPACT_EXAMPLES)
+    flags.group("What")
+    flags.add("path", PATH, "", "folder of the archive; required")
+    flags.add("target", PATH, "", "folder of the large files; required")
+    flags.add("older-than", DURATION, 3600.0, "time since the end of an hour, or of a day")
+    flags.add("target-bytes", INT, 128 * 1024 * 1024, "how large files should be")
+    spark_run.add_session(flags)
+    return flags
+
+
+def _compact(parsed: Parsed) -> int:
+    values = parsed.values
+    for flag in ("path", "target"):
+        if not values[flag]:
+            raise FlagError(f"--{flag} required")
+    spark = spark_run.start_session(values, "nsqclient spark compact")
+    try:
+        done = compact(
+            spark, values["path"], values["target"], older_than=values["older-than"],
+            target_bytes=values["target-bytes"])
+    finally:
+        spark.stop()
+    print(f"{counted(done.partitions, 'partition')}: {counted(done.files_before, 'file')}"
+          f" ({show_size(done.bytes_before)}) became {done.files_after}"
+          f" ({show_size(done.bytes_after)})")
+    return 0
+
+
+def _replay_flags() -> ToolFlags:
+    """The flags of the replay."""
+    flags = ToolFlags("spark replay", _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
+    flags.group("What to read")
+    flags.add("spool-dir", PATH, "", "spool of the query; this or storage is required")
+    flags.add("storage", STRING, "", "shared storage of the query, file:///folder or"
+              " s3://bucket/prefix")
+    flags.add("topic", STRING, "", "NSQ topic; required with storage")
+    flags.add("channel", STRING, "", "NSQ channel; required with storage")
+    flags.add("starting-offset", STRING, "", "number of the segment after which it begins, with"
+              ' storage {"v": 2, "shards": {"HOST:PORT": N}}; or committed: after what Spark has'
+              " (default: the oldest that is kept)")
+    flags.add("starting-timestamp", STRING, "", "the same by time: the first segment that was"
+              " stored then or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
+    flags.add("ending-offset", STRING, "", "number of the last segment, or with storage of each"
+              " shard's (default: the newest)")
+    flags.add("ending-timestamp", STRING, "", "the same by time: what was stored before")
+    flags.add("fail-on-data-loss", BOOL, True, "fail if some of it is gone or damaged; false: read"
+              " the rest")
+    flags.add("dry-run", BOOL, False, "print what there is, and write nothing")
+    flags.group("Where to (one of path and sink-topic)")
+    flags.add("path", PATH, "", "folder for the files, which must not be there yet")
+    flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
+    flags.add("partition-by", STRING, "date,hour", "of date, hour, nsqd, channel; none: one folder")
+    flags.add("sink-topic", STRING, "", "NSQ topic for the bodies")
+    flags.add("sink-nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port> to publish to; may be"
+              " repeated (or --producer-opt=lookupd,<addr>:<port>)")
+    flags.add_producer_options()
+    add_secret_flags(flags)
+    spark_run.add_session(flags)
+    spark_run.add_storage_alternatives(flags)
+    return flags
+
+
+def _replay(parsed: Parsed) -> int:
+    values = parsed.values
+    source = _range_options(values)
+    if values["storage"]:
+        spark_run.check_stored(values)
+    elif not values["spool-dir"]:
+        raise FlagError("--spool-dir or --storage required")
+    for name in ("topic", "channel"):
+        if values["storage"] or values[name]:
+            source[name] = check_name(values[name], name)
+    texts = replay_options(values["spool-dir"], values["storage"], source)
+    if not values["dry-run"]:
+        sink = spark_run.read_options(values["producer-opt"], "producer-opt")
+        if values["sink-nsqd-tcp-address"]:
+            sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+        if values["sink-topic"]:
+            check_name(values["sink-topic"], "sink-topic")
+            sink = read_secrets(values, sink)
+        target: dict[str, Any] = {
+            "path": values["path"], "sink_topic": values["sink-topic"], "sink_options": sink,
+            "format": values["format"], "partition_by": _partitions(values["partition-by"])}
+        check_sink(**target)
+    print(select(read_options(texts, BATCH)), flush=True)
+    if values["dry-run"]:
+        return 0
+    spark = spark_run.start_session(values, "nsqclient spark replay")
+    try:
+        done = replay(spark, spool_dir=values["spool-dir"], storage=values["storage"], **target,
+                      **source)
+    except NSQError:
+        raise
+    except Exception as exc:  # pyspark's errors have no root of their own here
+        raise CommandLineError(f"the replay failed: {spark_run.reason(exc)}") from exc
+    finally:
+        spark.stop()
+    of = "" if values["storage"] else f" of offsets ({done.start}, {done.end}]"
+    print(f"{counted(done.messages, 'message')}{of} written to"
+          f" {values['path'] or values['sink-topic']}")
+    return 0
+
+
+def _range_options(values: dict[str, Any]) -> dict[str, Any]:
+    """The options of the source that say what a replay reads."""
+    options: dict[str, Any] = {"failOnDataLoss": values["fail-on-data-loss"]}
+    for name in ("starting", "ending"):
+        offset, timestamp = values[f"{name}-offset"], values[f"{name}-timestamp"]
+        if offset:
+            is_number = offset.isdecimal()
+            options[f"{name}Offsets"] = f'{{"seq": {int(offset)}}}' if is_number else offset
+        if timestamp:
+            options[f"{name}Timestamp"] = _milliseconds(timestamp, f"{name}-timestamp")
+    return options
+
+
+def _milliseconds(text: str, flag: str) -> int:
+    """Read a time: ISO 8601 with its zone, or milliseconds since 1970."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if moment.tzinfo is None:
+            raise ValueError("no zone")
+    except ValueError as exc:
+        raise CommandLineError(
+            f"--{flag} is invalid: {text!r} ({exc}): write 2026-01-31T12:00:00Z, +01:00 for another"
+            " zone, or milliseconds since 1970") from None
+    return round(moment.timestamp() * 1000)
+
+
+def _stream_flags() -> ToolFlags:
+    """The flags of the stream."""
+    flags = ToolFlags("spark stream", _STREAM_SUMMARY, _STREAM_EXAMPLES)
+    spark_run.add_source(flags, "stream")
+    spark_run.add_trigger(flags, 0.0, "0: each as soon as the last has ended")
+    flags.group("What to do (one of these; a function is package.module:function)")
+    flags.add("sql", STRING, "", "SQL over the view messages; the result has a column body")
+    flags.add("sql-file", PATH, "", "file with such a text")
+    flags.add("map", STRING, "", "function of one body (bytes) that returns one, several or None")
+    flags.add("transform", STRING, "", "function of a DataFrame that returns one")
+    flags.add("for-each-batch", STRING, "", "function of a DataFrame and a batch's number")
+    flags.group("Where to")
+    flags.add("sink-topic", STRING, "", "NSQ topic for the result")
+    _add_dead_letters(flags)
+    flags.add("max-bad-rows", INT, 20, "when --sql or --transform fails on more rows of a batch,"
+              " the query ends")
+    spark_run.add_session(flags)
+    return flags
+
+
+def _stream(parsed: Parsed) -> int:
+    values = parsed.values
+    source = spark_run.read_source(values)
+    if values["sink-topic"]:
+        check_name(values["sink-topic"], "sink-topic")
+    sink = _read_dead_letters(values)
+    given = [flag for flag in _TRANSFORM_FLAGS if values[flag]]
+    if len(given) != 1:
+        raise CommandLineError(f"give one of --{', --'.join(_TRANSFORM_FLAGS)}")
+    work = _transform_argument(given[0], values[given[0]])
+    check_topics(source["topic"], values["sink-topic"], values["dead-letter-topic"])
+    if given[0] != "for-each-batch":
+        Sink(source, sink, values["sink-topic"], values["dead-letter-topic"])
+
+    def start(spark: Any) -> spark_run.Query:
+        query: spark_run.Query = stream(
+            spark, sink_topic=values["sink-topic"],
+            dead_letter_topic=values["dead-letter-topic"], sink_options=sink,
+            max_bad_rows=values["max-bad-rows"], every=values["trigger"], **work, **source)
+        return query
+
+    return spark_run.run_query(values, f"nsqclient spark stream {source['topic']}", start)
+
+
+def _add_dead_letters(flags: ToolFlags) -> None:
+    """Add the flags for rows that fail, and for publishing."""
+    flags.add("dead-letter-topic", STRING, "", "NSQ topic for rows that fail (default: they end"
+              " the query)")
+    flags.add("sink-nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port> to publish to; may be"
+              " repeated (default: where messages come from)")
+    flags.add_producer_options()
+
+
+def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
+    """Read the options of the sink; check the topic for rows that fail."""
+    if values["dead-letter-topic"]:
+        check_name(values["dead-letter-topic"], "dead-letter-topic")
+    sink = spark_run.read_options(values["producer-opt"], "producer-opt")
+    if values["sink-nsqd-tcp-address"]:
+        sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+    if sink and values["storage"]:  # otherwise the source has the secrets, and shares them
+        sink = read_secrets(values, sink)
+    return sink
+
+
+def _transform_argument(flag: str, text: str) -> dict[str, Any]:
+    """The argument of ``stream`` that a flag stands for."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # functions in the current folder, as with python -m
+    if flag == "sql":
+        return {"transform": text}
+    if flag == "sql-file":
+        try:
+            return {"transform": Path(text).read_text(encoding="utf-8")}
+        except (OSError, UnicodeDecodeError) as exc:
+            raise CommandLineError(f"--sql-file cannot be read: {exc}") from exc
+    if flag == "map":
+        check_pandas()
+    name = {"map": "map_body", "transform": "transform", "for-each-batch": "for_each_batch"}[flag]
+    return {name: load_function(text)}
+
+
+#: command -> (its flags, what runs it, what it does)
+COMMANDS: dict[str, tuple[Callable[[], ToolFlags], Callable[[Parsed], int], str]] = {
+    "archive": (_archive_flags, _archive, "write a topic into Parquet by date and hour"),
+    "compact": (_compact_flags, _compact, "write an archive's small files into few large ones"),
+    "ingest": (ingest_flags, ingest, "receive from nsqds onto shared storage, for queries there"),
+    "migrate": (migrate_flags, run_migrate, "move a query from its spool to shared storage"),
+    "replay": (_replay_flags, _replay, "write what a spool or storage still has once more"),
+    "status": (status_flags, status, "show the shards of shared storage, and what waits there"),
+    "stream": (_stream_flags, _stream, "transform a topic and publish to another"),
 }
+
+
+def build_all_flags() -> dict[str, ToolFlags]:
+    """Build the flags of every command."""
+    return {f"spark {name}": build_flags() for name, (build_flags, _, _) in COMMANDS.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,23 +401,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words else ""
     if command in COMMANDS:
-        status: int = importlib.import_module(COMMANDS[command][0]).main(words[1:])
-        return status
+        build_flags, body, _ = COMMANDS[command]
+        return run(build_flags(), words[1:], body)
     if command == "script":
         print(Path(__file__).resolve().parents[2] / "pyspark_nsq" / "__main__.py")
         return 0
-    if command in ("-h", "-help", "--help", "help"):
-        sys.stdout.write(_usage())
-        return 0
-    if command:
-        sys.stderr.write(f"nsqclient spark: unknown command {command!r}\n")
-    sys.stderr.write(_usage())
-    return 2
+    return run_no_command("nsqclient spark", command, [*COMMANDS, "script"], _usage())
 
 
 def _usage() -> str:
     lines = ["Usage: nsqclient spark COMMAND [flags]", "", "Commands:"]
-    lines += [f"  {name:<8} {summary}" for name, (_, summary) in sorted(COMMANDS.items())]
+    lines += [f"  {name:<8} {summary}" for name, (_, _, summary) in sorted(COMMANDS.items())]
     lines += [
         "  script   print the file to give to spark-submit, which takes the same words",
         "", "'nsqclient spark COMMAND --help' shows the flags of a command.",

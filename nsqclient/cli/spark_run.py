@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import nsqclient.spark
-from nsqclient.cli.goflags import BOOL, DURATION, STRING, CommandLineError, FlagError, Kind
+from nsqclient.cli.goflags import BOOL, DURATION, PATH, STRING, CommandLineError, FlagError, Kind
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import ToolFlags, check_name, check_sources, read_secrets
+from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_secrets
 from nsqclient.spark.pipelines.sessions import open_session
 from nsqclient.spark.pipelines.sources import source_options
 
 logger = logging.getLogger("nsqclient.cli")
 
 #: ``--conf``; :func:`start_session` reads the texts.
-SETTING = Kind("key=value", str, is_list=True)
+SETTING = Kind("key=value", str, is_list=True, separator="\n", joint="=")
 
-#: Seconds between two looks whether a query still runs. A signal is seen at once.
-_LOOK = 0.5
-#: Seconds for the last lines of progress, which Spark brings late.
+#: Seconds between two checks whether a query still runs. A signal is handled at once.
+_CHECK_INTERVAL = 0.5
+#: Seconds for the last lines of progress, which Spark reports late.
 _LINES = 5.0
 
 
@@ -43,20 +43,30 @@ class Query(Protocol):
 
 
 def add_source(flags: ToolFlags, channel: str) -> None:
-    """Add the flags of what a pipeline reads."""
+    """Add the flags for the source of a pipeline."""
     flags.group("What to read")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, channel, "NSQ channel; one for one query")
+    flags.add("storage", STRING, "", "read what owners (nsqclient spark ingest) have stored there,"
+              " file:///folder or s3://bucket/prefix, in place of nsqds and a spool")
     flags.add_sources()
     flags.group("How")
-    flags.add("checkpoint", STRING, "", "folder in which the query keeps its place; required")
-    flags.add("spool-dir", STRING, "", "folder of the spool; it must outlive the driver (default:"
-              " nsq-spool in the checkpoint)")
-    flags.add("available-now", BOOL, False, "take what is there, and end")
+    flags.add("checkpoint", PATH, "", "folder in which the query keeps its position; required")
+    flags.add("spool-dir", PATH, "", "folder of the spool, an absolute path; it must outlive the"
+              " driver (default: nsq-spool in the checkpoint)")
+    flags.add("available-now", BOOL, False, "read what is available, and end")
+    add_storage_alternatives(flags)
+
+
+def add_storage_alternatives(flags: ToolFlags) -> None:
+    """Let ``--storage`` hide what a configuration file says of the others, and these hide it."""
+    names = {flag.name for flag in flags.flags}
+    for name in names & {"nsqd-tcp-address", "lookupd-http-address", "spool-dir"}:
+        flags.alternatives.append(frozenset(("storage", name)))
 
 
 def add_session(flags: ToolFlags) -> None:
-    """Add the flags of Spark itself, and what every tool has."""
+    """Add the flags of Spark itself, and the common ones."""
     flags.group("Spark")
     flags.add("master", STRING, "", "Spark's master (default: spark-submit's, or local[*])")
     flags.add("conf", SETTING, (), "a setting of Spark; may be repeated")
@@ -65,33 +75,52 @@ def add_session(flags: ToolFlags) -> None:
 
 
 def add_trigger(flags: ToolFlags, default: float, why: str) -> None:
-    """Add the flag that says how often."""
-    flags.add("trigger", DURATION, default, f"time between the starts of two batches; {why}")
+    """Add the flag for the interval of batches."""
+    flags.add("trigger", DURATION, default, "time between the starts of two batches, unless one is"
+              f" full before; {why}")
 
 
 def read_source(values: dict[str, Any]) -> dict[str, Any]:
     """Read the arguments of a pipeline that the flags of :func:`add_source` say.
 
     Raises:
-        CommandLineError, ConfigError: something is missing or wrong; Spark, which takes its time to
-            start, is not needed to tell.
+        CommandLineError, ConfigError: something is missing or wrong; this needs no Spark, which
+            starts slowly.
     """
     topic = check_name(values["topic"], "topic")
     channel = check_name(values["channel"], "channel")
-    check_sources(values)
+    if values["storage"]:
+        check_stored(values)
+    else:
+        check_sources(values)
     if not values["checkpoint"]:
-        raise CommandLineError("--checkpoint required")
-    options = read_secrets(values, read_options(values["consumer-opt"], "consumer-opt"))
+        raise FlagError("--checkpoint required")
+    options = read_options(values["consumer-opt"], "consumer-opt")
+    if values["storage"]:
+        options["storage"] = values["storage"]
+    else:
+        options = read_secrets(values, options)
     if values["spool-dir"]:
         options["spoolDir"] = values["spool-dir"]
     if values["nsqd-tcp-address"]:
         options["nsqd"] = ",".join(values["nsqd-tcp-address"])
-    else:
+    elif values["lookupd-http-address"]:
         options["lookupd"] = ",".join(values["lookupd-http-address"])
     source_options(topic, channel, values["checkpoint"], options)
     return {"topic": topic, "channel": channel, "checkpoint": values["checkpoint"],
             "available_now": values["available-now"], "query_name": values["name"] or None,
             **options}
+
+
+def check_stored(values: dict[str, Any]) -> None:
+    """Check that what reads shared storage is not given what receives.
+
+    Raises:
+        FlagError: it is.
+    """
+    for flag in ("nsqd-tcp-address", "lookupd-http-address", "spool-dir"):
+        if values.get(flag):
+            raise FlagError(f"use --storage or --{flag} not both")
 
 
 def read_options(texts: Iterable[str], flag: str) -> dict[str, Any]:
@@ -156,7 +185,7 @@ def run_query(
         with Signals() as signals:
             printer = nsqclient.spark.print_progress(spark, sys.stderr)
             query = start(spark)
-            while query.isActive and not signals.wait(_LOOK):
+            while query.isActive and not signals.wait(_CHECK_INTERVAL):
                 if between is not None:
                     between(spark, False)
             try:
@@ -166,13 +195,13 @@ def run_query(
             if between is not None and not signals.is_stopping:
                 between(spark, True)
     finally:
-        # A second signal ends the process at once, as it should: what is on disk is on disk.
+        # A second signal ends the process at once; what is on disk stays.
         spark.stop()
     return 0
 
 
 def finish(query: Query, stopping: bool) -> None:
-    """Stop a query, or tell why it has ended.
+    """Stop a query, or raise why it has ended.
 
     Raises:
         CommandLineError: it failed.
@@ -190,7 +219,7 @@ def finish(query: Query, stopping: bool) -> None:
 
 
 def reason(exc: Exception) -> str:
-    """What a user needs of Spark's long error: its first line, and the Python error within."""
+    """The useful line of Spark's long error: the Python error within, or else the first."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("nsqclient.") and "Error: " in line]
     if ours:

@@ -2,8 +2,8 @@
 
 Records that are read together are published together (MPUB). A last record without a delimiter
 is published whole. With several nsqds each gets every record, as in the original, unless
-``--round-robin`` is given. It ends with 1 as soon as one nsqd did not take a record within
-``publish_timeout``, and says how many it took.
+``--round-robin`` is given. It ends with 1 as soon as one nsqd did not store a record within
+``publish_timeout``, and reports how many it stored.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nsqclient import Config, NSQError, Producer, PublishError
+from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
 from nsqclient.cli.goflags import (
-    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Kind, Parsed,
+    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.lines import unescape
 from nsqclient.cli.progress import Progress
-from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
+from nsqclient.cli.rate_limiter import RateLimiter
+from nsqclient.cli.record_keys import key_of
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import (
+from nsqclient.cli.tool_flags import (
     ToolFlags, add_secret_flags, check_name, read_config, run, turn_off_negative,
 )
-from nsqclient.runtime.plurals import counted
+from nsqclient.display import counted
 
 logger = logging.getLogger("nsqclient.cli")
 
 PROGRAM = "to_nsq"
 
 _STDIN = 0
-#: Bytes of one read: some thousand lines, so that an MPUB is worth its round trip.
+#: Bytes of one read: some thousand lines, so that MPUBs are large.
 _CHUNK = 256 * 1024
 #: Chunks that wait for a slow nsqd, so that reading and publishing overlap.
 _WAITING = 4
@@ -56,6 +57,8 @@ _EXAMPLES = [
      "tail -F app.log | nsqclient to_nsq ... --topic=logs --rate=100"),
     ("names of files, which may contain newlines",
      "find . -print0 | nsqclient to_nsq ... --topic=files --delimiter='\\0'"),
+    ("to a partitioned NSQ, the records of each user in order",
+     "nsqclient to_nsq --lookupd-http-address=10.0.0.1:4161 --topic=t --key-field=user < file"),
     ("delivered in an hour", "echo wake up | nsqclient to_nsq ... --topic=t --defer=1h"),
 ]
 
@@ -65,7 +68,13 @@ def build_flags() -> ToolFlags:
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
     flags.group("Where messages go")
     flags.add("topic", STRING, "", "NSQ topic to publish to; required")
-    flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; required, may be repeated")
+    flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
+    flags.add("lookupd-http-address", STRINGS, (),
+              "nsqlookupd <addr>:<port> in place of nsqds, for a partitioned NSQ; may be repeated")
+    flags.add("key-field", STRING, "",
+              "for a partitioned NSQ: the field of JSON records whose value is the key")
+    flags.add("ordered", BOOL, False,
+              "for a partitioned NSQ: keep the order of all records, in one partition")
     flags.add("round-robin", BOOL, False,
               "publish each record to one of the nsqds that are alive, not to all of them")
     flags.add_producer_options()
@@ -89,8 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(parsed: Parsed) -> int:
     values = parsed.values
     topic = check_name(values["topic"], "topic")
-    if not values["nsqd-tcp-address"]:
-        raise CommandLineError("--nsqd-tcp-address required")
+    if not values["nsqd-tcp-address"] and not values["lookupd-http-address"]:
+        raise FlagError("--nsqd-tcp-address required, or --lookupd-http-address")
+    if values["nsqd-tcp-address"] and values["lookupd-http-address"]:
+        raise CommandLineError("give --nsqd-tcp-address or --lookupd-http-address, not both")
+    key = _key_function(values, topic)
     if not values["delimiter"]:
         raise CommandLineError("--delimiter must be at least one byte")
     turn_off_negative(values, "rate")
@@ -107,8 +119,13 @@ def _run(parsed: Parsed) -> int:
     progress = Progress(sys.stderr if terminal else None, _size_of_stdin())
     addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
     groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
+    producers = {", ".join(group): Producer(group, config=config) for group in groups}
+    lookupds = values["lookupd-http-address"]
+    if lookupds:
+        producers = {
+            ", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
     with Signals() as signals:
-        with _publishers(groups, config, topic, values["defer"], signals.stop) as publishers:
+        with _publishers(producers, topic, values["defer"], key, signals.stop) as publishers:
             copy = _Copy(values, config, publishers, signals, progress)
             copy.run()
     for publisher in publishers:
@@ -123,13 +140,27 @@ def _run(parsed: Parsed) -> int:
     return 0
 
 
+def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] | None:
+    """Return what gives the key of a record; None where records have none."""
+    field = values["key-field"]
+    if not field and not values["ordered"]:
+        return None
+    if values["defer"]:
+        raise CommandLineError("--defer needs a stock NSQ, which has no keys")
+    if not values["lookupd-http-address"]:
+        raise CommandLineError("--key-field and --ordered need --lookupd-http-address")
+    if field:
+        return lambda record: key_of(record, field)
+    return lambda record: topic
+
+
 @contextmanager
 def _publishers(
-    groups: list[list[str]], config: Config, topic: str, defer: float, stop: Callable[[], None]
+    producers: dict[str, Producer], topic: str, defer: float,
+    key: Callable[[bytes], str] | None, stop: Callable[[], None],
 ) -> Iterator[list[Publisher]]:
     publishers = [
-        Publisher(Producer(addresses, config=config), topic, defer, stop, ", ".join(addresses))
-        for addresses in groups
+        Publisher(producer, topic, defer, key, stop, name) for name, producer in producers.items()
     ]
     try:
         yield publishers
@@ -150,13 +181,15 @@ class Publisher:
     """Publishes lists of records, in order, on a thread of its own.
 
     Args:
+        key: gives the key of a record, for a partitioned NSQ.
         stop: called when a record could not be stored; ``error`` says why.
 
     Threads: ``put`` and ``close`` in one thread.
     """
 
     def __init__(
-        self, producer: Producer, topic: str, defer: float, stop: Callable[[], None], name: str
+        self, producer: Producer, topic: str, defer: float,
+        key: Callable[[bytes], str] | None, stop: Callable[[], None], name: str,
     ) -> None:
         self.name = name
         #: How many records are stored.
@@ -166,6 +199,7 @@ class Publisher:
         self._producer = producer
         self._topic = topic
         self._defer = defer
+        self._key = key
         self._stop = stop
         self._queue: queue.Queue[list[bytes] | None] = queue.Queue(_WAITING)
         self._thread = threading.Thread(target=self._run, name=f"nsq-to-{name}", daemon=True)
@@ -188,11 +222,11 @@ class Publisher:
             if records is None:
                 return
             if self.error is not None:
-                continue  # take what waits, so that nobody waits for room
+                continue  # empty the queue, so that put() does not block
             try:
                 self._publish(records)
             except Exception as exc:
-                # Any: a thread that died would leave the reader waiting for room.
+                # Any: if the thread died, put() would block for ever.
                 self.error = exc
                 if not isinstance(exc, NSQError):
                     logger.exception("publishing failed")
@@ -200,7 +234,7 @@ class Publisher:
 
     def _publish(self, records: list[bytes]) -> None:
         if self._defer:
-            # MPUB knows no delay.
+            # MPUB has no delay.
             pending = [
                 self._producer.publish_async(self._topic, record, self._defer)
                 for record in records
@@ -209,8 +243,11 @@ class Publisher:
                 future.result()
                 self.stored += 1
             return
+        messages: list[bytes | Outgoing] = list(records)
+        if self._key is not None:
+            messages = [Outgoing(record, self._key(record)) for record in records]
         try:
-            self.stored += self._producer.publish_many(self._topic, records)
+            self.stored += self._producer.publish_many(self._topic, messages)
         except PublishError as exc:
             self.stored += exc.stored
             raise
@@ -227,7 +264,7 @@ class _Copy:
         self._signals = signals
         self._progress = progress
         self._splitter = RecordSplitter(values["delimiter"], config.nsqd_max_msg_size)
-        self._pace = Pace(values["rate"], time.monotonic())
+        self._limiter = RateLimiter(values["rate"], time.monotonic())
         self._handed_over = 0
         self._size = 0
         #: A record that cannot be published.
@@ -257,9 +294,9 @@ class _Copy:
         """Give records to every publisher, as fast as the rate allows."""
         at = 0
         while at < len(records) and not self._signals.is_stopping:
-            count = self._pace.take(len(records) - at, time.monotonic())
+            count = self._limiter.take(len(records) - at, time.monotonic())
             if not count:
-                self._signals.wait(self._pace.wait())
+                self._signals.wait(self._limiter.wait())
                 continue
             for publisher in self._publishers:
                 publisher.put(records[at:at + count])
@@ -267,3 +304,59 @@ class _Copy:
             self._handed_over += count
             self._progress.update(self._handed_over, self._size)
         self.left = len(records) - at
+
+
+class RecordTooLong(ValueError):
+    """A record is longer than a message may be. ``records`` are those before it."""
+
+    def __init__(self, limit: int, records: list[bytes]) -> None:
+        super().__init__(f"it is over {limit} bytes, the largest message (nsqd_max_msg_size)")
+        self.records = records
+
+
+class RecordSplitter:
+    """Cuts a stream at a delimiter, without empty records, as the original does. Pure.
+
+    Args:
+        delimiter: one byte or several.
+        limit: bytes of the longest record.
+    """
+
+    def __init__(self, delimiter: bytes, limit: int) -> None:
+        self._delimiter = delimiter
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take more of the stream; return the records that are whole now.
+
+        Raises:
+            RecordTooLong: the next record is, or becomes, too long.
+        """
+        *records, self._rest = (self._rest + data).split(self._delimiter)
+        records = list(filter(None, records))
+        # The rest may hold all of a delimiter but its last byte.
+        if len(self._rest) >= self._limit + len(self._delimiter):
+            self._reject(records)
+        if records and max(map(len, records)) > self._limit:
+            self._reject(records)
+        return records
+
+    def end(self) -> list[bytes]:
+        """The stream ended: return the last record, whole, if it had no delimiter.
+
+        Raises:
+            RecordTooLong: it is too long.
+        """
+        rest, self._rest = self._rest, b""
+        if len(rest) > self._limit:
+            raise RecordTooLong(self._limit, [])
+        return [rest] if rest else []
+
+    def _reject(self, records: list[bytes]) -> None:
+        good: list[bytes] = []
+        for record in records:
+            if len(record) > self._limit:
+                break
+            good.append(record)
+        raise RecordTooLong(self._limit, good)

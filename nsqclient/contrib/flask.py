@@ -14,43 +14,39 @@ and ``flask nsq consume`` runs the handlers. The page ``docs/topics/flask.rst`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from flask import Flask, current_app
 from flask.cli import AppGroup
 from flask.helpers import get_debug_flag
 
-from nsqclient.consuming.handling import Handler
-from nsqclient.contrib.process_producer import ProcessProducer
-from nsqclient.contrib.reloading import Reloader, is_child
-from nsqclient.contrib.running import ConsumerGroup, find_complaint, within
-from nsqclient.contrib.settings import Settings
+from nsqclient.cli.colors import has_colors, paint_result
+from nsqclient.cli.framework_flags import read_flags, read_settings, source_flags
+from nsqclient.cli.goflags import Parsed
+from nsqclient.cli.worker import read_options
+from nsqclient.consumer.processor import Handler
+from nsqclient.contrib.settings import ProcessProducer, Settings
+from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError
-from nsqclient.producer import Producer
-from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Duration
-from nsqclient.runtime.user_functions import check_function
+from nsqclient.worker.errors import UsageError
+from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, Metrics, add_all
+from nsqclient.worker.registry import HandlerRegistry, registry
+from nsqclient.worker.runner import run_worker
 
 _EXTENSION = "nsqclient"
 
 H = TypeVar("H", bound=Handler)
 
 
-class _Registered(NamedTuple):
-    """A handler and how it was registered."""
-
-    topics: tuple[str, ...]
-    channel: str
-    handler: Handler
-    workers: int
-    max_in_flight: int | None
-
-
 class _State(NamedTuple):
-    """What one app has."""
+    """The state of one app."""
 
     settings: Settings
     producer: ProcessProducer
@@ -62,11 +58,11 @@ class NSQ:
     Args:
         app: as ``init_app``, for projects without an application factory.
 
-    Threads: any. Each process has a producer of its own, also when gunicorn forked it.
+    Threads: any. Each process has its own producer, also when gunicorn forked it.
     """
 
     def __init__(self, app: Flask | None = None) -> None:
-        self._handlers: list[_Registered] = []
+        self._registry = HandlerRegistry()
         if app is not None:
             self.init_app(app)
 
@@ -102,27 +98,28 @@ class NSQ:
     ) -> None:
         """Store one message: :meth:`nsqclient.Producer.publish` of the current app's producer.
 
-        With Flask-SQLAlchemy publish after ``db.session.commit()``, so that nothing is announced
-        that is rolled back.
+        With Flask-SQLAlchemy publish after ``db.session.commit()``: a rollback cannot undo it.
         """
         self.producer.publish(topic, body, defer, timeout)
 
     def close(self, app: Flask) -> bool:
         """Close the producer of an app, for tests; the next publish makes a new one.
 
-        Blocks: 5 s at most. Returns: whether everything had its verdict.
+        Blocks: 5 s at most. Returns: whether every publish has an outcome.
         """
         return _state(app.extensions).producer.close()
 
     # -- consuming
 
     def handler(
-        self, *topics: str, channel: str, workers: int = 1, max_in_flight: int | None = None
+        self, *topics: str, channel: str, workers: int = 1, max_in_flight: int | None = None,
+        **options: Any,
     ) -> Callable[[H], H]:
         """Register a function, or a BatchHandler, for ``flask nsq consume``; a decorator.
 
-        Each message is handled inside an application context of its own, so what
-        ``teardown_appcontext`` cleans up after a request is cleaned up after a message.
+        Each message is handled inside its own application context, so functions registered with
+        ``teardown_appcontext`` run after each message, as after a request. So are ``retry`` and
+        ``on_giving_up`` called, each in a context of its own.
 
         Args:
             topics: one or more; each has a consumer.
@@ -130,76 +127,130 @@ class NSQ:
             workers: threads that run the handler, for each topic.
             max_in_flight: messages out at once, for each topic; None: the settings', and at
                 least one for each worker.
+            options: as those of ``nsqclient.handler``.
 
         Raises:
-            InvalidTopicError, InvalidChannelError: no such names.
-            ConfigError: no topic, or the function cannot handle messages.
+            InvalidTopicError, InvalidChannelError: a name is invalid.
+            ConfigError: no topic, the function cannot handle messages, or the channel has a
+                handler already.
         """
         if not topics:
             raise ConfigError('handler() needs a topic: @nsq.handler("orders", channel="mail")')
-        for topic in topics:
-            check_topic(topic)
-        check_channel(channel)
+        decorators = [
+            self._registry.handler(
+                topic, channel, workers=workers, max_in_flight=max_in_flight, **options)
+            for topic in dict.fromkeys(topics)
+        ]
 
-        def register(function: H) -> H:
-            check_function(function, "handler", "message")
-            self._handlers.append(_Registered(topics, channel, function, workers, max_in_flight))
+        def decorate(function: H) -> H:
+            for decorator in decorators:
+                decorator(function)
             return function
 
-        return register
+        return decorate
 
-    def make_group(self, app: Flask, only: tuple[str, ...] = ()) -> ConsumerGroup:
-        """Build the consumers of all handlers, or of those of some topics; they are not started.
+    def make_group(
+        self,
+        app: Flask,
+        only: Iterable[str] = (),
+        metrics: Metrics | None = None,
+        settings: Settings | None = None,
+    ) -> ConsumerGroup:
+        """Create the consumers of all handlers, or of those of some topics, without a start.
+
+        Those of ``@nsqclient.handler`` are among them.
+
+        Args:
+            metrics: exports them, where it is given.
+            settings: instead of those of the app.
 
         Raises:
             ConfigError: no handler is registered for these topics, or its arguments are wrong.
         """
-        group = ConsumerGroup(_state(app.extensions).settings)
-        for topics, channel, handler, workers, max_in_flight in self._handlers:
-            wanted = [topic for topic in topics if not only or topic in only]
-            group.add(wanted, channel, within(handler, app.app_context), workers=workers,
-                      max_in_flight=max_in_flight)
-        missing = set(only) - {consumer.topic for consumer in group.consumers}
-        if missing or not group.consumers:
-            which = f" for {', '.join(sorted(missing))}" if missing else ""
-            raise ConfigError(f"no handler is registered{which}: write @nsq.handler(...)")
+        settings = _state(app.extensions).settings if settings is None else settings
+        group = ConsumerGroup(
+            settings.config, settings.consumer_addresses(),
+            [*settings.load_middleware(), lambda handling: app.app_context()], metrics,
+            app.app_context)
+        try:
+            add_all(group, [*self._registry, *registry], only)
+        except ConfigError as exc:
+            if str(exc).startswith("no handler is registered"):
+                raise type(exc)(f"{exc}: write @nsq.handler(...)") from exc
+            raise
         return group
+
+    def _make_group(self, app: Flask, parsed: Parsed, metrics: Metrics | None) -> ConsumerGroup:
+        settings = read_settings(app.config.get("NSQCLIENT"), parsed)
+        return self.make_group(app, parsed.values["topic"], metrics, settings)
 
     def _commands(self) -> AppGroup:
         group = AppGroup("nsq", help="Consume NSQ topics.")
 
-        # Without Flask's own context around it: each message has one of its own.
+        # Without Flask's context: each message has its own.
         @group.command("consume", with_appcontext=False)
         @click.option("--topic", "topics", multiple=True,
                       help="Only the handlers of this topic; may be repeated.")
-        @click.option("--stop-timeout", type=float, default=30.0, show_default=True,
-                      help="Seconds that running handlers have at the end.")
+        @click.option("--processes", type=int,
+                      help="So many processes with a supervisor (default: 0, this one).")
+        @click.option("--stop-timeout", type=float,
+                      help="Seconds that running handlers have at the end (default: 30).")
+        @click.option("--hang-timeout", type=float,
+                      help="With --processes: a process that reports nothing for so many seconds"
+                           " is killed and started again (default: 60; 0: none is).")
         @click.option("--reload/--no-reload", "reloads", default=None,
                       help="Restart when code changes; the default with --debug.")
+        @click.option("--health-address", metavar="HOST:PORT",
+                      help="Answer /live and /ready there.")
+        @click.option("--metrics-address", metavar="HOST:PORT",
+                      help="Answer /metrics there (Prometheus).")
+        @click.option("--check", "is_check", is_flag=True,
+                      help="Connect to every server, and end.")
+        @_source_options
         @click.pass_context
         def consume(
-            context: click.Context, topics: tuple[str, ...], stop_timeout: float,
-            reloads: bool | None,
+            context: click.Context, /, topics: tuple[str, ...], reloads: bool | None,
+            is_check: bool, **options: Any,
         ) -> None:
             """Run the registered handlers until Ctrl-C or SIGTERM.
 
-            Exit status: 0 after a stop in order, 1 when a message had to be abandoned.
+            Exit status: 0; 1 when it cannot start, or a message had to be abandoned; 2 for a wrong
+            command line; 3 when its processes die at once.
             """
-            app = context.obj.load_app()
-            if not is_child() and (get_debug_flag() if reloads is None else reloads):
-                context.exit(Reloader(Path(app.root_path), click.echo).run())
+            load_app = context.obj.load_app
+            if reloads is None:
+                reloads = get_debug_flag()
+            given = {name.replace("_", "-"): value for name, value in options.items()}
             try:
-                consumers = self.make_group(app, topics)
-            except ConfigError as exc:
+                parsed = read_flags(
+                    {"topic": list(topics), "check": is_check or None, **given}, _warn)
+                status = run_worker(
+                    lambda metrics: self._make_group(load_app(), parsed, metrics),
+                    read_options(
+                        parsed.values, Path(load_app().root_path) if reloads else None),
+                    _report, make_worker_metrics)
+            except UsageError as exc:
+                raise click.UsageError(str(exc)) from exc
+            except GROUP_ERRORS as exc:
                 raise click.ClickException(str(exc)) from exc
-            for consumer in consumers.consumers:
-                click.echo(f"consuming {consumer.topic} on channel {consumer.channel}")
-            reports = consumers.run(stop_timeout)
-            complaint = find_complaint(reports)
-            if complaint:
-                raise click.ClickException(complaint)
+            context.exit(status)
 
         return group
+
+
+def _source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that change the setting; a decorator."""
+    for name, text, is_list in reversed(source_flags()):
+        command = click.option(f"--{name}", multiple=is_list, help=text)(command)
+    return command
+
+
+def _report(line: str) -> None:
+    click.echo(paint_result(line) if has_colors(sys.stdout, os.environ) else line)
+
+
+def _warn(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _state(extensions: dict[str, object]) -> _State:

@@ -13,9 +13,9 @@ The page ``docs/topics/metrics.rst`` lists the metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -25,17 +25,17 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from nsqclient.contrib.samples import Family, Watch
+from nsqclient.contrib.metrics_registry import Family, MetricsRegistry
 from nsqclient.runtime.histogram import HistogramSnapshot
 
 
-class NSQCollector(Watch, Collector):
-    """Shows what was added to it, each time Prometheus asks; nothing is counted twice.
+class NSQCollector(MetricsRegistry, Collector):
+    """Exports its consumers and producers at each scrape.
 
     Args:
-        registry: where it registers; None: it registers nowhere.
+        registry: the registry to register with; None: none.
 
-    Life and threads: as :class:`~nsqclient.contrib.samples.Watch`.
+    Life and threads: as :class:`~nsqclient.contrib.metrics_registry.MetricsRegistry`.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
@@ -45,15 +45,16 @@ class NSQCollector(Watch, Collector):
 
     def describe(self) -> list[Metric]:
         """For the registry: the names, without samples."""
-        return list(map(_metric, Watch().families()))
+        return list(map(metric_of, MetricsRegistry().families()))
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: every family with what it has now."""
+        """For the registry: every family with its present samples."""
         for family in self.families():
-            yield _metric(family)
+            yield metric_of(family)
 
 
-def _metric(family: Family) -> Metric:
+def metric_of(family: Family) -> Metric:
+    """Return a family as prometheus_client has it."""
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for labels, value in family.samples:
@@ -67,3 +68,15 @@ def _metric(family: Family) -> Metric:
         assert not isinstance(value, HistogramSnapshot)
         metric.add_metric(labels, value)
     return metric
+
+
+def render(families: Iterable[Family]) -> tuple[str, bytes]:
+    """Return the content type and the text of a scrape."""
+
+    class Once(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return map(metric_of, families)
+
+    registry = CollectorRegistry()
+    registry.register(Once())
+    return CONTENT_TYPE_LATEST, generate_latest(registry)

@@ -1,4 +1,4 @@
-"""``Settings``: what a web framework's configuration says about NSQ, checked as a whole.
+"""``Settings``: a web framework's configuration of NSQ; ``ProcessProducer``: its producer.
 
 One mapping for every framework::
 
@@ -7,35 +7,49 @@ One mapping for every framework::
         "LOOKUPD_HTTP_ADDRESSES": ["127.0.0.1:4161"],
         "OPTIONS": {"max_in_flight": 10},
         "PRODUCER": {"sticky": True},
+        "MIDDLEWARE": ["shop.middleware.report_errors"],
     }
 
-Knows no framework.
+Independent of the framework.
 """
 
 from __future__ import annotations
 
-import difflib
+import atexit
+import logging
 import os
-from collections.abc import Iterable, Mapping
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nsqclient.addresses import check_addresses
-from nsqclient.config import OPTIONS, Config, secrets_of, with_secrets
+from nsqclient.config import OPTIONS, Config
+from nsqclient.consumer.middleware import Middleware
+from nsqclient.discovery import check_addresses
 from nsqclient.errors import ConfigError
-from nsqclient.producer import Producer
+from nsqclient.producer.producer import Producer
+from nsqclient.runtime.arguments import closest
+from nsqclient.runtime.exit_status import fail_exit
+from nsqclient.runtime.fork import register_for_fork
+from nsqclient.secrets import secrets_of, with_secrets
+from nsqclient.worker.loading import load_object
 
-_KEYS = ("NSQD_TCP_ADDRESSES", "LOOKUPD_HTTP_ADDRESSES", "OPTIONS", "PRODUCER")
+logger = logging.getLogger("nsqclient.producer")
+
+_KEYS = ("NSQD_TCP_ADDRESSES", "LOOKUPD_HTTP_ADDRESSES", "OPTIONS", "PRODUCER", "MIDDLEWARE")
 #: Arguments of a Producer that the settings may give.
 _PRODUCER_KEYS = (
     "retry_unknown", "sticky", "max_pending", "max_pending_bytes", "on_full", "linger",
 )
+#: Seconds that the end of the process waits for publishes without an outcome.
+_EXIT_TIMEOUT = 5.0
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with the settings."""
+    """One error in the settings."""
 
-    code: str  #: "shape", "key", "addresses", "options" or "producer"
+    code: str  #: "shape", "key", "addresses", "options", "producer" or "middleware"
     text: str
     hint: str  #: what to do
 
@@ -48,13 +62,14 @@ class Settings:
     lookupd_http_addresses: tuple[str, ...] = ()
     config: Config = field(default_factory=Config)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
+    middleware: tuple[Any, ...] = ()  #: paths or functions, around each handler of a worker
 
     @classmethod
     def read(cls, mapping: object) -> Settings:
-        """Check a mapping and keep what it says.
+        """Check a mapping and return its settings.
 
         Raises:
-            ConfigError: it has a problem; the first of :func:`find_problems`.
+            ConfigError: the first problem of :func:`find_problems`.
         """
         problems = find_problems(mapping)
         if problems:
@@ -63,14 +78,14 @@ class Settings:
         nsqds, lookupds = _addresses(mapping)
         return cls(
             tuple(nsqds), tuple(lookupds), _config(mapping.get("OPTIONS", {})),
-            dict(mapping.get("PRODUCER", {})),
+            dict(mapping.get("PRODUCER", {})), tuple(mapping.get("MIDDLEWARE", ())),
         )
 
     def make_producer(self) -> Producer:
-        """Build a Producer; no socket yet.
+        """Create a Producer; it opens no socket yet.
 
-        It publishes to the nsqds that are named, and only without any to those that nsqlookupds
-        name: an nsqd beside the application is the usual place to publish to.
+        It publishes to ``NSQD_TCP_ADDRESSES``, and without any to nsqds that nsqlookupds list:
+        usually an application publishes to an nsqd beside it.
         """
         nsqds = self.nsqd_tcp_addresses
         return Producer(
@@ -78,10 +93,21 @@ class Settings:
             config=self.config, **self.producer_options,
         )
 
-    def consumer_addresses(self) -> dict[str, Any]:
-        """Arguments for a Consumer: it discovers where nsqlookupds are named.
+    def load_middleware(self) -> list[Middleware]:
+        """Import the middleware that is given by its path; return all of it.
 
-        Not both kinds: an nsqd that is named and listed under another name would count twice.
+        Raises:
+            ConfigError: a path leads to nothing, or a module does not import.
+        """
+        return [
+            load_object(each, "middleware") if isinstance(each, str) else each
+            for each in self.middleware
+        ]
+
+    def consumer_addresses(self) -> dict[str, Any]:
+        """Return the addresses for a Consumer: nsqlookupds, or without any the nsqds.
+
+        Not both: an nsqd that is also listed under another name would get two connections.
         """
         if self.lookupd_http_addresses:
             return {"lookupd_http_addresses": self.lookupd_http_addresses}
@@ -89,7 +115,7 @@ class Settings:
 
 
 def find_problems(mapping: object) -> list[Problem]:
-    """Look for everything that is wrong with a mapping of settings. No network."""
+    """Return everything that is wrong with a mapping of settings. No network."""
     if not isinstance(mapping, Mapping):
         return [Problem(
             "shape", f"NSQCLIENT must be a dict, not {type(mapping).__name__}",
@@ -106,8 +132,11 @@ def find_problems(mapping: object) -> list[Problem]:
             "addresses", f"NSQCLIENT: {exc}",
             "NSQD_TCP_ADDRESSES and LOOKUPD_HTTP_ADDRESSES are lists of host:port",
         ))
-    return problems + _option_problems(mapping.get("OPTIONS", {})) + _producer_problems(
-        mapping.get("PRODUCER", {}))
+    return [
+        *problems, *_option_problems(mapping.get("OPTIONS", {})),
+        *_producer_problems(mapping.get("PRODUCER", {})),
+        *_middleware_problems(mapping.get("MIDDLEWARE", ())),
+    ]
 
 
 def _addresses(mapping: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -145,7 +174,7 @@ def _producer_problems(options: object) -> list[Problem]:
     ]
     if not problems:
         try:
-            # It opens no socket and starts no thread before its first publish.
+            # Before its first publish a Producer has no socket and no thread.
             Producer(["127.0.0.1:4150"], **options).close(0)
         except ConfigError as exc:
             problems.append(Problem("producer", f'NSQCLIENT["PRODUCER"]: {exc}',
@@ -153,8 +182,18 @@ def _producer_problems(options: object) -> list[Problem]:
     return problems
 
 
+def _middleware_problems(middleware: object) -> list[Problem]:
+    """Return what is wrong with the list; what its paths lead to is seen by the worker."""
+    if isinstance(middleware, (list, tuple)) and all(
+        isinstance(each, str) or callable(each) for each in middleware
+    ):
+        return []
+    return [Problem("middleware", 'NSQCLIENT["MIDDLEWARE"] must be a list of dotted paths',
+                    'write ["shop.middleware.report_errors"]')]
+
+
 def _config(options: Mapping[str, Any]) -> Config:
-    """Build the Config. Text stands for a value, as it comes from environment variables."""
+    """Return the Config. Values may be text, as in environment variables."""
     options = with_secrets(options, secrets_of(os.environ))
     texts = {
         name: value for name, value in options.items()
@@ -166,8 +205,64 @@ def _config(options: Mapping[str, Any]) -> Config:
 
 def _suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
-        name.upper(), names, n=1)
+    places = {"OPTIONS": OPTIONS, "PRODUCER": _PRODUCER_KEYS}
+    for place, others in places.items():
+        if name.lower() in others:
+            return f'it belongs into "{place}": {{"{name.lower()}": ...}}'
+    close = closest(name, names) or closest(name.upper(), names)
     if close:
-        return f"did you mean {close[0]}?"
+        return f"did you mean {close}?"
     return f"known are {', '.join(names)}" if len(names) < 10 else "see the page of options"
+
+
+class ProcessProducer:
+    """Holds one Producer for each process.
+
+    Args:
+        make: creates the Producer; called once in a process, by the first ``get()``.
+
+    Life: created (without a producer), ``get()``, ``close()``; ``get()`` after ``close()`` creates
+    a new producer. At the end of the process it is closed, for 5 s at most. A forked child
+    (gunicorn with ``--preload``) has its own producer.
+    Threads: any.
+    """
+
+    def __init__(self, make: Callable[[], Producer]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None  # guarded by _lock
+        register_for_fork(self)
+        _all.add(self)
+
+    def _reset_after_fork(self) -> None:
+        """For the library: a thread of the parent may hold the lock."""
+        # The producer itself resets in the child.
+        self._lock = threading.Lock()
+
+    def get(self) -> Producer:
+        """Return the producer; the first call creates it."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._make()
+            return self._producer
+
+    def close(self, timeout: float = _EXIT_TIMEOUT) -> bool:
+        """Close the producer, if there is one; return whether every publish has an outcome.
+
+        Blocks: at most ``timeout`` seconds.
+        """
+        with self._lock:
+            producer, self._producer = self._producer, None
+        return producer is None or producer.close(timeout)
+
+
+_all: weakref.WeakSet[ProcessProducer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    # After the request handlers: a web server's worker exits when they have ended.
+    for holder in list(_all):
+        if not holder.close(_EXIT_TIMEOUT):
+            logger.error("the producer of this process did not close in %g s", _EXIT_TIMEOUT)
+            fail_exit("the producer of this process did not close in time")

@@ -1,7 +1,7 @@
 """``StatsdSink``: consumers and producers for statsd, over UDP.
 
-Counters are sent as what came since the last time (``|c``), states as gauges (``|g``), and
-histograms as their number (``|c``) with their median and 99th percentile in milliseconds (``|g``).
+Counters are sent as differences (``|c``), states as gauges (``|g``), and histograms as the count of
+new values (``|c``) with their median and 99th percentile in milliseconds (``|g``).
 Labels are parts of the name: ``nsq.consumer.finished.orders.mail``.
 """
 
@@ -12,35 +12,35 @@ import re
 import socket
 import threading
 
-from nsqclient.contrib.samples import Family, Watch
+from nsqclient.contrib.metrics_registry import Family, MetricsRegistry
 from nsqclient.errors import ConfigError
+from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.forking import notify_after_fork
+from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.histogram import HistogramSnapshot
-from nsqclient.runtime.transport import parse_address
 
 logger = logging.getLogger("nsqclient.statsd")
 
-#: Bytes of a datagram that pass every network; nsqd's own default is 508.
+#: Bytes of a datagram that every network transmits; nsqd's default is 508 too.
 _DATAGRAM = 508
 #: Seconds that close() waits for the thread, which may be resolving the host's name.
 _JOIN = 2.0
 
 
-class StatsdSink(Watch):
-    """Sends what was added to it, every ``interval``.
+class StatsdSink(MetricsRegistry):
+    """Sends the counters of its consumers and producers, every ``interval``.
 
     Args:
         address: ``host:port`` of statsd; its name is resolved each time.
-        prefix: stands before each name; ``%s`` in it is replaced with the host name.
-        interval: seconds between two times.
+        prefix: of each name; ``%s`` in it is replaced with the host name.
+        interval: seconds between two transmissions.
 
     Raises:
-        ConfigError: an argument cannot be right.
+        ConfigError: an argument is invalid.
 
-    Life: created, ``start()`` (or ``with``), ``close()``, which sends a last time. What cannot be
-    sent is dropped, with a warning for the first in a row: statsd is no reason to fail. In a
-    forked child it is as it was created.
+    Life: created, ``start()`` (or ``with``), ``close()``, which sends a last time. When sending
+    fails, the samples are dropped, with a warning for the first failure in a row. In a forked child
+    it is as after its creation.
     Threads: any.
     """
 
@@ -59,13 +59,13 @@ class StatsdSink(Watch):
         self._has_failed = False
         self._sending = threading.Lock()
         self._begin()
-        notify_after_fork(self)
+        register_for_fork(self)
 
     def _begin(self) -> None:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def after_fork_in_child(self) -> None:
+    def _reset_after_fork(self) -> None:
         """For the library: the thread is the parent's."""
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._before = {}
@@ -80,7 +80,7 @@ class StatsdSink(Watch):
         return self
 
     def close(self) -> None:
-        """Send what came since the last time, and end the thread. Idempotent.
+        """Send a last time, and end the thread. Idempotent.
 
         Blocks: two seconds at most.
         """
@@ -97,7 +97,7 @@ class StatsdSink(Watch):
         self.close()
 
     def send(self) -> int:
-        """Send now; return how many lines were sent. For programs that have a loop of their own."""
+        """Send now; return the number of lines. For programs with their own loop."""
         with self._sending:
             lines = [line for family in self.families() for line in self._lines(family)]
             try:

@@ -1,7 +1,7 @@
-"""An honest nsqd and nsqlookupd in Python, for first steps and for users' tests.
+"""An nsqd and nsqlookupd in Python, for first steps and for users' tests.
 
-``with Nsqd() as nsqd:`` starts one on free ports. What it does not do stands at the top of
-``docs/topics/devserver.rst``.
+``with Nsqd() as nsqd:`` starts one on free ports. ``docs/topics/devserver.rst`` lists its
+differences from a real one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,7 @@ __all__ = ["Nsqd", "Nsqlookupd", "PartitionedCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package in every run, because our plugin lives in it; the servers
-    # only come with their first use.
+    # The servers are imported with their first use: their parts import this package too.
     if name == "Nsqd":
         from nsqclient.devserver.nsqd import Nsqd
 

@@ -1,7 +1,7 @@
-"""A listening socket that gives each client a thread of its own, and ends them all on stop.
+"""A listening socket with one thread per client, all of which end on stop.
 
-Knows nothing of NSQ or HTTP. A thread per client suits a server for tests and first steps: it
-makes blocking code plain, and a client that hangs hangs alone.
+Independent of NSQ and HTTP. Threads keep the code simple, and a client that hangs delays no
+other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import socket
 import threading
 from collections.abc import Callable
 
+from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import format_address
 
 logger = logging.getLogger("nsqclient.devserver")
 
@@ -25,13 +25,13 @@ ServeClient = Callable[[socket.socket, str], None]
 class Acceptor:
     """Accepts clients on one address.
 
-    Life: created, :meth:`start`, :meth:`stop`; then it is over (make another one).
+    Life: created, :meth:`start`, :meth:`stop`, once.
 
     Args:
-        name: what the threads are called after ``nsq-``, as in ``nsq-lookupd-tcp``.
+        name: of the threads, after ``nsq-``: ``nsq-lookupd-tcp``.
         host, port: where to listen; port 0 takes a free one.
-        serve: called in a thread per client with a blocking socket. It may raise OSError, and
-            finds its socket shut down when the acceptor stops.
+        serve: called in a thread per client with a blocking socket, which is shut down when
+            the acceptor stops. It may raise OSError.
     """
 
     def __init__(self, name: str, host: str, port: int, serve: ServeClient) -> None:
@@ -63,14 +63,14 @@ class Acceptor:
 
     @property
     def stopping(self) -> threading.Event:
-        """Set by :meth:`stop`; what waits in a client thread waits on this."""
+        """Set by :meth:`stop`; client threads wait on it."""
         return self._stopping
 
     def listen(self) -> None:
-        """Take the port; clients wait in the kernel until :meth:`start`.
+        """Bind the port; clients wait in the kernel until :meth:`start`.
 
         Raises:
-            OSError: the port is taken or not allowed, or the host is not ours; says which.
+            OSError: the port is taken or not allowed, or the host is not local.
         """
         try:
             self._listener = self._bind()
@@ -80,7 +80,7 @@ class Acceptor:
         self._port = self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Begin to accept; takes the port first where :meth:`listen` has not."""
+        """Begin to accept; binds the port where :meth:`listen` has not."""
         if self._listener is None:
             self.listen()
         wake, self._waker = socket.socketpair()
@@ -92,7 +92,7 @@ class Acceptor:
     def stop(self, deadline: Deadline | None = None) -> None:
         """End all clients and all threads, and free the port. Any thread, any number of times.
 
-        Blocks: until every thread has ended, or the deadline; what is left is warned about.
+        Blocks: until every thread has ended, or the deadline; a warning names the others.
         """
         with self._lock:
             if self._stopping.is_set():
@@ -105,7 +105,7 @@ class Acceptor:
             self._thread.join(deadline.remaining())
         if self._listener is not None:
             self._listener.close()
-        # 2. Wake the threads of the clients there are. None can be added any more.
+        # 2. Wake the threads of the clients. None are added any more.
         with self._lock:
             clients = dict(self._clients)
         for client in clients.values():
@@ -117,7 +117,7 @@ class Acceptor:
                 logger.warning("%s did not end in time", thread.name)
 
     def drop_clients(self) -> None:
-        """Cut every connection now; the acceptor goes on."""
+        """End every connection now; the acceptor continues."""
         with self._lock:
             clients = list(self._clients.values())
         for client in clients:
@@ -150,7 +150,7 @@ class Acceptor:
                 try:
                     client, address = listener.accept()
                 except OSError as exc:
-                    # The client gave up before we came, or descriptors ran out. The latter
+                    # The client has closed it, or there are no descriptors left. The latter
                     # lasts: pause, or this loop would spin.
                     logger.debug("accept on %s: %s", self.address, exc)
                     self._stopping.wait(0.05)
@@ -165,8 +165,8 @@ class Acceptor:
             daemon=True,
         )
         with self._lock:
-            # Threads that ended are forgotten here and not by themselves, so that stop() can
-            # join also those that are about to end.
+            # Ended threads are removed here, not by themselves, so that stop() also joins
+            # those that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
             self._clients[thread] = client
@@ -187,4 +187,4 @@ def _shutdown(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # its own thread closed it meanwhile
+        pass  # its thread has closed it

@@ -1,6 +1,6 @@
-"""AUTH: what a client may do, as an auth server says over HTTP.
+"""AUTH: the permissions of a client, from an auth server over HTTP.
 
-The answers of the auth server, the checks and the texts are nsqd's.
+The requests to the auth server, the checks and the texts are nsqd's.
 """
 
 from __future__ import annotations
@@ -9,39 +9,28 @@ import logging
 import random
 import re
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Sequence
-from http.client import HTTPException
 from typing import Any, NamedTuple
 
-from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.devserver.protocol.commands import (
+    Auth,
+    CommandError,
+    Dpub,
+    Event,
+    OpenTopic,
+    Pub,
+    Sub,
+)
+from nsqclient.devserver.protocol.go_compat import quote
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.server_events import Auth, Dpub, Event, OpenTopic, Pub, Sub
-from nsqclient.protocol.server_values import quote
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds to wait for the auth server: nsqd's default.
-_TIMEOUT = 5.0
 #: Bytes of an answer that are read.
-_MAX_ANSWER = 1024 * 1024
+MAX_ANSWER = 1024 * 1024
 
 _PERMISSIONS = ("subscribe", "publish")
-
-
-class AuthRefused(Exception):
-    """A command is not permitted: ``code`` and ``text`` of nsqd's error."""
-
-    def __init__(self, code: str, text: bytes) -> None:
-        super().__init__(code)
-        self.code = code
-        self.text = text
-
-
-class _NoAnswer(Exception):
-    """The auth server said something else than 200; its text may be logged."""
 
 
 class Authorization(NamedTuple):
@@ -52,7 +41,7 @@ class Authorization(NamedTuple):
     permissions: list[str]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Tell whether it grants a subscription, or without a channel a publish."""
+        """Whether it grants a subscription, or without a channel a publish."""
         if ("subscribe" if channel else "publish") not in self.permissions:
             return False
         return self.topic.search(topic) is not None and any(
@@ -76,7 +65,7 @@ def read_state(body: bytes) -> AuthState:
         ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
             not compile, a ttl that is not positive.
     """
-    answer = peer_json.read_json(body, _MAX_ANSWER)
+    answer = peer_json.read_json(body, MAX_ANSWER)
     if not isinstance(answer, dict):
         raise ValueError("not a JSON object")
     ttl = _field(answer, "ttl", int, 0)
@@ -116,14 +105,14 @@ def _compile(what: str, pattern: Any) -> re.Pattern[str]:
         raise ValueError(f"unable to compile {what} {pattern!r} {exc}") from exc
 
 
-class Gate:
-    """Decides on one client's commands. Its own thread asks; /stats may look from any.
+class Authorizer:
+    """Authorizes one client's commands, in its thread; :meth:`stats` from any thread.
 
     Args:
         addresses: auth servers, ``host:port`` or URLs; any of them may be asked.
         remote_ip: the client's address.
-        describe_tls: called for each question: whether the client speaks TLS, and the name in
-            its certificate.
+        describe_tls: called for each request: whether the client uses TLS, and the name in its
+            certificate.
         now: the clock.
     """
 
@@ -148,12 +137,12 @@ class Gate:
         return self._state is not None and bool(self._state.authorizations)
 
     def check(self, event: Event) -> dict[str, Any] | None:
-        """Decide on a command; return the answer to an AUTH, None for any other.
+        """Authorize a command; return the response to an AUTH, None for any other.
 
-        Blocks: while an auth server is asked: for an AUTH, and when an answer has expired.
+        Blocks: during a request to an auth server: for an AUTH, and once the last answer expired.
 
         Raises:
-            AuthRefused: it is not permitted.
+            CommandError: it is not permitted.
         """
         if isinstance(event, Auth):
             return self._authenticate(event.secret)
@@ -166,7 +155,7 @@ class Gate:
         return None
 
     def stats(self) -> dict[str, Any]:
-        """Return the keys of /stats that tell of AUTH; those that are empty are left out."""
+        """Return the keys of /stats about AUTH; empty ones are left out."""
         state = self._state
         if state is None:
             return {}
@@ -179,13 +168,13 @@ class Gate:
 
     def _authenticate(self, secret: bytes) -> dict[str, Any]:
         if self.is_authorized:
-            raise AuthRefused("E_INVALID", b"AUTH already set")
+            raise CommandError("E_INVALID", b"AUTH already set")
         if not self._addresses:
-            raise AuthRefused("E_AUTH_DISABLED", b"AUTH disabled")
+            raise CommandError("E_AUTH_DISABLED", b"AUTH disabled")
         self._secret = secret
         state = self._ask()
         if not state.authorizations:
-            raise AuthRefused("E_UNAUTHORIZED", b"AUTH no authorizations found")
+            raise CommandError("E_UNAUTHORIZED", b"AUTH no authorizations found")
         return {
             "identity": state.identity,
             "identity_url": state.identity_url,
@@ -197,82 +186,35 @@ class Gate:
             return
         state = self._state
         if state is None or not state.authorizations:
-            raise AuthRefused("E_AUTH_FIRST", f"AUTH required before {command}".encode())
+            raise CommandError("E_AUTH_FIRST", f"AUTH required before {command}".encode())
         if self._expires < self._now():
             state = self._ask()
         if not any(row.allows(topic, channel) for row in state.authorizations):
             names = quote(topic.encode()) + b" " + quote(channel.encode())
-            raise AuthRefused("E_UNAUTHORIZED", f"AUTH failed for {command} on ".encode() + names)
+            raise CommandError("E_UNAUTHORIZED", f"AUTH failed for {command} on ".encode() + names)
 
     def _ask(self) -> AuthState:
-        """Ask one auth server after the other until one answers."""
+        """Request from one auth server after the other until one answers."""
+        # With Python's HTTP client: a server without AUTH starts without it.
+        from nsqclient.devserver.auth_request import AuthRequestError, fetch
+
         start = random.randrange(len(self._addresses))
+        is_secure, common_name = self._describe_tls()
+        query: dict[str, str | bytes] = {
+            "common_name": common_name,
+            "remote_ip": self._remote_ip,
+            "secret": self._secret,
+            "tls": "true" if is_secure else "false",
+        }
         reasons = []
         for address in self._addresses[start:] + self._addresses[:start]:
             try:
-                body = self._fetch(address)
-            except _NoAnswer as exc:
-                reasons.append(f"failed to auth against {address} - {exc}")
-                continue
-            except (OSError, HTTPException, ValueError) as exc:
-                # Not its text: a URL in it would show the secret.
-                reasons.append(f"failed to auth against {address} - {_kind(exc)}")
-                continue
-            try:
-                self._state = state = read_state(body)
-            except ValueError as exc:
+                self._state = state = read_state(fetch(address, query, MAX_ANSWER))
+            except (AuthRequestError, ValueError) as exc:
                 reasons.append(f"failed to auth against {address} - {exc}")
                 continue
             self._expires = self._now() + state.ttl
             return state
         logger.warning("client(%s) AUTH failed %s", self._remote_ip,
                        printable("; ".join(reasons), LONGEST_TEXT))
-        raise AuthRefused("E_AUTH_FAILED", b"AUTH failed")
-
-    def _fetch(self, address: str) -> bytes:
-        """Ask one auth server; return the body of its answer."""
-        is_secure, common_name = self._describe_tls()
-        query = urllib.parse.urlencode({
-            "common_name": common_name,
-            "remote_ip": self._remote_ip,
-            "secret": self._secret,
-            "tls": "true" if is_secure else "false",
-        })
-        url = address if "://" in address else f"http://{address}/auth"
-        request = urllib.request.Request(
-            f"{url}{'&' if '?' in url else '?'}{query}",
-            headers={"Accept": "application/vnd.nsq; version=1.0"},
-        )
-        try:
-            with _opener().open(request, timeout=_TIMEOUT) as answer:
-                body: bytes = answer.read(_MAX_ANSWER)
-                status, reason = answer.status, answer.reason
-        except urllib.error.HTTPError as exc:
-            with exc:
-                status, reason = exc.code, exc.reason
-        if status != 200:
-            raise _NoAnswer(f"got response {status} {reason}")
-        return body
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Make what sends the request: HTTP alone, and no proxy, as in nsqd's own client.
-
-    Not ``requests``: the secret is in the URL, and urllib3 logs URLs at DEBUG.
-    """
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.UnknownHandler,
-        urllib.request.HTTPRedirectHandler, urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
-def _kind(exc: Exception) -> str:
-    """Name what went wrong without repeating what was asked."""
-    cause = exc.reason if isinstance(exc, urllib.error.URLError) else exc
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    return type(cause).__name__ if isinstance(cause, Exception) else type(exc).__name__
+        raise CommandError("E_AUTH_FAILED", b"AUTH failed")

@@ -1,7 +1,7 @@
-"""Topics and the broker that owns them: publishing, subscribing, life and death.
+"""The broker owns the topics: publishing, subscribing, creating and deleting, metadata. Pure.
 
-Pure: time is an argument; files come in through ``open_backend``; what others must be told is
-left as notices. Whoever calls holds one lock around it all.
+Time is an argument; files come in through ``open_backend``; changes are left for observers. The
+caller holds one lock around everything.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from nsqclient.devserver.queues import Agenda, Channel, Consumer, QueueLimits
-from nsqclient.devserver.store import (
+from nsqclient.devserver.latency import LatencyWindow
+from nsqclient.devserver.queues import (
     Backend,
+    Channel,
+    Consumer,
     MemoryBackend,
     MessageQueue,
     NullBackend,
+    QueueLimits,
+    Scheduler,
     StoredMessage,
+    Topic,
 )
 from nsqclient.protocol.names import is_ephemeral
 
-# Parts of a message id: [41 bit time][10 bit node][12 bit sequence], as nsqd makes them.
-_NODE_SHIFT = 12
-_TIME_SHIFT = 22
-_SEQUENCES = 1 << _NODE_SHIFT
-_EPOCH = 1288834974288  # 2012-10-28, in nsqd's units of 2^20 ns
-
 
 class BrokerError(Exception):
-    """The broker cannot do it; the text is nsqd's."""
+    """An operation failed; the text is nsqd's."""
 
 
 class TopicNotFound(BrokerError):
@@ -39,74 +38,35 @@ class ChannelNotFound(BrokerError):
     """The topic has no such channel."""
 
 
-class Notice(NamedTuple):
-    """Something happened that others may want to know: ``channel`` is None for the topic."""
+class TopicChange(NamedTuple):
+    """A topic, or with ``channel`` a channel of it, was created or deleted."""
 
     created: bool
     topic: str
     channel: str | None
 
 
-class MessageIds:
-    """Message ids of one topic: strictly increasing, consecutive within one publish."""
+class ChannelMetadata(NamedTuple):
+    """A channel in ``nsqd.dat``."""
 
-    def __init__(self, node_id: int) -> None:
-        self._node = (node_id % 1024) << _NODE_SHIFT
-        self._time = 0
-        self._sequence = 0
-
-    def take(self, count: int, timestamp: int) -> list[bytes]:
-        """Return ``count`` new ids; ``timestamp`` in ns, and going back does no harm."""
-        ids = []
-        units = max((timestamp >> 20) - _EPOCH, 0)
-        if units > self._time:
-            self._time, self._sequence = units, 0
-        for _ in range(count):
-            ids.append(b"%016x" % (self._time << _TIME_SHIFT | self._node | self._sequence))
-            self._sequence += 1
-            if self._sequence == _SEQUENCES:
-                self._time, self._sequence = self._time + 1, 0
-        return ids
+    name: str
+    paused: bool
 
 
-class Topic:
-    """One topic: stores while it has no channel or is paused, else copies to each channel."""
+class TopicMetadata(NamedTuple):
+    """A topic in ``nsqd.dat``."""
 
-    def __init__(self, name: str, limits: QueueLimits, backend: Backend, node_id: int) -> None:
-        self.name = name
-        self.paused = False
-        self.channels: dict[str, Channel] = {}
-        self.queue = MessageQueue(limits.mem_queue_size, backend)
-        self.message_count = 0
-        self.message_bytes = 0
-        self.ids = MessageIds(node_id)
-
-    def put(self, message: StoredMessage, now: float) -> None:
-        """Take a published message."""
-        if self.paused or not self.channels:
-            self.queue.put(message)
-        else:
-            self._distribute(message, now)
-        self.message_count += 1
-        self.message_bytes += len(message.body)
-
-    def flow(self, now: float) -> None:
-        """Move what is stored to the channels, if there are any and the topic is not paused."""
-        while len(self.queue) and self.channels and not self.paused:
-            self._distribute(self.queue.get(), now)
-
-    def _distribute(self, message: StoredMessage, now: float) -> None:
-        copies = [message]
-        copies += [message.copy() for _ in range(len(self.channels) - 1)]
-        for channel, copy in zip(self.channels.values(), copies):
-            channel.put(copy, now)
+    name: str
+    paused: bool
+    channels: tuple[ChannelMetadata, ...]
 
 
 class Broker:
     """All topics of one server.
 
-    ``open_backend(topic, channel)`` makes the store for what has no room in memory; ``channel``
-    is None for the topic itself. It is not asked for ephemerals.
+    ``open_backend(topic, channel)`` opens the store for messages beyond ``mem_queue_size``;
+    ``channel`` is None for the topic itself. It is not called for ephemerals. ``open_latency``
+    makes the window of a channel's end-to-end latencies; without it they are not measured.
     """
 
     def __init__(
@@ -116,22 +76,26 @@ class Broker:
         node_id: int = 0,
         open_backend: Callable[[str, str | None], Backend] | None = None,
         rng: random.Random | None = None,
+        open_latency: Callable[[], LatencyWindow] | None = None,
     ) -> None:
         self.topics: dict[str, Topic] = {}
-        self.agenda = Agenda(rng)
+        self.scheduler = Scheduler(rng)
         #: Once set, publishing and subscribing fail with "exiting".
         self.is_exiting = False
+        #: Called with the topic and the bodies of messages that were stored.
+        self.on_published: Callable[[str, Sequence[bytes]], None] | None = None
         self._limits = QueueLimits() if limits is None else limits
         self._node_id = node_id
         self._open_backend = open_backend
-        self._notices: list[Notice] = []
+        self._open_latency = open_latency
+        self._changes: list[TopicChange] = []
 
-    def take_notices(self) -> list[Notice]:
-        """Remove and return what happened to topics and channels, in order."""
-        notices, self._notices = self._notices, []
-        return notices
+    def take_changes(self) -> list[TopicChange]:
+        """Remove and return the changes of topics and channels, in order."""
+        changes, self._changes = self._changes, []
+        return changes
 
-    # -- finding and making
+    # -- finding and creating
 
     def topic(self, name: str) -> Topic:
         """Return an existing topic. Raises TopicNotFound."""
@@ -148,32 +112,34 @@ class Broker:
             raise ChannelNotFound(name) from None
 
     def open_topic(self, name: str) -> Topic:
-        """Return the topic, made if need be."""
+        """Return the topic; create it if there is none."""
         topic = self.topics.get(name)
         if topic is None:
             self._check_exiting()
             backend = self._backend(name, None)
-            topic = self.topics[name] = Topic(name, self._limits, backend, self._node_id)
-            self._notices.append(Notice(True, name, None))
+            topic = self.topics[name] = Topic(
+                name, self._limits, backend, self._node_id, self.scheduler)
+            self._changes.append(TopicChange(True, name, None))
         return topic
 
     def open_channel(self, topic: str, name: str, now: float) -> Channel:
-        """Return the channel, made with its topic if need be; the first one gets the backlog."""
+        """Return the channel; create it and its topic. The first one gets the topic's backlog."""
         parent = self.open_topic(topic)
         channel = parent.channels.get(name)
         if channel is None:
             self._check_exiting()
             backend = self._backend(topic, name)
-            channel = Channel(topic, name, self._limits, backend, self.agenda)
+            latency = None if self._open_latency is None else self._open_latency()
+            channel = Channel(topic, name, self._limits, backend, self.scheduler, latency)
             parent.channels[name] = channel
-            self._notices.append(Notice(True, topic, name))
+            self._changes.append(TopicChange(True, topic, name))
             parent.flow(now)
         return channel
 
     def prepare_topic(
         self, name: str, channels: Iterable[str], now: float, paused: bool = False
     ) -> Topic:
-        """Make a topic and several channels of it before any message flows, so all get it."""
+        """Create a topic and channels of it before any message flows, so that all get it."""
         topic = self.open_topic(name)
         topic.paused, was_paused = True, topic.paused
         try:
@@ -204,19 +170,21 @@ class Broker:
 
         Raises:
             BrokerError: exiting.
-            OSError: the disk refused.
+            OSError: writing to the disk failed.
         """
         self._check_exiting()
         target = self.open_topic(topic)
         put = target.put
         for message_id, body in zip(target.ids.take(len(bodies), timestamp), bodies):
             put(StoredMessage(message_id, timestamp, body, 0, deferral), now)
+        if self.on_published is not None:
+            self.on_published(topic, bodies)
 
     def subscribe(self, topic: str, channel: str, consumer: Consumer, now: float) -> Channel:
-        """Add a consumer, making topic and channel if need be.
+        """Add a consumer; create topic and channel if there are none.
 
         Raises:
-            BrokerError: exiting, or the channel has all consumers it may have.
+            BrokerError: exiting, or the channel has ``max_channel_consumers`` already.
         """
         self._check_exiting()
         target = self.open_channel(topic, channel, now)
@@ -227,10 +195,10 @@ class Broker:
         return target
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """Remove a consumer; an ephemeral channel goes with its last one."""
+        """Remove a consumer; the last one of an ephemeral channel deletes it."""
         channel.remove_consumer(consumer)
         topic = self.topics.get(channel.topic)
-        # The name may by now belong to a newer channel: look for this very one.
+        # The name may belong to a newer channel by now.
         if topic is None or topic.channels.get(channel.name) is not channel:
             return
         if is_ephemeral(channel.name) and not channel.consumers and not self.is_exiting:
@@ -239,18 +207,18 @@ class Broker:
     # -- operators
 
     def delete_topic(self, name: str) -> None:
-        """Drop a topic with its channels and messages; its consumers are ended."""
+        """Delete a topic with its channels and messages; its consumers are ended."""
         topic = self.topic(name)
-        # nsqd tells of the topic first, then of its channels.
+        # As nsqd: the topic first, then its channels.
         del self.topics[name]
-        self._notices.append(Notice(False, name, None))
+        self._changes.append(TopicChange(False, name, None))
         for channel in topic.channels.values():
             self._drop(channel)
-        topic.queue.clear()
+        topic.empty()
         topic.queue.backend.delete()
 
     def delete_channel(self, topic: str, name: str) -> None:
-        """Drop a channel and its messages; an ephemeral topic goes with its last channel."""
+        """Delete a channel and its messages; the last one of an ephemeral topic deletes it."""
         channel = self.channel(topic, name)
         parent = self.topics[topic]
         del parent.channels[name]
@@ -262,11 +230,11 @@ class Broker:
         channel.end()
         channel.empty(0.0)
         channel.queue.backend.delete()
-        self._notices.append(Notice(False, channel.topic, channel.name))
+        self._changes.append(TopicChange(False, channel.topic, channel.name))
 
     def empty_topic(self, name: str) -> None:
-        """Drop what the topic itself stores; its channels keep theirs."""
-        self.topic(name).queue.clear()
+        """Drop the messages that the topic stores; its channels keep theirs."""
+        self.topic(name).empty()
 
     def empty_channel(self, topic: str, name: str, now: float) -> None:
         """Drop every message of a channel."""
@@ -282,7 +250,31 @@ class Broker:
         """Stop or resume deliveries of a channel."""
         self.channel(topic, name).set_paused(paused, now)
 
-    # -- the end
+    # -- over a restart
+
+    def metadata(self) -> list[TopicMetadata]:
+        """Return every topic and channel that is not ephemeral."""
+        return [
+            TopicMetadata(
+                topic.name,
+                topic.paused,
+                tuple(
+                    ChannelMetadata(channel.name, channel.paused)
+                    for channel in topic.channels.values()
+                    if not is_ephemeral(channel.name)
+                ),
+            )
+            for topic in self.topics.values()
+            if not is_ephemeral(topic.name)
+        ]
+
+    def restore(self, topics: Iterable[TopicMetadata], now: float) -> None:
+        """Create topics and channels; their backends bring the messages back."""
+        for saved in topics:
+            names = [channel.name for channel in saved.channels]
+            topic = self.prepare_topic(saved.name, names, now, saved.paused)
+            for channel in saved.channels:
+                topic.channels[channel.name].paused = channel.paused
 
     def close(self, keep: bool) -> None:
         """End every consumer; with ``keep`` all messages go to their backends first."""
@@ -299,7 +291,7 @@ class Broker:
 
 
 def _flush(queue: MessageQueue, *others: Iterable[StoredMessage]) -> None:
-    """Move the messages in memory, and those in hand, to the backend."""
+    """Move the messages in memory, and the others, to the backend."""
     for messages in (list(queue.memory), *others):
         for message in messages:
             queue.backend.put(message)

@@ -1,7 +1,7 @@
-"""The broker made safe for threads: one lock, the clock, the timer, and who is told what.
+"""The broker made safe for threads: one lock, the clock, the timer, wake-ups and observers.
 
-Use it as ``with engine as broker: ...``; leaving the block wakes the sessions that got
-messages, sets the timer and tells the observers, all after the lock is released.
+Use it as ``with engine as broker: ...``. After the block, with the lock released, the engine
+wakes the sessions that have messages, sets the timer and calls the observers.
 
 Lock order: the engine's lock, then the observers' lock; never the other way.
 """
@@ -13,43 +13,67 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from nsqclient.devserver.broker import Notice
-from nsqclient.devserver.queues import Agenda, Consumer
+from nsqclient.devserver.broker import TopicChange
+from nsqclient.devserver.queues import Closable, Container, Scheduler
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
 logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
+#: Between two slices of messages that move from a topic to its channels, in seconds: time for
+#: the threads that wait for the lock.
+_FLOW_PAUSE = 0.001
+#: Messages that are freed at once: less than a millisecond's work.
+_FREE_SLICE = 5000
+#: Between two such slices, in seconds. Without it each step of another thread would wait until
+#: Python takes the interpreter away from this one, 5 ms by default.
+_FREE_PAUSE = 0.0005
+
+
+def _free(discarded: Container | Closable) -> None:
+    """Free messages in slices, or close a file: all at once would stop the other threads."""
+    if not isinstance(discarded, (dict, list, deque)):
+        discarded.close()
+        return
+    take: Callable[[], object] = (
+        discarded.popitem if isinstance(discarded, dict) else discarded.pop
+    )
+    while True:
+        for _ in range(min(len(discarded), _FREE_SLICE)):
+            take()
+        if not discarded:
+            return
+        time.sleep(_FREE_PAUSE)
 
 
 class Observer(Protocol):
-    """Is told of topics and channels that come and go."""
+    """Is called when topics and channels are created and deleted."""
 
-    def changed(self, notice: Notice) -> None:
-        """Take note; must not block, and may call the server. In order, one at a time."""
+    def topic_changed(self, change: TopicChange) -> None:
+        """Called in order, one at a time; must not block, and may call the server."""
         ...
 
 
-class Brokering(Protocol):
-    """What the engine needs of what it holds."""
+class BrokerProtocol(Protocol):
+    """What the engine needs of its broker."""
 
-    agenda: Agenda
+    scheduler: Scheduler
 
-    def take_notices(self) -> list[Notice]:
-        """Remove and return what observers are to be told."""
+    def take_changes(self) -> list[TopicChange]:
+        """Remove and return the changes for the observers."""
         ...
 
 
-B = TypeVar("B", bound=Brokering)
+B = TypeVar("B", bound=BrokerProtocol)
 
 
 class Engine(Generic[B]):
-    """Holds the broker. Life: created, :meth:`start`, :meth:`stop`.
+    """Guards the broker. Life: created, :meth:`start`, :meth:`stop`.
 
     Threads: ``with engine`` from any thread; inside, only call the broker and pure code.
     """
@@ -61,13 +85,14 @@ class Engine(Generic[B]):
         self._scan_lag = scan_lag
         self._timer = Timer("nsq-devserver-timer")
         self._tick_at = _NEVER  # guarded by _lock: the earliest tick that is scheduled
-        self._bells: dict[int, Callable[[], None]] = {}  # guarded by _lock
-        #: Who waits for a change in the queues (see wait_until); guarded by _lock.
+        self._is_flow_due = False  # guarded by _lock: _flow() is scheduled
+        self._wakers: dict[int, Callable[[], None]] = {}  # guarded by _lock
+        #: For wait_until(); guarded by _lock.
         self._changed = threading.Condition(self._lock)
         self._waiters = 0  # guarded by _lock
         self._observers: list[Observer] = []
-        self._notices: deque[Notice] = deque()  # added under _lock, taken under _telling
-        self._telling = threading.Lock()
+        self._changes: deque[TopicChange] = deque()  # added under _lock, taken under _notifying
+        self._notifying = threading.Lock()
 
     @property
     def now(self) -> float:
@@ -83,19 +108,19 @@ class Engine(Generic[B]):
         self._timer.stop(deadline)
 
     def add_observer(self, observer: Observer) -> None:
-        """Tell ``observer`` of every change from now on."""
-        with self._telling:
+        """Call ``observer`` on every change from now on."""
+        with self._notifying:
             self._observers.append(observer)
 
-    def attach(self, number: int, ring: Callable[[], None]) -> None:
-        """Call ``ring`` whenever the consumer of this number has something to send."""
+    def attach(self, number: int, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when the consumer of this number has messages to send."""
         with self._lock:
-            self._bells[number] = ring
+            self._wakers[number] = wake
 
     def detach(self, number: int) -> None:
-        """Forget the bell of a consumer."""
+        """Undo ``attach()``."""
         with self._lock:
-            self._bells.pop(number, None)
+            self._wakers.pop(number, None)
 
     def wait_until(self, condition: Callable[[B], bool], timeout: float) -> bool:
         """Wait until ``condition`` holds; False when the time is over.
@@ -120,27 +145,33 @@ class Engine(Generic[B]):
         return self._broker
 
     def __exit__(self, *exc_info: object) -> None:
-        agenda = self._broker.agenda
-        rings = self._rings(agenda.take_woken())
-        notices = self._broker.take_notices()
-        self._notices.extend(notices)
-        tick_at = self._earlier_tick(agenda.next_due())
+        scheduler = self._broker.scheduler
+        wakers = [
+            self._wakers[consumer.number] for consumer in scheduler.take_woken()
+            if consumer.number in self._wakers
+        ]
+        changes = self._broker.take_changes()
+        self._changes.extend(changes)
+        tick_at = self._earlier_tick(scheduler.next_due())
+        discarded = scheduler.take_discarded()
+        starts_flow = bool(scheduler.flowing) and not self._is_flow_due
+        self._is_flow_due = self._is_flow_due or starts_flow
         if self._waiters:
             self._changed.notify_all()
         self._lock.release()
-        for ring in rings:
-            ring()
+        for wake in wakers:
+            wake()
         if tick_at is not None:
             self._timer.schedule(tick_at - time.monotonic(), partial(self._tick, tick_at))
-        if notices:
-            self._tell()
-
-    def _rings(self, consumers: Iterable[Consumer]) -> list[Callable[[], None]]:
-        bells = self._bells
-        return [bells[consumer.number] for consumer in consumers if consumer.number in bells]
+        if starts_flow:
+            self._timer.schedule(_FLOW_PAUSE, self._flow)
+        if changes:
+            self._notify_observers()
+        for what in discarded:
+            _free(what)
 
     def _earlier_tick(self, due: float | None) -> float | None:
-        """Return when to tick if that is before the tick that is scheduled. Needs _lock."""
+        """Return ``due`` if that is before the tick that is scheduled. Needs _lock."""
         if due is None:
             return None
         if self._scan_lag > 0:
@@ -152,22 +183,27 @@ class Engine(Generic[B]):
 
     def _tick(self, at: float) -> None:
         with self as broker:
-            # A tick that an earlier one has replaced must not schedule others: they would
-            # breed.
+            # A tick that an earlier one has replaced must not schedule others, or their
+            # number would grow.
             if at == self._tick_at:
                 self._tick_at = _NEVER
-                broker.agenda.tick(self._now)
+                broker.scheduler.tick(self._now)
 
-    def _tell(self) -> None:
-        """Hand out notices. Whoever holds the lock also hands out those that come meanwhile."""
-        while self._notices and self._telling.acquire(blocking=False):
+    def _flow(self) -> None:
+        with self as broker:
+            self._is_flow_due = False
+            broker.scheduler.flow(self._now)
+
+    def _notify_observers(self) -> None:
+        """Call the observers; the thread with the lock also reports changes that come meanwhile."""
+        while self._changes and self._notifying.acquire(blocking=False):
             try:
-                while self._notices:
-                    notice = self._notices.popleft()
+                while self._changes:
+                    change = self._changes.popleft()
                     for observer in self._observers:
                         try:
-                            observer.changed(notice)
+                            observer.topic_changed(change)
                         except Exception:
-                            logger.exception("observer failed on %s", notice)
+                            logger.exception("observer failed on %s", change)
             finally:
-                self._telling.release()
+                self._notifying.release()

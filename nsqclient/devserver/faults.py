@@ -1,7 +1,7 @@
-"""Controls for test authors: make an honest server misbehave in one exact way.
+"""Faults that a test can inject into an embedded nsqd, as ``nsqd.faults``.
 
-Reached as ``nsqd.faults``; what was received is in ``nsqd.commands``. Nothing here is on unless
-a test asks for it, and ``clear()`` turns everything off.
+The commands received are in ``nsqd.commands``. No fault is active unless a test asks for it;
+``clear()`` ends all.
 """
 
 from __future__ import annotations
@@ -12,17 +12,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nsqclient.protocol.partition_events import CheckExt, OpenPartition
-from nsqclient.protocol.server_events import Dpub, Event, Ignored, Mpub, OpenTopic, Pub
+from nsqclient.devserver.protocol.commands import (
+    CheckExt,
+    Dpub,
+    Event,
+    Ignored,
+    Mpub,
+    OpenPartition,
+    OpenTopic,
+    Pub,
+)
 
 _NEVER = float("inf")
-#: How many received commands are remembered, and how many bytes of bodies with them.
+#: The number of received commands in the record, and the bytes of their bodies.
 RECORD_SIZE = 10_000
 RECORD_BYTES = 64 * 1024 * 1024
 
 
 class ReceivedCommand(NamedTuple):
-    """One command: ``client`` is the connection's number, ``name`` its first word."""
+    """A received command: the connection's number, the command's first word, its values."""
 
     client: int
     name: str
@@ -30,14 +38,14 @@ class ReceivedCommand(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """How a command shall fail."""
+    """The error that a command is to fail with."""
 
     code: str
     text: str
 
 
 def command_name(event: Event) -> str:
-    """Return the first word of the command that an event stands for."""
+    """Return the first word of an event's command."""
     if isinstance(event, Ignored):
         return event.line.split(b" ", 1)[0].decode("ascii", "replace")
     name = getattr(event, "command", None)  # of a partitioned nsqd's commands
@@ -51,7 +59,7 @@ def _body_size(event: Event) -> int:
 
 
 class Faults:
-    """What shall go wrong. Threads: every method, any thread."""
+    """Injects faults. Threads: every method, any thread."""
 
     def __init__(
         self,
@@ -68,34 +76,34 @@ class Faults:
         self._record_size = record_size
         self._record_bytes = record_bytes
         self._failures: dict[str, deque[Failure]] = {}  # guarded by _lock
-        # What follows is read by the sessions without a lock: each is one reference.
+        # Read by the sessions without a lock: each is one reference.
         self._delays: dict[str | None, float] = {}
         self._seed: int | None = None
         self._largest_piece = 0
         self._pause = 0.0
         self._generators: dict[int, random.Random] = {}
-        #: Seconds that output is gathered before it is written.
+        #: Seconds that output is collected before it is written.
         self.join_delay = 0.0
         #: A heartbeat is sent just before every answer.
         self.heartbeat_before_answers = False
         #: No heartbeats are sent; a silent client is still dropped after two intervals.
         self.heartbeats_withheld = False
-        #: After a fatal error the connection is reset instead of ended in order.
+        #: After a fatal error the connection is reset.
         self.reset_after_error = False
 
     # -- for test authors
 
     def drop_connections(self, client_id: str | None = None, *, reset: bool = False) -> int:
-        """Cut connections now, without a frame; return how many.
+        """End connections now, without a frame; return how many.
 
         Args:
-            client_id: only those that said this in IDENTIFY, or whose address it is.
-            reset: cut with a TCP reset.
+            client_id: only those with this client_id in IDENTIFY, or with this address.
+            reset: with a TCP reset.
         """
         return self._drop(client_id, reset)
 
     def fail_next(self, command: str, code: str, text: str = "", times: int = 1) -> None:
-        """Answer the next ``times`` commands of this name with an error, and do nothing else.
+        """Fail the next ``times`` commands of this name, without executing them.
 
         A fatal code ends the connection. ``text`` defaults to "... failed".
         """
@@ -104,18 +112,18 @@ class Faults:
             self._failures.setdefault(command, deque()).extend([failure] * times)
 
     def delay_answers(self, seconds: float, command: str | None = None) -> None:
-        """Send the answers to a command, or to all, only after some time; 0 ends it.
+        """Delay the answers to a command, or to all; 0 ends it.
 
         The command takes effect at once. Later answers on the connection keep their order.
         """
         self._set_delay(command, seconds)
 
     def hold_answers(self, command: str | None = None) -> None:
-        """Send no answers to a command, or to all, until ``release_answers()``."""
+        """Hold the answers to a command, or to all, until ``release_answers()``."""
         self._set_delay(command, _NEVER)
 
     def release_answers(self) -> None:
-        """Send what was held, and delay nothing any more."""
+        """Send the held answers, and end all delays."""
         self._delays = {}
         self._wake_all()
 
@@ -129,11 +137,11 @@ class Faults:
         self._seed = seed
 
     def join_frames(self, seconds: float) -> None:
-        """Gather output for some time before it is written, so that frames come together."""
+        """Collect output for some time before it is written, so that frames arrive together."""
         self.join_delay = seconds
 
     def clear(self) -> None:
-        """Turn everything off, release what is held. The record of commands stays."""
+        """End all faults and send the held answers. The record of commands stays."""
         with self._lock:
             self._failures.clear()
         self._seed = None
@@ -145,7 +153,7 @@ class Faults:
 
     @property
     def commands(self) -> list[ReceivedCommand]:
-        """The commands received so far, oldest first; the last ones when there are too many."""
+        """The received commands, oldest first; only the last ones when there are too many."""
         with self._lock:
             return list(self._commands)
 
@@ -174,9 +182,9 @@ class Faults:
     # -- for the sessions
 
     def receive(self, client: int, event: Event) -> Failure | None:
-        """Record a command; return how it shall fail, if at all."""
+        """Record a command; return the error that it is to fail with, or None."""
         if isinstance(event, (OpenTopic, OpenPartition, CheckExt)):
-            return None  # the beginning of a publish, which is recorded when it is whole
+            return None  # the beginning of a publish, which is recorded once complete
         name = command_name(event)
         with self._lock:
             self._record(ReceivedCommand(client, name, event))
@@ -184,7 +192,7 @@ class Faults:
             return failures.popleft() if failures else None
 
     def answer_due(self, event: Event, now: float) -> float | None:
-        """Return when the answer to a command may leave; None for at once."""
+        """Return when the answer to a command may be sent; None for at once."""
         delays = self._delays
         if not delays:
             return None
@@ -192,7 +200,7 @@ class Faults:
         return None if delay is None else now + delay
 
     def may_leave(self, due: float, now: float) -> bool:
-        """Tell whether an answer that was held until ``due`` may leave."""
+        """Whether an answer that was held until ``due`` may be sent."""
         return due <= now or not self._delays
 
     def next_piece(self, client: int, size: int) -> tuple[int, float]:

@@ -1,33 +1,33 @@
-"""HTTP/1.x requests as they come from a stream, and responses as bytes.
+"""HTTP/1.x requests from a stream, and responses as bytes.
 
-What Go's net/http accepts, refuses and answers, as far as clients of nsqd can tell; the layer
-below routes and handlers. Reads from any binary file, so it is tested without a socket.
+It accepts, rejects and answers what Go's net/http does, as far as clients of nsqd notice. Reads
+from any binary file, so that it is tested without a socket.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 #: Request line and headers together, as in Go.
 MAX_HEAD_SIZE = 1024 * 1024
-#: A chunk's size line; nobody needs more.
+#: The longest size line of a chunk.
 _MAX_CHUNK_LINE = 4096
 _READ_SIZE = 64 * 1024
 
-#: What the value of a header must not hold, a bare CR among it: RFC 9110, section 5.5.
+#: Bytes that the value of a header must not have, a bare CR too: RFC 9110, section 5.5.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class BadRequestError(Exception):
-    """What came is no HTTP request; ``status`` and ``text`` make the last answer."""
+    """The bytes are no HTTP request; ``status`` and ``text`` make the last response."""
 
     def __init__(self, status: str = "400 Bad Request", text: str | None = None) -> None:
         super().__init__(status)
@@ -35,7 +35,7 @@ class BadRequestError(Exception):
         self.text = status if text is None else text
 
     def to_bytes(self) -> bytes:
-        """Return the answer that Go writes before it closes."""
+        """Return the response that Go writes before it closes."""
         return (
             f"HTTP/1.1 {self.status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             f"Connection: close\r\n\r\n{self.text}"
@@ -43,14 +43,14 @@ class BadRequestError(Exception):
 
 
 class BodyError(Exception):
-    """The body ended early, or its chunks make no sense."""
+    """The body ended early, or its chunks are malformed."""
 
 
 class BodyReader:
     """The body of one request, read only as far as the handler asks.
 
     Args:
-        stream: where the bytes come from; nothing past the body is read.
+        stream: the bytes; nothing past the body is read.
         length: Content-Length; None for a chunked body.
         send_continue: called before the first read when the client waits for "100 Continue".
     """
@@ -81,7 +81,7 @@ class BodyReader:
         return b"".join(parts)
 
     def discard(self) -> None:
-        """Read the rest and forget it.
+        """Read the rest and drop it.
 
         Raises:
             BodyError: as in :meth:`read`.
@@ -90,7 +90,7 @@ class BodyReader:
             pass
 
     def drain(self, limit: int) -> bool:
-        """Read the rest if it is at most ``limit`` bytes; tell whether the end was reached.
+        """Read the rest if it is at most ``limit`` bytes; return whether the end was reached.
 
         A client that still waits for "100 Continue" has not sent it, and is not asked to.
         """
@@ -103,7 +103,7 @@ class BodyReader:
         try:
             while limit > 0 and not self.at_end:
                 limit -= len(self._read_some(min(limit, _READ_SIZE)))
-            # The end of a chunked body is only known once its last line was read.
+            # The end of a chunked body is known once its last line was read.
             return self.at_end or not self._read_some(1)
         except BodyError:
             return False
@@ -113,8 +113,8 @@ class BodyReader:
         if self._broken:
             raise BodyError("the body is broken")
         if self._send_continue is not None:
-            tell, self._send_continue = self._send_continue, None
-            tell()
+            send_continue, self._send_continue = self._send_continue, None
+            send_continue()
         try:
             if self._is_chunked and self._left == 0 and not self.at_end:
                 self._next_chunk()
@@ -172,7 +172,7 @@ class Request:
 
     @property
     def wants_close(self) -> bool:
-        """Tell whether the connection ends with this request."""
+        """Whether the connection ends with this request."""
         options = {part.strip().lower() for part in self.headers.get("connection", "").split(",")}
         return "close" in options or (self.version < (1, 1) and "keep-alive" not in options)
 
@@ -181,7 +181,7 @@ def read_request(stream: BinaryIO, send_continue: Callable[[], None]) -> Request
     """Read the head of the next request; None at the end of the stream.
 
     Raises:
-        BadRequestError: it is none.
+        BadRequestError: it is no HTTP request.
     """
     lines = _Lines(stream)
     first = lines.next()
@@ -303,8 +303,22 @@ def parse_query(query: str) -> dict[str, list[str]]:
     return params
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(seconds: float) -> str:
+    """Format a time since the epoch for the Date header, in English whatever the locale.
+
+    As ``email.utils.formatdate``, which loads a quarter of the email package for it.
+    """
+    year, month, day, hour, minute, second, weekday, *_ = time.gmtime(seconds)
+    return (f"{_DAYS[weekday]}, {day:02d} {_MONTHS[month - 1]} {year:04d}"
+            f" {hour:02d}:{minute:02d}:{second:02d} GMT")
+
+
 class Response(NamedTuple):
-    """What a handler answers. An empty body has no Content-Type."""
+    """The response of a handler. An empty body has no Content-Type."""
 
     status: int
     body: bytes = b""
@@ -312,11 +326,11 @@ class Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
     def to_bytes(self, request: Request, *, close: bool) -> bytes:
-        """Build the response; ``close`` says whether the connection ends with it."""
+        """Build the response; with ``close`` the connection ends with it."""
         version = "1.1" if request.version >= (1, 1) else "1.0"
         lines = [f"HTTP/{version} {self.status} {HTTPStatus(self.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in self.headers]
-        lines += [f"Date: {formatdate(usegmt=True)}", f"Content-Length: {len(self.body)}"]
+        lines += [f"Date: {http_date(time.time())}", f"Content-Length: {len(self.body)}"]
         if self.content_type is not None and self.body:
             lines.append(f"Content-Type: {self.content_type}")
         if close and version == "1.1":

@@ -1,32 +1,205 @@
-"""All nsqlookupds of one nsqd: told of every change, asked for a new topic's channels."""
+"""The nsqlookupds of one nsqd: registers topics and channels, and reads a new topic's channels."""
 
 from __future__ import annotations
 
-import http.client
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
-from nsqclient.devserver.lookupd_peer import (
-    IO_TIMEOUT,
-    PING_INTERVAL,
-    Change,
-    LookupdPeer,
-    Registrations,
-)
-from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.devserver.broker import TopicChange
+from nsqclient.devserver.protocol.lookupd import Identity, LookupdClientProtocol
+from nsqclient.errors import ConnectionLostError, NSQError
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral, is_valid_name
+from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import parse_address
+from nsqclient.runtime.transport import Transport
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds granted to a nsqlookupd's answer to /channels: nsqd's default for its HTTP client.
+#: nsqd's fixed values, in seconds: between two PINGs, and for dialing and each response.
+PING_INTERVAL = 15.0
+IO_TIMEOUT = 1.0
+
+#: Returns (topic, channel) for each channel, and (topic, None) for a topic without channels.
+Registrations = Callable[[], Iterable[tuple[str, str | None]]]
+
+
+class LookupdPeer:
+    """Registers with one nsqlookupd.
+
+    Life: created, :meth:`start`, :meth:`stop`. After a lost connection the next PING or change
+    dials again, and everything is registered again.
+
+    Args:
+        address: the nsqlookupd's TCP address, ``host:port``.
+        identity: called for each connection: the identity of this nsqd.
+        registrations: called for each connection, in the peer's thread.
+        ping_interval: seconds between two PINGs.
+        timeout: seconds for dialing and for each response.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: Callable[[], Identity],
+        registrations: Registrations,
+        *,
+        ping_interval: float = PING_INTERVAL,
+        timeout: float = IO_TIMEOUT,
+    ) -> None:
+        self.address = address
+        self._identity = identity
+        self._registrations = registrations
+        self._ping_interval = ping_interval
+        self._timeout = timeout
+        self._cond = threading.Condition()
+        self._changes: list[TopicChange] = []  # guarded by _cond
+        self._stopping = False  # guarded by _cond
+        self._transport: Transport | None = None  # set under _cond, by the peer's thread
+        self._core: LookupdClientProtocol | None = None  # the peer's thread only
+        self._http_address: str | None = None
+        self._tried = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"nsq-lookupd-{address}", daemon=True
+        )
+
+    @property
+    def http_address(self) -> str | None:
+        """The HTTP address in its IDENTIFY response; None before the first one."""
+        return self._http_address
+
+    def start(self) -> None:
+        """Begin to dial and register, in a thread of its own."""
+        self._thread.start()
+
+    def wait_until_tried(self, deadline: Deadline) -> None:
+        """Wait until the first attempt to register has ended, successful or not."""
+        self._tried.wait(deadline.remaining())
+
+    def notify(self, change: TopicChange) -> None:
+        """Register or unregister it soon; returns at once. Any thread."""
+        with self._cond:
+            self._changes.append(change)
+            self._cond.notify()
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """Close the connection, which unregisters this nsqd. The caller holds no lock that
+        ``registrations`` takes.
+
+        Blocks: until the thread has ended (while it dials, up to ``timeout``), or the deadline.
+        """
+        with self._cond:
+            self._stopping = True
+            self._cond.notify()
+            if self._transport is not None:
+                self._transport.shutdown()
+        if self._thread.ident is not None:
+            self._thread.join(None if deadline is None else deadline.remaining())
+
+    def _run(self) -> None:
+        next_ping = time.monotonic() + self._ping_interval
+        self._round([], is_ping_due=False)
+        self._tried.set()
+        while True:
+            with self._cond:
+                while not (self._changes or self._stopping):
+                    left = next_ping - time.monotonic()
+                    if left <= 0:
+                        break
+                    self._cond.wait(left)
+                if self._stopping:
+                    break
+                changes, self._changes = self._changes, []
+            is_ping_due = time.monotonic() >= next_ping
+            self._round(changes, is_ping_due)
+            if is_ping_due:
+                next_ping = time.monotonic() + self._ping_interval
+        self._disconnect()
+
+    def _round(self, changes: list[TopicChange], is_ping_due: bool) -> None:
+        """Connect where necessary, send the commands and read the responses."""
+        try:
+            if self._core is None:
+                core, transport = self._connect()
+            else:
+                core, transport = self._core, self._transport
+            for change in changes:
+                send = core.send_register if change.created else core.send_unregister
+                send(change.topic, change.channel)
+            if is_ping_due:
+                core.send_ping()
+            self._exchange(core, transport)
+        except NSQError as exc:
+            logger.warning("LOOKUPD(%s): %s", self.address, exc)
+            self._disconnect()
+        except Exception:
+            logger.exception("LOOKUPD(%s): round failed", self.address)
+            self._disconnect()
+
+    def _connect(self) -> tuple[LookupdClientProtocol, Transport | None]:
+        logger.info("LOOKUP connecting to %s", self.address)
+        transport = Transport.connect(self.address, Deadline(self._timeout))
+        core = LookupdClientProtocol(self._identity())
+        with self._cond:
+            self._transport = transport
+            if self._stopping:
+                transport.shutdown()
+            # The registrations already contain these changes. Later ones are sent again after
+            # them, which does no harm.
+            self._changes.clear()
+        self._core = core
+        for topic, channel in self._registrations():
+            core.send_register(topic, channel)
+        self._exchange(core, transport)
+        return core, transport
+
+    def _exchange(self, core: LookupdClientProtocol, transport: Transport | None) -> None:
+        """Write the commands and read until each has its response."""
+        if transport is None:
+            raise ConnectionLostError(self.address, "closed")
+        data = core.data_to_send()
+        while data:
+            data = data[transport.send_some(data):]
+            if data:
+                transport.wait_writable(self._timeout)
+        while core.pending:
+            received = transport.recv()
+            if received is None:
+                if not transport.wait(self._timeout):
+                    raise ConnectionLostError(
+                        self.address, f"no answer within {self._timeout:g} s"
+                    )
+                continue
+            if not received:
+                raise ConnectionLostError(self.address, "closed by nsqlookupd")
+            core.receive_data(received)
+            self._take_events(core)
+
+    def _take_events(self, core: LookupdClientProtocol) -> None:
+        for event in core.take_events():
+            if isinstance(event, Identity):
+                logger.info("LOOKUPD(%s): peer info %s", self.address, event)
+                if event.broadcast_address:
+                    self._http_address = format_address(event.broadcast_address, event.http_port)
+            elif event.error is not None:
+                raise event.error
+
+    def _disconnect(self) -> None:
+        with self._cond:
+            transport, self._transport = self._transport, None
+        self._core = None
+        if transport is not None:
+            transport.shutdown()
+            transport.close()
+
+
+#: Seconds for nsqlookupd's response to /channels: nsqd's default for its HTTP client.
 HTTP_TIMEOUT = 5.0
-#: More channels than fit in here, no topic has. Bytes.
+#: The longest response to /channels, in bytes.
 _MAX_ANSWER = 16 * 1024 * 1024
 
 
@@ -36,8 +209,8 @@ class LookupdPeers:
     Life: created, :meth:`start`, :meth:`stop`.
 
     Args:
-        addresses: TCP addresses, ``host:port``; the same one twice counts once.
-        identity: called for each connection: who this nsqd is.
+        addresses: TCP addresses, ``host:port``; duplicates are ignored.
+        identity: called for each connection: the identity of this nsqd.
         registrations: called for each connection: every (topic, channel), and (topic, None) for
             a topic without channels. Runs in a thread of its own and may take nsqd's lock.
         ping_interval, timeout: as in LookupdPeer.
@@ -92,7 +265,7 @@ class LookupdPeers:
             peer.stop(deadline)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Go on with these nsqlookupds: new ones are registered with, missing ones left.
+        """Register with these nsqlookupds instead: connect to new ones, leave the others.
 
         Blocks: as :meth:`start` and :meth:`stop`, for those that come and go.
         """
@@ -111,9 +284,8 @@ class LookupdPeers:
                 peer.stop()
             self._start(new)
 
-    def notify(self, created: bool, topic: str, channel: str | None) -> None:
-        """Tell all of them of a topic or channel made or lost; returns at once. Any thread."""
-        change = Change(created, topic, channel)
+    def notify(self, change: TopicChange) -> None:
+        """Send a change to all of them soon; returns at once. Any thread."""
         with self._lock:
             if not self._is_running:
                 return
@@ -122,25 +294,25 @@ class LookupdPeers:
             peer.notify(change)
 
     def channels_of(self, topic: str) -> list[str]:
-        """The channels that any nsqlookupd knows for a topic, ephemeral ones left out.
+        """Return the channels of a topic in all nsqlookupds, without ephemeral ones.
 
-        Call it when a topic was made, with no lock held, and create these channels before a
-        message flows: each then gets every message, although its consumers come later.
+        Call it before a topic is created, with no lock held, and create these channels before a
+        message flows: each then gets every message, although its consumers connect later.
 
         Blocks: up to HTTP_TIMEOUT for each nsqlookupd that does not answer.
         """
         with self._lock:
             peers = list(self._peers.values()) if self._is_running else []
-        asked = [peer.http_address for peer in peers if peer.http_address is not None]
-        if peers and not asked:
+        addresses = [peer.http_address for peer in peers if peer.http_address is not None]
+        if peers and not addresses:
             logger.error(
                 "no available nsqlookupd to query for channels to pre-create for topic %s", topic
             )
         found: dict[str, None] = {}
-        for address in asked:
+        for address in addresses:
             try:
-                names = ask_channels(address, topic)
-            except (OSError, ValueError, http.client.HTTPException) as exc:
+                names = read_channels(address, topic)
+            except (OSError, ValueError) as exc:
                 logger.warning(
                     "failed to query nsqlookupd %s for channels to pre-create for topic %s - %s",
                     printable(address), topic, printable(str(exc), LONGEST_TEXT),
@@ -166,18 +338,22 @@ class LookupdPeers:
             peer.wait_until_tried(deadline)
 
 
-def ask_channels(http_address: str, topic: str, timeout: float = HTTP_TIMEOUT) -> list[str]:
-    """Ask one nsqlookupd for the channels of a topic.
+def read_channels(http_address: str, topic: str, timeout: float = HTTP_TIMEOUT) -> list[str]:
+    """Read the channels of a topic from one nsqlookupd.
 
     Raises:
-        OSError, ValueError, http.client.HTTPException: no answer, or none that makes sense.
+        OSError, ValueError: no response, or an invalid one.
     """
+    import http.client  # a server without nsqlookupd starts faster without it
+
     host, port = parse_address(http_address)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", f"/channels?topic={quote(topic, safe='')}")
         answer = connection.getresponse()
         body = answer.read(_MAX_ANSWER)
+    except http.client.HTTPException as exc:
+        raise ValueError(str(exc) or type(exc).__name__) from exc
     finally:
         connection.close()
     if answer.status != 200:

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.broker import Broker, Notice
-from nsqclient.devserver.catalog import remember, restore
+from nsqclient.devserver.broker import Broker, TopicChange
+from nsqclient.devserver.broker_facade import BrokerFacade
+from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
-from nsqclient.devserver.front import QueueFront
-from nsqclient.devserver.lookupd_peer import PING_INTERVAL
-from nsqclient.devserver.lookupd_peers import LookupdPeers
-from nsqclient.devserver.log_level import LogLevel
+from nsqclient.devserver.latency import LatencyWindow
+from nsqclient.devserver.lookupd_peers import PING_INTERVAL, LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
-from nsqclient.devserver.options import NsqdOptions, default_node_id
+from nsqclient.devserver.options import LogLevel, NsqdOptions, TLSPolicy, default_node_id
 from nsqclient.devserver.persistence import DataPath
-from nsqclient.devserver.session import Session, SessionRules
-from nsqclient.protocol.lookupd import Identity
+from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
+from nsqclient.devserver.protocol.lookupd import Identity
+from nsqclient.devserver.protocol.server import ServerProtocol
+from nsqclient.devserver.session import Session, SessionConfig
 from nsqclient.protocol.names import is_ephemeral
-from nsqclient.protocol.server_identify import NSQD_VERSION
 from nsqclient.runtime.deadline import Deadline
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger("nsqclient.devserver")
 
 _ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 
 
-class Nsqd(QueueFront):
+class _TopicLog:
+    """Logs which topics and channels are created and deleted."""
+
+    def topic_changed(self, change: TopicChange) -> None:
+        """Log one change, in nsqd's words."""
+        if change.channel is None:
+            if change.created:
+                logger.info("TOPIC(%s): created", change.topic)
+            else:
+                logger.info("TOPIC(%s): deleting", change.topic)
+        elif change.created:
+            logger.info("TOPIC(%s): new channel(%s)", change.topic, change.channel)
+        else:
+            logger.info("TOPIC(%s): deleting channel %s", change.topic, change.channel)
+
+
+class Nsqd(BrokerFacade):
     """An nsqd in this process, for tests and first steps.
 
     Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block. To restart, make another
@@ -40,16 +60,21 @@ class Nsqd(QueueFront):
 
     Args:
         host: where both ports listen.
-        tcp_port, http_port: 0 takes a free one.
+        tcp_port, http_port: 0 takes a free one; None opens no HTTP port.
         data_path: an existing directory, for one nsqd at a time. With it messages beyond
-            ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it they
-            live and die in memory.
+            ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it all
+            messages are in memory only.
         lookupd_tcp_addresses: nsqlookupds to register with, ``host:port``.
-        lookupd_ping_interval: seconds between two PINGs to each; nsqd's is fixed.
+        lookupd_ping_interval: seconds between two PINGs to each; fixed in nsqd.
         http_host: where the HTTP port listens, if not on ``host``.
-        broadcast_address: what nsqlookupd tells clients to dial; None for ``host``.
-        scan_lag: timeouts and deferrals are looked at every so many seconds, late as in nsqd
-            and never early; 0 means at once.
+        https_port: of the HTTP API with TLS, which is there with a certificate; 0 takes a free
+            one, None opens none.
+        https_host: where it listens, if not on ``host``.
+        broadcast_address: the address that nsqlookupd gives to clients; None for ``host``.
+        broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0 for those that
+            this nsqd listens on.
+        scan_lag: seconds between two checks of timeouts and deferrals, which are late as in nsqd
+            and never early; 0 means no delay.
         log_level: debug, info, warn, error or fatal, for the logger ``nsqclient.devserver`` until
             ``stop()``, as ``PUT /config/log_level`` sets it; None leaves it to you.
 
@@ -60,13 +85,17 @@ class Nsqd(QueueFront):
         self,
         host: str = "127.0.0.1",
         tcp_port: int = 0,
-        http_port: int = 0,
+        http_port: int | None = 0,
         *,
         data_path: str | None = None,
         lookupd_tcp_addresses: Sequence[str] = (),
         lookupd_ping_interval: float = PING_INTERVAL,
         http_host: str | None = None,
+        https_port: int | None = 0,
+        https_host: str | None = None,
         broadcast_address: str | None = None,
+        broadcast_tcp_port: int = 0,
+        broadcast_http_port: int = 0,
         node_id: int | None = None,
         mem_queue_size: int = 10_000,
         max_msg_size: int = 1024 * 1024,
@@ -93,14 +122,18 @@ class Nsqd(QueueFront):
         tls_required: bool | str = False,
         tls_min_version: str = "tls1.0",
         auth_http_addresses: Sequence[str] = (),
+        e2e_processing_latency_percentile: Sequence[float] = (),
+        e2e_processing_latency_window_time: float = 600.0,
         scan_lag: float = 0.0,
         log_level: str | None = None,
     ) -> None:
         if broadcast_address is None:
             broadcast_address = socket.gethostname() if host in _ANY_HOST else host
-        self._options = NsqdOptions(
+        options = NsqdOptions(
             node_id=default_node_id() if node_id is None else node_id,
             broadcast_address=broadcast_address,
+            broadcast_tcp_port=broadcast_tcp_port,
+            broadcast_http_port=broadcast_http_port,
             data_path=data_path,
             mem_queue_size=mem_queue_size,
             max_msg_size=max_msg_size,
@@ -127,37 +160,43 @@ class Nsqd(QueueFront):
             tls_required=tls_required,
             tls_min_version=tls_min_version,
             auth_http_addresses=tuple(auth_http_addresses),
+            e2e_processing_latency_percentile=tuple(e2e_processing_latency_percentile),
+            e2e_processing_latency_window_time=e2e_processing_latency_window_time,
             scan_lag=scan_lag,
         )
-        #: Of the embedded servers' log.
-        self.log_level = LogLevel(log_level)
-        self._rules: SessionRules | None = None  # set by start()
+        self._session_config: SessionConfig | None = None  # set by start()
         self._data: DataPath | None = None
-        self._broker = Broker(
-            self._options.queue_limits(),
-            node_id=self._options.node_id,
-            open_backend=None if data_path is None else self._open_spool,
+        broker = Broker(
+            options.queue_limits(),
+            node_id=options.node_id,
+            open_backend=None if data_path is None else self._open_disk_queue,
+            open_latency=self._open_latency if e2e_processing_latency_percentile else None,
         )
-        super().__init__(Engine(self._broker, scan_lag))
+        self._scheduler = broker.scheduler
+        super().__init__(Engine(broker, scan_lag), options, LogLevel(log_level))
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = Faults(self._wake_clients, self._drop_clients)
+        self.faults = Faults(self._sessions.wake, self._sessions.drop)
         self._host = host
         self._acceptor = Acceptor("devserver-nsqd", host, tcp_port, self._serve)
-        self._http = NsqdHTTPServer(self, host if http_host is None else http_host, http_port)
-        self._peers = LookupdPeers(
+        self._http = NsqdHTTPServer(
+            self, host if http_host is None else http_host, http_port or 0)
+        self._serves_http = http_port is not None
+        self._https: NsqdHTTPServer | None = None  # set by start()
+        self._https_endpoint = (host if https_host is None else https_host, https_port)
+        self._lookupds = LookupdPeers(
             lookupd_tcp_addresses,
             self._identity,
             self.registrations,
             ping_interval=lookupd_ping_interval,
         )
-        self._start_time = time.time()
-        self._next_number = 0  # guarded by the engine
+        self._numbers = itertools.count(1)  # of sessions
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
         self._stopping = threading.Lock()
         self._is_stopped = False  # guarded by _stopping
+        self._is_started = False  # set by start(); nothing is logged of a start that failed
         self._is_loaded = False  # set by start(), before there are other threads
 
-    # -- what it is
+    # -- properties
 
     @property
     def tcp_address(self) -> str:
@@ -166,18 +205,13 @@ class Nsqd(QueueFront):
 
     @property
     def http_address(self) -> str:
-        """``host:port`` of the HTTP API; known once started."""
-        return self._http.address
+        """``host:port`` of the HTTP API; known once started, empty without one."""
+        return self._http.address if self._serves_http else ""
 
     @property
-    def start_time(self) -> float:
-        """When it was made, in seconds since the epoch."""
-        return self._start_time
-
-    @property
-    def options(self) -> NsqdOptions:
-        """What it was started with."""
-        return self._options
+    def https_address(self) -> str:
+        """``host:port`` of the HTTP API with TLS; known once started, empty without one."""
+        return "" if self._https is None else self._https.address
 
     @property
     def commands(self) -> list[ReceivedCommand]:
@@ -186,12 +220,12 @@ class Nsqd(QueueFront):
 
     @property
     def lookupd_tcp_addresses(self) -> list[str]:
-        """The nsqlookupds it registers with."""
-        return self._peers.addresses
+        """The nsqlookupds that it registers with."""
+        return self._lookupds.addresses
 
     def set_lookupd_tcp_addresses(self, addresses: Sequence[str]) -> None:
-        """Go on with these nsqlookupds. Blocks while those that are new are dialed."""
-        self._peers.set_addresses(addresses)
+        """Register with these nsqlookupds instead. Blocks while new ones are dialed."""
+        self._lookupds.set_addresses(addresses)
 
     def health(self) -> str:
         """Return ``OK``, or ``NOK - reason`` while messages cannot be written to the disk."""
@@ -199,7 +233,7 @@ class Nsqd(QueueFront):
         return "OK" if error is None else f"NOK - {error.strerror}"
 
     def info(self) -> dict[str, Any]:
-        """Return what ``/info`` says; durations in nanoseconds."""
+        """Return the values of ``/info``; durations in nanoseconds."""
         options = self._options
         return {
             "version": NSQD_VERSION,
@@ -227,26 +261,51 @@ class Nsqd(QueueFront):
         options = self._options
         try:
             self.log_level.start()
-            self._rules = SessionRules(
-                options.server_limits(), options.tls_context(), options.auth_http_addresses
+            self.add_observer(_TopicLog())
+            limits = options.server_limits()
+            tls = options.tls_context()
+            self._session_config = SessionConfig(
+                lambda number, layers: CommandHandler(
+                    ServerProtocol(limits), self.faults, number, layers
+                ),
+                tls,
+                options.auth_http_addresses,
+                self._prepare_topic,
             )
-            if self._options.data_path is not None:
-                self._data = DataPath(self._options.data_path)
+            if options.data_path is not None:
+                self._data = DataPath(options.data_path, self._scheduler.discard)
+                self._data.check_disk_queues()
                 with self._engine as broker:
-                    restore(broker, self._data.load(), self._engine.now)
+                    broker.restore(self._data.load(), self._engine.now)
             self._is_loaded = True
             self._engine.start()
             self.add_observer(self)
             self._acceptor.listen()
-            # Before the registration, which tells its port.
-            self._http.start()
-            self._peers.start()
+            self._start_https(tls)
+            # Before the registration, which sends its port.
+            if self._serves_http:
+                self._http.start()
+            self._lookupds.start()
             self._acceptor.start()
         except BaseException:
             self.stop()
             raise
+        self._is_started = True
+        logger.info("nsqd v%s (built w/python%s)", NSQD_VERSION, python_version())
+        logger.info("ID: %d", options.node_id)
         logger.info("TCP: listening on %s", self.tcp_address)
-        logger.info("HTTP: listening on %s", self.http_address)
+        if self._serves_http:
+            logger.info("HTTP: listening on %s", self.http_address)
+        if self._https is not None:
+            logger.info("HTTPS: listening on %s", self.https_address)
+
+    def _start_https(self, tls: ssl.SSLContext | None) -> None:
+        host, port = self._https_endpoint
+        if tls is not None and port is not None:
+            self._https = NsqdHTTPServer(self, host, port, tls)
+            self._https.start()
+        if self._options.tls_policy is TLSPolicy.REQUIRED:
+            self._http.require_tls(0 if self._https is None else self._https.port)
 
     def stop(self, timeout: float | None = None) -> None:
         """Close both ports and all connections; keep the messages when there is a data path.
@@ -274,23 +333,33 @@ class Nsqd(QueueFront):
             if self._is_stopped:
                 return
             self._is_stopped = True
-        self.log_level.restore()
-        # 1. Nothing is stored any more, and what is left on the wire is refused.
+        # 1. Publishing and subscribing fail with "exiting".
         with self._engine as broker:
             broker.is_exiting = True
-        # 2. No new clients; those that are there lose their connection without a frame.
+        # 2. Unregister from the nsqlookupds first: a consumer that polls one when its connection
+        #    ends would find this nsqd again.
+        self._lookupds.stop(deadline)
+        # 3. No new clients; connections end without a frame.
+        if self._is_started:
+            logger.info("TCP: closing %s", self.tcp_address)
         self._acceptor.stop(deadline)
         self._http.stop(deadline)
-        # 3. Gone from nsqlookupd.
-        self._peers.stop(deadline)
-        # 4. No deadline fires while the queues are written away.
+        if self._https is not None:
+            self._https.stop(deadline)
+        # 4. No timeout expires while the queues are written.
         self._engine.stop(deadline)
+        self._close_data(keep)
+        if self._is_started:
+            logger.info("NSQ: bye")
+        self.log_level.restore()
+
+    def _close_data(self, keep: bool) -> None:
         if self._data is None:
             return
-        # What could not be read must not be overwritten.
+        # Data that could not be read must not be overwritten.
         keep = keep and self._is_loaded
         if keep:
-            self._save()
+            self._save_metadata()
         with self._engine as broker:
             broker.close(keep)
         self._data.close()
@@ -299,34 +368,10 @@ class Nsqd(QueueFront):
 
     def _serve(self, sock: socket.socket, address: str) -> None:
         logger.info("TCP: new client(%s)", address)
-        assert self._rules is not None
-        with self._engine:
-            self._next_number += 1
-            number = self._next_number
-            session = self._sessions[number] = Session(
-                self._engine, self.faults, self._rules, sock, address, number, self._prepare
-            )
-        try:
-            session.run()
-        finally:
-            with self._engine:
-                del self._sessions[number]
-            logger.info("TCP: client(%s) is gone", address)
-
-    def _wake_clients(self) -> None:
-        with self._engine:
-            sessions = list(self._sessions.values())
-        for session in sessions:
-            session.wake()
-
-    def _drop_clients(self, client_id: str | None, reset: bool) -> int:
-        with self._engine:
-            sessions = [
-                session
-                for session in self._sessions.values()
-                if client_id in (None, session.core.settings.client_id, session.address)
-            ]
-        return sum([session.drop(reset) for session in sessions])
+        assert self._session_config is not None
+        number = next(self._numbers)
+        session = Session(self._engine, self.faults, self._session_config, sock, address, number)
+        self._sessions.run(session)
 
     # -- nsqlookupd
 
@@ -334,44 +379,49 @@ class Nsqd(QueueFront):
         return Identity(
             broadcast_address=self._options.broadcast_address,
             hostname=socket.gethostname(),
-            http_port=self._http.port,
-            tcp_port=self._acceptor.port,
+            http_port=self._options.broadcast_http_port or self._http.port,
+            tcp_port=self._options.broadcast_tcp_port or self._acceptor.port,
             version=NSQD_VERSION,
         )
 
-    def _prepare(self, topic: str) -> None:
-        """Make a new topic with the channels that other nsqds have for it."""
-        if not self._peers.addresses or self.has_topic(topic):
+    def _prepare_topic(self, topic: str) -> None:
+        """Create a new topic with the channels that other nsqds have for it."""
+        if not self._lookupds.addresses or self.has_topic(topic):
             return
-        channels = self._peers.channels_of(topic)
+        channels = self._lookupds.channels_of(topic)
         with self._engine as broker:
             if not broker.is_exiting and topic not in broker.topics:
                 broker.prepare_topic(topic, channels, self._engine.now)
 
-    def changed(self, notice: Notice) -> None:
-        """Pass on that a topic or channel came or went. Called by the engine."""
-        self._peers.notify(*notice)
-        if not is_ephemeral(notice.topic if notice.channel is None else notice.channel):
-            self._save()
+    def topic_changed(self, change: TopicChange) -> None:
+        """Register or unregister a topic or channel, and save it. Called by the engine."""
+        self._lookupds.notify(change)
+        if not is_ephemeral(change.topic if change.channel is None else change.channel):
+            self._save_metadata()
+
+    def _open_latency(self) -> LatencyWindow:
+        return LatencyWindow(
+            self._options.e2e_processing_latency_percentile,
+            self._options.e2e_processing_latency_window_time,
+            time.time_ns,
+        )
 
     # -- the data path
 
-    def _open_spool(self, topic: str, channel: str | None) -> Any:
+    def _open_disk_queue(self, topic: str, channel: str | None) -> Any:
         if self._data is None:
             raise RuntimeError("the data path is open from start() to stop()")
-        return self._data.open_spool(topic, channel)
+        return self._data.open_disk_queue(topic, channel)
 
-    def _save(self) -> None:
-        """Write down which topics and channels there are, and which are paused."""
+    def _save_metadata(self) -> None:
+        """Write ``nsqd.dat``: the topics and channels, and which are paused."""
         if self._data is None:
             return
         with self._saving:
             with self._engine as broker:
-                topics = remember(broker)
+                topics = broker.metadata()
+            logger.info("NSQ: persisting topic/channel metadata to %s", self._data.metadata_path)
             try:
                 self._data.save(topics)
             except OSError as exc:
                 logger.error("failed to persist metadata - %s", exc)
-
-    def _paused(self) -> None:
-        self._save()

@@ -1,4 +1,4 @@
-"""The embedded nsqlookupd: a registry with a TCP side for nsqd and an HTTP side for users."""
+"""The embedded nsqlookupd: a registry with a TCP side for nsqd and an HTTP API."""
 
 from __future__ import annotations
 
@@ -7,29 +7,41 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.nsqlookupd_http import NsqlookupdHTTPServer
-from nsqclient.devserver.registry import Peer, Registry
-from nsqclient.devserver.release import NSQ_VERSION
-from nsqclient.protocol.lookupd import (
+from nsqclient.devserver.http_message import Request, Response
+from nsqclient.devserver.http_server import (
+    HTTPError,
+    HTTPServer,
+    empty_response,
+    json_response,
+    plain_response,
+    read_params,
+)
+from nsqclient.devserver.protocol.commands import NSQD_VERSION
+from nsqclient.devserver.protocol.lookupd import (
     Identity,
-    LookupdServerCore,
+    LookupdServerProtocol,
     Pinged,
     Registered,
     ServerEvent,
 )
+from nsqclient.devserver.registry import PeerInfo, Registry
+from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.devserver")
 
 _RECV_SIZE = 64 * 1024
-# Nobody can connect to these; a name has to stand in for them.
+# Clients cannot connect to these; the host's name replaces them.
 _ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
+#: Go's zero time, in ns.
+_ZERO_TIME = -6795364578871345152
 
 
 class Nsqlookupd:
-    """A nsqlookupd in this process, for tests and first steps.
+    """An nsqlookupd in this process, for tests and first steps.
 
     Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block. Keeps nothing on disk, as
     the real one.
@@ -38,12 +50,12 @@ class Nsqlookupd:
         host: where both ports listen.
         tcp_port: for nsqd; 0 takes a free one.
         http_port: for clients and users; 0 takes a free one.
-        broadcast_address: what nsqd is told to use for HTTP questions; None for
-            ``host``, or the host's name when that is 0.0.0.0.
+        broadcast_address: the address that nsqd uses for HTTP requests; None for ``host``, or
+            the host's name when that is 0.0.0.0.
         inactive_producer_timeout: seconds without PING after which a producer is hidden.
         tombstone_lifetime: seconds that a tombstone hides a producer from /lookup.
         http_host: where the HTTP port listens, if not on ``host``.
-        clock: seconds since the epoch; tests that look at timeouts bring their own.
+        clock: seconds since the epoch; tests of timeouts pass their own.
     """
 
     def __init__(
@@ -121,14 +133,14 @@ class Nsqlookupd:
             hostname=socket.gethostname(),
             http_port=self._http.port,
             tcp_port=self._acceptor.port,
-            version=NSQ_VERSION,
+            version=NSQD_VERSION,
         )
 
     def _serve(self, sock: socket.socket, address: str) -> None:
-        """Hold the dialogue with one nsqd."""
+        """Serve one nsqd."""
         logger.info("TCP: new client(%s)", address)
-        core = LookupdServerCore(self._identity())
-        peer: Peer | None = None
+        core = LookupdServerProtocol(self._identity())
+        peer: PeerInfo | None = None
         try:
             while not core.is_closed:
                 data = sock.recv(_RECV_SIZE)
@@ -136,7 +148,7 @@ class Nsqlookupd:
                     core.receive_data(data)
                 else:
                     core.receive_eof()
-                # The registry first: who has read the OK must find itself in /lookup.
+                # The registry first: an nsqd that has read OK must be found in /lookup.
                 for event in core.take_events():
                     peer = self._apply(event, peer, address)
                 sock.sendall(core.data_to_send())
@@ -146,12 +158,12 @@ class Nsqlookupd:
                     self._registry.drop(peer)
             logger.info("TCP: client(%s) is gone", address)
 
-    def _apply(self, event: ServerEvent, peer: Peer | None, address: str) -> Peer | None:
-        """Bring one event into the registry; return the connection's peer."""
+    def _apply(self, event: ServerEvent, peer: PeerInfo | None, address: str) -> PeerInfo | None:
+        """Apply one event to the registry; return the connection's peer."""
         with self._lock:
             now = self._clock()
             if isinstance(event, Identity):
-                peer = Peer(address, event, now)
+                peer = PeerInfo(address, event, now)
                 self._registry.identify(peer)
             elif peer is None:
                 pass  # a PING before IDENTIFY
@@ -163,3 +175,141 @@ class Nsqlookupd:
                 self._registry.unregister(peer, event.topic, event.channel)
         logger.debug("DB: client(%s) %s", address, event)
         return peer
+
+
+class NsqlookupdHTTPServer(HTTPServer):
+    """The HTTP API of one nsqlookupd.
+
+    Args:
+        registry, lock: the registry, and the lock that guards it.
+        clock: seconds since the epoch.
+        host, port: where it listens.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        lock: threading.Lock,
+        clock: Callable[[], float],
+        host: str,
+        port: int,
+    ) -> None:
+        super().__init__("lookupd-http", host, port)
+        self._registry = registry
+        self._lock = lock
+        self._clock = clock
+        for method, path, handler in (
+            ("GET", "/ping", self._ping),
+            ("GET", "/info", self._info),
+            ("GET", "/debug", self._debug),
+            ("GET", "/lookup", self._lookup),
+            ("GET", "/topics", self._topics),
+            ("GET", "/channels", self._channels),
+            ("GET", "/nodes", self._nodes),
+            ("POST", "/topic/create", self._create_topic),
+            ("POST", "/topic/delete", self._delete_topic),
+            ("POST", "/topic/tombstone", self._tombstone),
+            ("POST", "/channel/create", self._create_channel),
+            ("POST", "/channel/delete", self._delete_channel),
+        ):
+            self.router.add(method, path, handler)
+
+    def _ping(self, _request: Request, _part: str) -> Response:
+        return plain_response(200, "OK")
+
+    def _info(self, _request: Request, _part: str) -> Response:
+        return json_response({"version": NSQD_VERSION})
+
+    def _topics(self, _request: Request, _part: str) -> Response:
+        with self._lock:
+            return json_response({"topics": self._registry.topics()})
+
+    def _channels(self, request: Request, _part: str) -> Response:
+        topic = read_params(request).require("topic")
+        with self._lock:
+            return json_response({"channels": self._registry.channels(topic)})
+
+    def _lookup(self, request: Request, _part: str) -> Response:
+        topic = read_params(request).require("topic")
+        with self._lock:
+            found = self._registry.lookup(topic, self._clock())
+        if found is None:
+            raise HTTPError(404, "TOPIC_NOT_FOUND")
+        producers = [_producer(peer) for peer in found.producers]
+        return json_response({"channels": found.channels, "producers": producers})
+
+    def _nodes(self, _request: Request, _part: str) -> Response:
+        with self._lock:
+            nodes = self._registry.nodes(self._clock())
+        producers = [
+            _producer(node.peer) | {"tombstones": node.tombstones, "topics": node.topics}
+            for node in nodes
+        ]
+        return json_response({"producers": producers})
+
+    def _debug(self, _request: Request, _part: str) -> Response:
+        producers: dict[str, list[dict[str, Any]]] = {}
+        with self._lock:
+            for key, entries in sorted(self._registry.entries(), key=lambda item: item[0]):
+                for entry in entries:
+                    facts = _debug_facts(entry.peer)
+                    at = entry.tombstoned_at
+                    facts["tombstoned"] = at is not None
+                    facts["tombstoned_at"] = _ZERO_TIME if at is None else int(at * 1e9)
+                    producers.setdefault(":".join(key), []).append(dict(sorted(facts.items())))
+        return json_response(producers)
+
+    def _create_topic(self, request: Request, _part: str) -> Response:
+        topic = read_params(request).require("topic")
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_ARG_TOPIC")
+        with self._lock:
+            self._registry.create(topic)
+        return empty_response()
+
+    def _delete_topic(self, request: Request, _part: str) -> Response:
+        topic = read_params(request).require("topic")
+        with self._lock:
+            self._registry.delete_topic(topic)
+        return empty_response()
+
+    def _tombstone(self, request: Request, _part: str) -> Response:
+        params = read_params(request)
+        topic, node = params.require("topic"), params.require("node")
+        with self._lock:
+            self._registry.tombstone(topic, node, self._clock())
+        return empty_response()
+
+    def _create_channel(self, request: Request, _part: str) -> Response:
+        topic, channel = read_params(request).topic_and_channel()
+        with self._lock:
+            self._registry.create(topic, channel)
+        return empty_response()
+
+    def _delete_channel(self, request: Request, _part: str) -> Response:
+        topic, channel = read_params(request).topic_and_channel()
+        with self._lock:
+            deleted = self._registry.delete_channel(topic, channel)
+        if not deleted:
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+        return empty_response()
+
+
+def _producer(peer: PeerInfo) -> dict[str, Any]:
+    """A producer in /lookup and /nodes; keys in nsqlookupd's order."""
+    identity = peer.identity
+    return {
+        "remote_address": peer.id,
+        "hostname": identity.hostname,
+        "broadcast_address": identity.broadcast_address,
+        "tcp_port": identity.tcp_port,
+        "http_port": identity.http_port,
+        "version": identity.version,
+    }
+
+
+def _debug_facts(peer: PeerInfo) -> dict[str, Any]:
+    facts = _producer(peer)
+    facts["id"] = facts.pop("remote_address")
+    facts["last_update"] = int(peer.last_update * 1e9)
+    return facts

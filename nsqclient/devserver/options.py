@@ -1,19 +1,28 @@
-"""The options of the embedded nsqd: nsqd's flags with nsqd's defaults, durations in seconds."""
+"""The options of the embedded nsqd: nsqd's flags, the values of /config/, the log level."""
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import socket
-import ssl
+import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
+from nsqclient.devserver.protocol.commands import ServerLimits
 from nsqclient.devserver.queues import QueueLimits
 from nsqclient.errors import ConfigError
-from nsqclient.protocol.server_identify import ServerLimits
-from nsqclient.runtime.tls import VERSIONS, server_context
+
+if TYPE_CHECKING:
+    import ssl
+
+try:
+    # The module behind hashlib, which loads all of OpenSSL: a seventh of an idle server's memory.
+    from _md5 import md5
+except ImportError:
+    from hashlib import md5
 
 
 class TLSPolicy(IntEnum):
@@ -25,17 +34,28 @@ class TLSPolicy(IntEnum):
 
 
 def default_node_id() -> int:
-    """Return the node id nsqd would choose by itself: a number from 0 to 1023 by host name."""
-    digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
+    """Return nsqd's default node id: a number from 0 to 1023, from the host name."""
+    digest = md5(socket.gethostname().encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % 1024
+
+
+#: Values of --tls-min-version, and their numbers under /config/.
+TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
 
 
 @dataclass(frozen=True)
 class NsqdOptions:
-    """What one nsqd was started with. Names are nsqd's flags with underscores."""
+    """The options of one nsqd: its flags with underscores, durations in seconds.
+
+    Raises:
+        ConfigError: a value is invalid for nsqd, too. Numbers and durations may be 0 or negative
+            where nsqd accepts that.
+    """
 
     node_id: int = field(default_factory=default_node_id)
     broadcast_address: str = "127.0.0.1"
+    broadcast_tcp_port: int = 0
+    broadcast_http_port: int = 0
     data_path: str | None = None
     mem_queue_size: int = 10_000
     max_msg_size: int = 1024 * 1024
@@ -63,11 +83,31 @@ class NsqdOptions:
     tls_required: bool | str = False
     tls_min_version: str = "tls1.0"
     auth_http_addresses: Sequence[str] = ()
+    e2e_processing_latency_percentile: Sequence[float] = ()
+    e2e_processing_latency_window_time: float = 600.0
     #: Not a flag: timers look only at multiples of this many seconds, as nsqd's scan does.
     scan_lag: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.node_id < 1024:
+            raise ConfigError(f"node_id must be from 0 to 1023, not {self.node_id}")
+        if not 1 <= self.max_deflate_level <= 9:
+            raise ConfigError(
+                f"max_deflate_level must be from 1 to 9, not {self.max_deflate_level}")
+        for percentile in self.e2e_processing_latency_percentile:
+            if not 0 < percentile <= 1:
+                raise ConfigError(
+                    "e2e_processing_latency_percentile must be above 0 and at most 1, not"
+                    f" {percentile:g}")
+        if self.e2e_processing_latency_percentile and self.e2e_processing_latency_window_time <= 0:
+            raise ConfigError("e2e_processing_latency_window_time must be above 0")
+        if self.tls_min_version not in TLS_VERSIONS:
+            raise ConfigError(
+                f"unknown tls_min_version {self.tls_min_version!r}: give one of "
+                + ", ".join(TLS_VERSIONS))
+
     def server_limits(self) -> ServerLimits:
-        """Return what the protocol core checks."""
+        """Return the limits that the protocol core checks."""
         return ServerLimits(
             max_msg_size=self.max_msg_size,
             max_body_size=self.max_body_size,
@@ -96,7 +136,7 @@ class NsqdOptions:
 
     @property
     def tls_policy(self) -> TLSPolicy:
-        """Who must use TLS. A policy for clients' certificates makes it everybody."""
+        """Which clients must use TLS; all, with a policy for their certificates."""
         if self.tls_required == "tcp-https":
             return TLSPolicy.REQUIRED_EXCEPT_HTTP
         if self.tls_required or self.tls_client_auth_policy:
@@ -107,29 +147,34 @@ class NsqdOptions:
         """Build the server's TLS context from the files; None without a certificate.
 
         Raises:
-            ConfigError: TLS is required and there is no certificate; a name is unknown.
+            ConfigError: TLS is required and there is no certificate.
             TLSError: a file cannot be used.
         """
+        if self.tls_root_ca_file:
+            from nsqclient.runtime.tls import client_context  # with OpenSSL: only when it is used
+
+            # nsqd reads it for its own requests, too, and does not start where it cannot.
+            client_context(ca_file=self.tls_root_ca_file)
         if not self.has_certificate:
             if self.tls_policy is not TLSPolicy.NOT_REQUIRED:
                 raise ConfigError(
                     "cannot require TLS client connections without TLS key and cert"
                 )
             return None
-        if self.tls_min_version not in VERSIONS:
-            raise ConfigError(f"unknown tls_min_version {self.tls_min_version!r}")
+        from nsqclient.runtime.tls import server_context
+
         return server_context(
             cert=self.tls_cert,
             key=self.tls_key,
             key_password=self.tls_key_password,
             ca_file=self.tls_root_ca_file,
-            # Python cannot demand a certificate without verifying it.
-            verify_clients=self.tls_client_auth_policy in ("require", "require-verify"),
+            verify_clients=self.tls_client_auth_policy == "require-verify",
+            any_client_certificate=self.tls_client_auth_policy == "require",
             min_version=self.tls_min_version,
         )
 
     def queue_limits(self) -> QueueLimits:
-        """Return what the broker checks."""
+        """Return the limits that the broker checks."""
         return QueueLimits(
             self.mem_queue_size, self.max_msg_timeout, self.max_channel_consumers
         )
@@ -137,3 +182,120 @@ class NsqdOptions:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+#: /config/: options that the embedded server does not have, with nsqd's values.
+_FIXED: dict[str, Any] = {
+    "log_prefix": "[nsqd] ",
+    "http_client_connect_timeout": 2_000_000_000,
+    "http_client_request_timeout": 5_000_000_000,
+    "max_bytes_per_file": 104_857_600,
+    "sync_every": 2500,
+    "sync_timeout": 2_000_000_000,
+    "queue_scan_worker_pool_max": 4,
+    "queue_scan_selection_count": 20,
+    "statsd_address": "",
+    "statsd_prefix": "",
+    "statsd_interval": 60_000_000_000,
+    "statsd_mem_stats": True,
+    "statsd_udp_packet_size": 508,
+    "statsd_exclude_ephemeral": False,
+}
+
+_UNCHANGED = (
+    "deflate",
+    "snappy",
+    "tls_cert",
+    "tls_key",
+    "tls_client_auth_policy",
+    "tls_root_ca_file",
+)
+_DURATIONS = (
+    "msg_timeout",
+    "max_msg_timeout",
+    "max_req_timeout",
+    "max_heartbeat_interval",
+    "max_output_buffer_timeout",
+    "min_output_buffer_timeout",
+    "output_buffer_timeout",
+    "e2e_processing_latency_window_time",
+)
+_NUMBERS = (
+    "mem_queue_size",
+    "max_msg_size",
+    "max_body_size",
+    "max_rdy_count",
+    "max_output_buffer_size",
+    "max_channel_consumers",
+    "max_deflate_level",
+)
+
+
+def config_values(options: NsqdOptions) -> dict[str, Any]:
+    """Return the values under /config/ that do not change while nsqd runs, durations in ns."""
+    return {
+        **_FIXED,
+        **{name: getattr(options, name) for name in (*_NUMBERS, *_UNCHANGED)},
+        **{name: round(getattr(options, name) * 1e9) for name in _DURATIONS},
+        "auth_http_addresses": list(options.auth_http_addresses),
+        "e2e_processing_latency_percentiles": [
+            int(each) if each == 1 else each for each in options.e2e_processing_latency_percentile
+        ],
+        "tls_required": int(options.tls_policy),
+        "tls_min_version": TLS_VERSIONS[options.tls_min_version],
+        "id": options.node_id,
+        "data_path": options.data_path or "",
+        "broadcast_address": options.broadcast_address,
+    }
+
+
+#: nsqd's levels and their numbers; Python's are ten times as much.
+LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+
+_logger = logging.getLogger("nsqclient.devserver")
+
+
+class LogLevel:
+    """The level of the log; all embedded servers of the process share the logger.
+
+    Args:
+        name: a key of LEVELS; None leaves the program's configuration in force until ``set``,
+            and ``number`` is nsqd's default, 2.
+
+    Raises:
+        ConfigError: no such level.
+
+    Life: ``set`` any number of times; ``restore`` undoes it. Threads: any.
+    """
+
+    def __init__(self, name: str | None) -> None:
+        if name is not None and name not in LEVELS:
+            raise ConfigError(f"log_level must be one of {', '.join(LEVELS)}, not {name!r}")
+        self._lock = threading.Lock()
+        self._name = name  # guarded by _lock, as _previous
+        self._previous: int | None = None
+
+    def start(self) -> None:
+        """Set the level that was given."""
+        if self._name is not None:
+            self.set(self._name)
+
+    def set(self, name: str) -> None:
+        """Change the level to a key of LEVELS."""
+        with self._lock:
+            if self._previous is None:
+                self._previous = _logger.level
+            self._name = name
+            _logger.setLevel(LEVELS[name] * 10)
+
+    def restore(self) -> None:
+        """Restore the level of before. Idempotent."""
+        with self._lock:
+            previous, self._previous = self._previous, None
+            if previous is not None:
+                _logger.setLevel(previous)
+
+    @property
+    def number(self) -> int:
+        """The number under ``/config/log_level``."""
+        return LEVELS[self._name or "info"]

@@ -1,36 +1,46 @@
-"""The data path: its lock, the names of what exists, and the files that queues overflow to.
+"""The data path: its lock, ``nsqd.dat``, and the files of messages beyond ``mem_queue_size``.
 
-The files are ours, not nsqd's: one per topic or channel, records one after the other::
+The format of the message files is not nsqd's: one file per topic or channel, a sequence of
+records::
 
     [4 B size of what follows][8 B timestamp][2 B attempts][16 B id][body]
 
-Beside it, after a clean close, ``.meta`` says from where to read. Without it everything is read
-again: duplicates, never loss. ``nsqd.dat`` has nsqd's own format.
+Beside it, after a clean close, ``.meta`` has the read position. Without it all records are read
+again: duplicates, never loss. ``nsqd.dat`` has nsqd's own format. A directory in which a
+real nsqd has messages on disk is refused.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import logging
 import os
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from nsqclient.devserver.catalog import SavedChannel, SavedTopic
-from nsqclient.devserver.store import StoredMessage
+from nsqclient.devserver.broker import ChannelMetadata, TopicMetadata
+from nsqclient.devserver.protocol.commands import NSQD_VERSION
+from nsqclient.devserver.queues import Backend, Closable, StoredMessage
+from nsqclient.display import counted
+from nsqclient.protocol.frames import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.protocol.server_identify import NSQD_VERSION
-from nsqclient.protocol.wire import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
-from nsqclient.runtime.plurals import counted
 
 logger = logging.getLogger("nsqclient.devserver")
 
 _record = struct.Struct(f">IqH{MESSAGE_ID_SIZE}s")
 _size = struct.Struct(">I")
 _READ_SIZE = 256 * 1024
+#: An empty file up to this size is truncated, a larger one replaced: freeing its blocks takes long.
+_MAX_TRUNCATED = 1024 * 1024
+
+
+def _close(file: Closable) -> None:
+    file.close()
 
 
 class DataPathError(OSError):
@@ -38,11 +48,15 @@ class DataPathError(OSError):
 
 
 class DataPath:
-    """A locked directory. Life: created (locks it), used, :meth:`close`."""
+    """A locked directory. Life: created (locks it), used, :meth:`close`.
 
-    def __init__(self, path: str) -> None:
+    ``discard`` is called with each large file that was removed, and closes it, maybe later.
+    """
+
+    def __init__(self, path: str, discard: Callable[[Closable], None] = _close) -> None:
         self._path = Path(path)
-        #: Why the last message could not be written; None when it could.
+        self._discard = discard
+        #: The error of the last write of a message; None if it succeeded.
         self.write_error: OSError | None = None
         try:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
@@ -58,20 +72,44 @@ class DataPath:
                 " (possibly in use by another instance of nsqd)",
             ) from exc
 
+    def check_disk_queues(self) -> None:
+        """Make sure that no messages of a real nsqd wait here, which would not be delivered.
+
+        Raises:
+            DataPathError: some do; says how many queues.
+        """
+        queues = sorted({
+            name for path in self._path.glob("*.diskqueue.*.dat")
+            if (name := _unread_queue(path)) is not None
+        })
+        if queues:
+            names = ", ".join(queues[:3]) + (", ..." if len(queues) > 3 else "")
+            raise DataPathError(
+                errno.EINVAL,
+                f"{self._path} has messages in {counted(len(queues), 'disk queue')} of a real nsqd"
+                f" ({names}), which the embedded nsqd does not read: consume them with the real"
+                " one, or give another directory as data path",
+            )
+
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._descriptor)
 
-    def open_spool(self, topic: str, channel: str | None) -> Spool:
-        """Return the file of a topic or channel; it is made with the first message."""
+    def open_disk_queue(self, topic: str, channel: str | None) -> DiskQueue:
+        """Return the queue of a topic or channel; the first message creates its file."""
         name = topic if channel is None else f"{topic}:{channel}"
-        return Spool(self._path / name, self._wrote)
+        return DiskQueue(self._path / name, self._on_write, self._discard)
 
-    def _wrote(self, error: OSError | None) -> None:
+    def _on_write(self, error: OSError | None) -> None:
         self.write_error = error
 
-    def save(self, topics: list[SavedTopic]) -> None:
-        """Write ``nsqd.dat``, whole or not at all."""
+    @property
+    def metadata_path(self) -> Path:
+        """``nsqd.dat``."""
+        return self._path / "nsqd.dat"
+
+    def save(self, topics: list[TopicMetadata]) -> None:
+        """Replace ``nsqd.dat``."""
         data = {
             "topics": [
                 {
@@ -83,26 +121,26 @@ class DataPath:
             ],
             "version": NSQD_VERSION,
         }
-        target = self._path / "nsqd.dat"
+        target = self.metadata_path
         draft = self._path / "nsqd.dat.tmp"
         draft.write_text(json.dumps(data, separators=(",", ":")))
         draft.replace(target)
 
-    def load(self) -> list[SavedTopic]:
-        """Read ``nsqd.dat``; nothing when there is none.
+    def load(self) -> list[TopicMetadata]:
+        """Read ``nsqd.dat``; empty when there is none.
 
         Raises:
             DataPathError: the file is damaged.
         """
-        target = self._path / "nsqd.dat"
+        target = self.metadata_path
         try:
             data = json.loads(target.read_text())
             saved = [
-                SavedTopic(
+                TopicMetadata(
                     str(topic["name"]),
                     bool(topic["paused"]),
                     tuple(
-                        SavedChannel(str(channel["name"]), bool(channel["paused"]))
+                        ChannelMetadata(str(channel["name"]), bool(channel["paused"]))
                         for channel in topic["channels"] or ()
                         if is_valid_name(str(channel["name"]))
                     ),
@@ -118,19 +156,51 @@ class DataPath:
         return [topic for topic in saved if is_valid_name(topic.name)]
 
 
-class Spool:
-    """A queue in a file: appended at the end, read from the front, emptied when read through.
+_DATA_FILE = re.compile(r"(.+)\.diskqueue\.([0-9]{6,})\.dat")
 
-    Every message is handed to the system at once, so a killed process loses none of them.
+
+def _unread_queue(path: Path) -> str | None:
+    """Return the queue of a real nsqd's data file that has unread messages; None for others."""
+    found = _DATA_FILE.fullmatch(path.name)
+    if found is None:
+        return None
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return None
+    return found[1] if size > _read_position(path.parent, found[1], int(found[2])) else None
+
+
+def _read_position(folder: Path, queue: str, number: int) -> int:
+    """Return how far a real nsqd has read a data file: to 0 where it does not say."""
+    try:
+        # Depth, then number and position of the file that is read, then of that written.
+        line = (folder / f"{queue}.diskqueue.meta.dat").read_text().split("\n")[1]
+        file_number, position = map(int, line.split(","))
+    except (OSError, ValueError, LookupError):
+        return 0
+    return position if file_number == number else 0
+
+
+class DiskQueue:
+    """A queue in a file: appended at the end, read from the front, emptied when all is read.
+
+    Every message is written at once, so a killed process loses none of them.
     """
 
-    def __init__(self, base: Path, wrote: Callable[[OSError | None], None]) -> None:
-        self._wrote = wrote  # told how each write ended
+    def __init__(
+        self,
+        base: Path,
+        on_write: Callable[[OSError | None], None],
+        discard: Callable[[Closable], None],
+    ) -> None:
+        self._on_write = on_write  # called after each write
+        self._discard = discard
         self._data = base.with_name(base.name + ".spool")
         self._meta = base.with_name(base.name + ".meta")
         self._descriptor = -1
-        self._read = 0  # where the next record begins
-        self._end = 0  # where the next one goes
+        self._read = 0  # position of the next record to read
+        self._end = 0  # position of the next record to write
         self._depth = 0
         self._buffer = b""  # read ahead, from _buffer_at on
         self._buffer_at = 0
@@ -147,7 +217,7 @@ class Spool:
         """Append a message; its deferral is lost, as in nsqd.
 
         Raises:
-            OSError: it could not be written, and the file is as before.
+            OSError: the write failed; the file is unchanged.
         """
         if self._descriptor < 0:
             self._open()
@@ -160,9 +230,9 @@ class Spool:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as exc:
             os.ftruncate(self._descriptor, self._end)
-            self._wrote(exc)
+            self._on_write(exc)
             raise
-        self._wrote(None)
+        self._on_write(None)
         self._end += len(record)
         self._depth += 1
 
@@ -183,13 +253,30 @@ class Spool:
             messages.append(message)
         return messages
 
+    def adopt(self, other: Backend) -> bool:
+        """Take all messages of another file by renaming it."""
+        if not isinstance(other, DiskQueue):
+            return False
+        try:
+            other._data.rename(self._data)
+        except OSError:
+            return False
+        if self._descriptor >= 0:
+            os.close(self._descriptor)  # of the empty file that was replaced
+        self._descriptor, other._descriptor = other._descriptor, -1
+        self._read, self._end, self._depth = other._read, other._end, other._depth
+        self._buffer, self._buffer_at = other._buffer, other._buffer_at
+        other._depth = other._read = other._end = other._buffer_at = 0
+        other._buffer = b""
+        return True
+
     def clear(self) -> None:
-        """Forget all messages."""
+        """Remove all messages."""
         if self._descriptor >= 0:
             self._truncate()
 
     def close(self) -> None:
-        """Close the file and note where to go on; without messages leave no file."""
+        """Close the file and save the read position; delete an empty file."""
         if self._descriptor < 0:
             return
         if not self._depth:
@@ -201,24 +288,28 @@ class Spool:
 
     def delete(self) -> None:
         """Remove the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._remove()
         self._depth = self._read = self._end = 0
-        self._data.unlink(missing_ok=True)
         self._meta.unlink(missing_ok=True)
+
+    def _remove(self) -> None:
+        """Remove the file; its blocks stay until it is closed."""
+        self._data.unlink(missing_ok=True)
+        if self._descriptor >= 0:
+            self._discard(io.FileIO(self._descriptor))
+            self._descriptor = -1
 
     def _open(self) -> None:
         self._descriptor = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o600)
 
     def _recover(self) -> None:
-        """Find out what an earlier run left; a record that was cut off is removed."""
+        """Count the messages of an earlier run; remove an incomplete record at the end."""
         file_size = os.fstat(self._descriptor).st_size
         try:
             self._read = int(json.loads(self._meta.read_text())["read"])
         except (OSError, ValueError, LookupError, TypeError):
             self._read = 0  # no clean close
-        # Once we write, it is out of date.
+        # A write would make it wrong.
         self._meta.unlink(missing_ok=True)
         at = self._read
         while at < file_size:
@@ -228,14 +319,14 @@ class Spool:
                 logger.warning("%s: damaged at its end: %s", self._data,
                                counted(file_size - at, "byte"))
                 os.ftruncate(self._descriptor, at)
-                self._buffer = b""  # it may hold what was cut off
+                self._buffer = b""  # it may have the removed bytes
                 break
             at += _size.size + size
             self._depth += 1
         self._end = at
 
     def _message_at(self, at: int) -> tuple[StoredMessage, int]:
-        """Return the message that begins at a position, and where the next one begins."""
+        """Return the message at a position, and the position of the next one."""
         size, timestamp, attempts, message_id = _record.unpack(self._bytes_at(at, _record.size))
         end = at + _size.size + size
         body = self._bytes_at(at + _record.size, end - at - _record.size)
@@ -249,6 +340,9 @@ class Spool:
         return self._buffer[start:start + size]
 
     def _truncate(self) -> None:
-        os.ftruncate(self._descriptor, 0)
+        if self._end <= _MAX_TRUNCATED:
+            os.ftruncate(self._descriptor, 0)
+        else:
+            self._remove()  # the next message creates it again
         self._depth = self._read = self._end = self._buffer_at = 0
         self._buffer = b""

@@ -1,7 +1,8 @@
-"""A channel's queue: waiting, in flight and deferred messages, and who gets the next one.
+"""The queues of topics and channels: stored messages, channels, topics. Pure.
 
-Pure: ``now`` (seconds of any steady clock) is an argument, and what has to happen outside is
-left on the :class:`Agenda`. Whoever calls holds one lock around it all.
+``now`` (seconds of any steady clock) is an argument. Wake-ups and due times are left in the
+:class:`Scheduler`; files come in as a :class:`Backend` (see ``persistence``). The caller holds
+one lock around everything.
 """
 
 from __future__ import annotations
@@ -10,21 +11,209 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Union
 
-from nsqclient.devserver.store import Backend, MessageQueue, StoredMessage
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.devserver.latency import LatencyWindow
+from nsqclient.protocol.frames import RawMessage
 
 _NEVER = float("inf")
 #: An expired entry costs little; the heap is only rebuilt when it is mostly such entries.
 _HEAP_SLACK = 64
+# Parts of a message id: [41 bit time][10 bit node][12 bit sequence], as nsqd makes them.
+_NODE_SHIFT = 12
+_TIME_SHIFT = 22
+#: Messages that are moved from a topic to its channels at once: about a millisecond of work.
+FLOW_SLICE = 200
+_SEQUENCES = 1 << _NODE_SHIFT
+_EPOCH = 1288834974288  # 2012-10-28, in nsqd's units of 2^20 ns
+
+
+class StoredMessage:
+    """One message of one topic or channel; each channel has its own copy.
+
+    ``timestamp`` in ns since the epoch, ``deferral`` in seconds from the time when it reaches a
+    channel, ``deadline`` on the clock of ``now``.
+    """
+
+    __slots__ = (
+        "id", "timestamp", "body", "attempts", "deferral", "owner", "delivered_at", "deadline"
+    )
+
+    def __init__(
+        self, message_id: bytes, timestamp: int, body: bytes, attempts: int = 0, deferral: float = 0
+    ) -> None:
+        self.id = message_id
+        self.timestamp = timestamp
+        self.body = body
+        self.attempts = attempts
+        self.deferral = deferral
+        self.owner = 0  # number of the consumer that has it in flight
+        self.delivered_at = 0.0
+        self.deadline = 0.0
+
+    def copy(self) -> StoredMessage:
+        """Return a copy for another channel."""
+        return StoredMessage(self.id, self.timestamp, self.body, 0, self.deferral)
+
+
+#: Messages, or what is kept of them, that nobody needs any more.
+Container = Union["deque[StoredMessage]", "dict[bytes, StoredMessage]",
+                  "list[tuple[float, bytes]]"]
+
+
+class Closable(Protocol):
+    """A file that was removed; closing it frees its blocks, which takes long for a large one."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class Backend(Protocol):
+    """Stores the messages beyond ``mem_queue_size``: a file, or nothing for ephemerals."""
+
+    @property
+    def depth(self) -> int:
+        """How many messages it holds."""
+        ...
+
+    def put(self, message: StoredMessage) -> None:
+        """Add a message at the end. Raises OSError when it cannot be stored."""
+        ...
+
+    def get(self) -> StoredMessage:
+        """Remove and return the first message; only while ``depth`` is not 0."""
+        ...
+
+    def peek(self) -> list[StoredMessage]:
+        """Return copies of all messages."""
+        ...
+
+    def adopt(self, other: Backend) -> bool:
+        """Take all messages of another backend at once; False where that is not possible.
+
+        Only while this one is empty.
+        """
+        ...
+
+    def clear(self) -> Container | None:
+        """Remove all messages; return what held them in memory, for the caller to free."""
+        ...
+
+    def close(self) -> None:
+        """Keep the stored messages for the next start."""
+        ...
+
+    def delete(self) -> None:
+        """Remove the messages and the file."""
+        ...
+
+
+class MemoryBackend:
+    """A backend in memory, without a limit."""
+
+    def __init__(self) -> None:
+        self._messages: deque[StoredMessage] = deque()
+
+    @property
+    def depth(self) -> int:
+        """How many messages it holds."""
+        return len(self._messages)
+
+    def put(self, message: StoredMessage) -> None:
+        """Add a message; its deferral is lost, as on nsqd's disk."""
+        message.deferral = 0
+        self._messages.append(message)
+
+    def get(self) -> StoredMessage:
+        """Remove and return the first message."""
+        return self._messages.popleft()
+
+    def peek(self) -> list[StoredMessage]:
+        """Return all messages."""
+        return list(self._messages)
+
+    def adopt(self, other: Backend) -> bool:
+        """Take all messages of another backend in memory."""
+        if type(other) is not type(self) or not isinstance(other, MemoryBackend):
+            return False
+        self._messages, other._messages = other._messages, self._messages
+        return True
+
+    def clear(self) -> Container:
+        """Remove all messages."""
+        removed, self._messages = self._messages, deque()
+        return removed
+
+    def close(self) -> None:
+        """Do nothing: memory ends with the process."""
+
+    def delete(self) -> None:
+        """Remove all messages."""
+        self._messages.clear()
+
+
+class NullBackend(MemoryBackend):
+    """The backend of ephemerals: messages beyond ``mem_queue_size`` are dropped."""
+
+    def put(self, message: StoredMessage) -> None:
+        """Drop the message."""
+
+
+class MessageQueue:
+    """Messages in memory up to a limit, then in a backend; first in, first out.
+
+    nsqd reads memory and disk in random order; this queue keeps the order.
+    """
+
+    __slots__ = ("memory", "backend", "_limit")
+
+    def __init__(self, limit: int, backend: Backend) -> None:
+        self.memory: deque[StoredMessage] = deque()
+        self.backend = backend
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self.memory) + self.backend.depth
+
+    def put(self, message: StoredMessage) -> None:
+        """Add at the end. A deferred message prefers memory: on disk its deferral is lost."""
+        memory = self.memory
+        if len(memory) < self._limit and (not self.backend.depth or message.deferral):
+            memory.append(message)
+        else:
+            self.backend.put(message)
+
+    def get(self) -> StoredMessage:
+        """Remove and return the first; only when it is not empty."""
+        return self.memory.popleft() if self.memory else self.backend.get()
+
+    def peek(self) -> list[StoredMessage]:
+        """Return all messages in order."""
+        return [*self.memory, *self.backend.peek()]
+
+    def adopt(self, other: MessageQueue) -> bool:
+        """Take all messages of another queue at once; False where that is not possible."""
+        if len(self) or (other.backend.depth and not self.backend.adopt(other.backend)):
+            return False
+        self.memory, other.memory = other.memory, self.memory
+        return True
+
+    def clear(self) -> list[Container]:
+        """Remove all messages; return what held them in memory, for the caller to free."""
+        removed: list[Container] = [self.memory]
+        self.memory = deque()
+        rest = self.backend.clear()
+        if rest is not None:
+            removed.append(rest)
+        return removed
 
 
 class Consumer:
-    """A subscribed client as the queue sees it.
+    """A subscribed client.
 
-    ``ready`` is the RDY window; ``outbox`` what was given to it and is not yet written to its
-    socket; ``is_ended`` says that its channel is gone and the socket must be closed.
+    ``ready`` is its RDY count, ``outbox`` the messages still to be written to its socket;
+    ``is_ended`` means that its channel was deleted and the socket must be closed.
     """
 
     __slots__ = (
@@ -39,7 +228,7 @@ class Consumer:
         self.ready = 0
         self.in_flight = 0
         self.outbox: list[RawMessage] = []
-        self.is_waiting = False  # it stands in its channel's line of consumers with room
+        self.is_waiting = False  # in its channel's _ready_consumers
         self.is_ended = False
         self.message_count = 0
         self.finish_count = 0
@@ -48,9 +237,9 @@ class Consumer:
 
 
 class Scheduled(Protocol):
-    """What looks at its deadlines when its time has come."""
+    """A channel: ``tick`` is called at the time that it scheduled."""
 
-    #: When it stands on the agenda next.
+    #: The earliest time for which it is scheduled.
     scheduled: float
 
     def tick(self, now: float) -> None:
@@ -59,7 +248,7 @@ class Scheduled(Protocol):
 
 
 class ServedChannel(Protocol):
-    """What a consumer's commands ask of a channel; a str says why not, in nsqd's words."""
+    """The commands of a consumer; a returned string is nsqd's reason for a failure."""
 
     def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
         """RDY."""
@@ -80,37 +269,56 @@ class ServedChannel(Protocol):
         ...
 
 
-class Agenda:
-    """What the queues leave for the outside: consumers to wake, and the next due times."""
+class Scheduler:
+    """The consumers to wake and the times at which channels are due."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.rng = random.Random() if rng is None else rng
         self._woken: dict[Consumer, None] = {}
         self._due: list[tuple[float, int, Scheduled]] = []
         self._order = 0
+        #: Topics with messages to move to their channels.
+        self.flowing: dict[Topic, None] = {}
+        #: What to free without the lock: that takes long, where there are many messages.
+        self.discarded: list[Container | Closable] = []
+
+    def discard(self, what: Container | Closable) -> None:
+        """Add something to free."""
+        self.discarded.append(what)
+
+    def take_discarded(self) -> list[Container | Closable]:
+        """Remove and return what is to be freed."""
+        discarded, self.discarded = self.discarded, []
+        return discarded
+
+    def flow(self, now: float) -> None:
+        """Move one slice of each topic's messages to its channels."""
+        flowing, self.flowing = self.flowing, {}
+        for topic in flowing:
+            topic.flow(now)
 
     def wake(self, consumer: Consumer) -> None:
-        """Note that a consumer has something in its outbox, or was ended."""
+        """Add a consumer with messages in its outbox, or whose channel was deleted."""
         self._woken[consumer] = None
 
     def take_woken(self) -> Iterable[Consumer]:
-        """Remove and return the consumers that were noted."""
+        """Remove and return the consumers to wake."""
         if not self._woken:
             return ()
         woken, self._woken = self._woken, {}
         return woken
 
     def schedule(self, due: float, channel: Scheduled) -> None:
-        """Note the time at which a channel must look at its deadlines."""
+        """Call the channel's ``tick`` at this time."""
         self._order += 1
         heapq.heappush(self._due, (due, self._order, channel))
 
     def next_due(self) -> float | None:
-        """When ``tick`` must be called next, or None."""
+        """The time of the next ``tick``, or None."""
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:
-        """Let every channel that is due move its expired and deferred messages."""
+        """Call ``tick`` of every channel that is due."""
         due = self._due
         while due and due[0][0] <= now:
             at, _, channel = heapq.heappop(due)
@@ -129,11 +337,12 @@ class QueueLimits(NamedTuple):
 class Channel:
     """One channel: every message of its topic once, to one of its consumers at a time.
 
-    After every call either no message waits, or no consumer has room, or it is paused.
+    After every call no message waits, or no consumer is ready, or the channel is paused.
     """
 
     def __init__(
-        self, topic: str, name: str, limits: QueueLimits, backend: Backend, agenda: Agenda
+        self, topic: str, name: str, limits: QueueLimits, backend: Backend, scheduler: Scheduler,
+        latency: LatencyWindow | None = None,
     ) -> None:
         self.topic = topic
         self.name = name
@@ -145,19 +354,22 @@ class Channel:
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
-        #: When this channel stands on the agenda next; earlier needs call schedule().
+        #: The earliest time for which it is scheduled.
         self.scheduled = _NEVER
         self._max_msg_timeout = limits.max_msg_timeout
-        self._agenda = agenda
-        self._line: deque[Consumer] = deque()  # consumers that may have room, fairly in turn
-        # (time, id): entries of answered or touched messages stay until they are met.
+        self._scheduler = scheduler
+        #: None where latencies are not measured.
+        self.latency = latency
+        # Consumers whose RDY count may be above what they have in flight, in turn.
+        self._ready_consumers: deque[Consumer] = deque()
+        # (time, id); entries of finished or touched messages stay until their time.
         self._deadlines: list[tuple[float, bytes]] = []
         self._deferrals: list[tuple[float, bytes]] = []
 
     # -- messages come in
 
     def put(self, message: StoredMessage, now: float) -> None:
-        """Take a message of the topic: to a consumer, to the queue, or to wait its deferral."""
+        """Take a message of the topic: deliver, queue or defer it."""
         self.message_count += 1
         deferral = message.deferral
         if deferral:
@@ -166,8 +378,24 @@ class Channel:
         else:
             self._enqueue(message, now)
 
+    def adopt(self, queue: MessageQueue, now: float) -> bool:
+        """Take all messages of the topic's queue at once; False where that is not possible."""
+        count = len(queue)
+        if not self.queue.adopt(queue):
+            return False
+        self.message_count += count
+        memory = self.queue.memory
+        deferred = [message for message in memory if message.deferral]
+        if deferred:
+            self.queue.memory = deque(message for message in memory if not message.deferral)
+            for message in deferred:
+                deferral, message.deferral = message.deferral, 0
+                self._defer(message, now + deferral)
+        self._pump(now)
+        return True
+
     def _enqueue(self, message: StoredMessage, now: float) -> None:
-        consumer = None if self.paused else self._next_in_line()
+        consumer = None if self.paused else self._next_ready_consumer()
         if consumer is None:
             self.queue.put(message)
         else:
@@ -177,13 +405,13 @@ class Channel:
         message.deadline = due
         self.deferred[message.id] = message
         heapq.heappush(self._deferrals, (due, message.id))
-        self._note(due)
+        self._schedule(due)
 
     # -- messages go out
 
-    def _next_in_line(self) -> Consumer | None:
-        """Take the next consumer with room out of the line."""
-        line = self._line
+    def _next_ready_consumer(self) -> Consumer | None:
+        """Remove and return the next consumer that is ready."""
+        line = self._ready_consumers
         while line:
             consumer = line.popleft()
             if consumer.in_flight < consumer.ready:
@@ -192,7 +420,7 @@ class Channel:
         return None
 
     def _deliver(self, message: StoredMessage, consumer: Consumer, now: float) -> None:
-        if not consumer.sample_rate or self._agenda.rng.randrange(100) <= consumer.sample_rate:
+        if not consumer.sample_rate or self._scheduler.rng.randrange(100) <= consumer.sample_rate:
             message.attempts = attempts = (message.attempts + 1) & 0xFFFF
             message.owner = consumer.number
             message.delivered_at = now
@@ -202,62 +430,64 @@ class Channel:
             consumer.in_flight += 1
             consumer.message_count += 1
             if not consumer.outbox:
-                self._agenda.wake(consumer)
+                self._scheduler.wake(consumer)
             consumer.outbox.append((message.timestamp, attempts, message.id, message.body))
         if consumer.in_flight < consumer.ready:
-            self._line.append(consumer)
+            self._ready_consumers.append(consumer)
         else:
             consumer.is_waiting = False
 
     def _pump(self, now: float) -> None:
-        """Give waiting messages to consumers with room, one each in turn."""
+        """Deliver waiting messages to ready consumers, one each in turn."""
         queue = self.queue
         while len(queue) and not self.paused:
-            consumer = self._next_in_line()
+            consumer = self._next_ready_consumer()
             if consumer is None:
                 return
             self._deliver(queue.get(), consumer, now)
 
-    def _room(self, consumer: Consumer, now: float) -> None:
+    def _update_readiness(self, consumer: Consumer, now: float) -> None:
         if consumer.in_flight < consumer.ready and not consumer.is_waiting:
             consumer.is_waiting = True
-            self._line.append(consumer)
+            self._ready_consumers.append(consumer)
             self._pump(now)
 
     # -- the consumers' commands
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer in, with RDY 0."""
+        """Add a consumer, with RDY 0."""
         self.consumers[consumer.number] = consumer
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Let it go. What it has in flight stays so until its timeout, as in nsqd."""
+        """Remove it; its messages stay in flight until their timeout, as in nsqd."""
         self.consumers.pop(consumer.number, None)
-        consumer.ready = 0  # it leaves the line when its turn comes
+        consumer.ready = 0  # _next_ready_consumer() then drops it
 
     def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
         """RDY: how many messages the consumer may have in flight."""
         consumer.ready = ready
-        self._room(consumer, now)
+        self._update_readiness(consumer, now)
 
     def finish(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """FIN: forget the message. Returns why not, in nsqd's words, or None."""
+        """FIN: remove the message. Returns nsqd's reason for a failure, or None."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
-            return _why_not(message)
+            return _response_error(message)
         del self.in_flight[message_id]
         consumer.in_flight -= 1
         consumer.finish_count += 1
-        self._room(consumer, now)
+        if self.latency is not None:
+            self.latency.insert(message.timestamp)
+        self._update_readiness(consumer, now)
         return None
 
     def requeue(
         self, consumer: Consumer, message_id: bytes, delay: float, now: float
     ) -> str | None:
-        """REQ: give the message back, now or after ``delay`` seconds."""
+        """REQ: queue the message again, now or after ``delay`` seconds."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
-            return _why_not(message)
+            return _response_error(message)
         del self.in_flight[message_id]
         self.requeue_count += 1
         consumer.in_flight -= 1
@@ -266,14 +496,14 @@ class Channel:
             self._defer(message, now + delay)
         else:
             self._enqueue(message, now)
-        self._room(consumer, now)
+        self._update_readiness(consumer, now)
         return None
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
         """TOUCH: restart the timeout, up to max_msg_timeout after the delivery."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
-            return _why_not(message)
+            return _response_error(message)
         latest = message.delivered_at + self._max_msg_timeout
         message.deadline = min(now + consumer.msg_timeout, latest)
         self._push_deadline(message.deadline, message_id)
@@ -282,7 +512,7 @@ class Channel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Requeue what is past its deadline, and let in what was deferred long enough."""
+        """Requeue messages past their deadline; queue those whose deferral is over."""
         self.scheduled = _NEVER
         while (top := self._first(self._deadlines, self.in_flight)) is not None and top[0] <= now:
             heapq.heappop(self._deadlines)
@@ -294,7 +524,7 @@ class Channel:
                 owner.timeout_count += 1
             self.queue.put(message)
             if owner is not None:
-                self._room(owner, now)
+                self._update_readiness(owner, now)
         while (top := self._first(self._deferrals, self.deferred)) is not None and top[0] <= now:
             heapq.heappop(self._deferrals)
             self.queue.put(self.deferred.pop(top[1]))
@@ -304,13 +534,13 @@ class Channel:
         ):
             top = self._first(heap, waiting)
             if top is not None:
-                self._note(top[0])
+                self._schedule(top[0])
 
     @staticmethod
     def _first(
         heap: list[tuple[float, bytes]], waiting: dict[bytes, StoredMessage]
     ) -> tuple[float, bytes] | None:
-        """Return the earliest entry that still holds, after removing those that do not."""
+        """Return the earliest valid entry, after removing invalid ones before it."""
         while heap:
             message = waiting.get(heap[0][1])
             if message is not None and message.deadline == heap[0][0]:
@@ -325,12 +555,12 @@ class Channel:
             heapq.heapify(heap)
         heapq.heappush(heap, (deadline, message_id))
         if deadline < self.scheduled:
-            self._note(deadline)
+            self._schedule(deadline)
 
-    def _note(self, due: float) -> None:
+    def _schedule(self, due: float) -> None:
         if due < self.scheduled:
             self.scheduled = due
-            self._agenda.schedule(due, self)
+            self._scheduler.schedule(due, self)
 
     # -- the operator's commands
 
@@ -341,27 +571,104 @@ class Channel:
 
     def empty(self, now: float) -> None:
         """Drop every message: waiting, in flight and deferred."""
-        self.queue.clear()
-        self.in_flight.clear()
-        self.deferred.clear()
-        self._deadlines.clear()
-        self._deferrals.clear()
+        self._scheduler.discarded += [
+            *self.queue.clear(), self.in_flight, self.deferred, self._deadlines, self._deferrals
+        ]
+        self.in_flight, self.deferred = {}, {}
+        self._deadlines, self._deferrals = [], []
         for consumer in self.consumers.values():
             consumer.in_flight = 0
-            self._room(consumer, now)
+            self._update_readiness(consumer, now)
 
     def end(self) -> None:
-        """Tell every consumer that the channel is gone."""
+        """End every consumer: the channel is deleted."""
         for consumer in self.consumers.values():
             consumer.ready = 0
             consumer.is_ended = True
-            self._agenda.wake(consumer)
+            self._scheduler.wake(consumer)
         self.consumers.clear()
 
     def is_idle(self) -> bool:
-        """Tell whether no message waits, is in flight or deferred."""
+        """Whether no message waits, is in flight or deferred."""
         return not (len(self.queue) or self.in_flight or self.deferred)
 
 
-def _why_not(message: StoredMessage | None) -> str:
+def _response_error(message: StoredMessage | None) -> str:
     return "ID not in flight" if message is None else "client does not own message"
+
+
+class MessageIds:
+    """Message ids of one topic: strictly increasing, consecutive within one publish."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node = (node_id % 1024) << _NODE_SHIFT
+        self._time = 0
+        self._sequence = 0
+
+    def take(self, count: int, timestamp: int) -> list[bytes]:
+        """Return ``count`` new ids; ``timestamp`` in ns may go back."""
+        ids = []
+        units = max((timestamp >> 20) - _EPOCH, 0)
+        if units > self._time:
+            self._time, self._sequence = units, 0
+        for _ in range(count):
+            ids.append(b"%016x" % (self._time << _TIME_SHIFT | self._node | self._sequence))
+            self._sequence += 1
+            if self._sequence == _SEQUENCES:
+                self._time, self._sequence = self._time + 1, 0
+        return ids
+
+
+class Topic:
+    """One topic: copies messages to each channel, or stores them while it has none or is paused."""
+
+    def __init__(
+        self, name: str, limits: QueueLimits, backend: Backend, node_id: int,
+        scheduler: Scheduler,
+    ) -> None:
+        self.name = name
+        self._scheduler = scheduler
+        self._is_flowing = False  # older messages are still to be moved
+        self.paused = False
+        self.channels: dict[str, Channel] = {}
+        self.queue = MessageQueue(limits.mem_queue_size, backend)
+        self.message_count = 0
+        self.message_bytes = 0
+        self.ids = MessageIds(node_id)
+
+    def put(self, message: StoredMessage, now: float) -> None:
+        """Take a published message."""
+        if self.paused or self._is_flowing or not self.channels:
+            self.queue.put(message)
+        else:
+            self._distribute(message, now)
+        self.message_count += 1
+        self.message_bytes += len(message.body)
+
+    def flow(self, now: float) -> None:
+        """Move the stored messages to the channels, unless there is none or it is paused.
+
+        A single channel that is empty takes them all at once. Otherwise one slice is moved now,
+        and the scheduler calls for the others.
+        """
+        queue = self.queue
+        self._is_flowing = False
+        if self.paused or not self.channels or not len(queue):
+            return
+        if len(self.channels) == 1 and next(iter(self.channels.values())).adopt(queue, now):
+            return
+        for _ in range(min(FLOW_SLICE, len(queue))):
+            self._distribute(queue.get(), now)
+        if len(queue):
+            self._is_flowing = True
+            self._scheduler.flowing[self] = None
+
+    def empty(self) -> None:
+        """Drop the stored messages; the channels keep theirs."""
+        self._scheduler.discarded += self.queue.clear()
+
+    def _distribute(self, message: StoredMessage, now: float) -> None:
+        copies = [message]
+        copies += [message.copy() for _ in range(len(self.channels) - 1)]
+        for channel, copy in zip(self.channels.values(), copies):
+            channel.put(copy, now)

@@ -1,4 +1,4 @@
-"""nsqlookupd's registry: who has which topic and channel. Pure; ``now`` is an argument.
+"""nsqlookupd's registry: the producers of topics and channels. Pure; ``now`` is an argument.
 
 Rules of nsqlookupd 1.3.0, quirks included: topics and channels stay when their last producer
 leaves (save ephemeral ones that are unregistered), and ``*`` as a topic matches them all.
@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsqclient.protocol.lookupd import Identity
+from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral
 
 WILDCARD = "*"
 
 
 @dataclass
-class Peer:
-    """One nsqd connection that has identified itself.
+class PeerInfo:
+    """One connected nsqd, after its IDENTIFY.
 
     ``id`` is its remote address, ``last_update`` the time of IDENTIFY or of its last PING, in
     seconds since the epoch.
@@ -30,19 +30,19 @@ class Peer:
 
     @property
     def node(self) -> str:
-        """The name that /topic/tombstone uses."""
+        """``broadcast_address:http_port``, the name in /topic/tombstone."""
         return f"{self.identity.broadcast_address}:{self.identity.http_port}"
 
 
-class Key(NamedTuple):
-    """What can be registered: ("client", "", ""), ("topic", t, "") or ("channel", t, c)."""
+class Registration(NamedTuple):
+    """A key of the registry: ("client", "", ""), ("topic", t, "") or ("channel", t, c)."""
 
     category: str
     topic: str
     channel: str
 
     def matches(self, category: str, topic: str, channel: str) -> bool:
-        """Tell whether this key is meant; ``*`` stands for any topic or channel."""
+        """Whether it matches; ``*`` stands for any topic or channel."""
         return (
             self.category == category
             and topic in (WILDCARD, self.topic)
@@ -50,32 +50,32 @@ class Key(NamedTuple):
         )
 
 
-_CLIENT = Key("client", "", "")
+_CLIENT = Registration("client", "", "")
 
 
 @dataclass
-class Entry:
-    """A peer under one key. A tombstone belongs to the pair, and dies with the connection."""
+class Producer:
+    """A peer under one registration; the tombstone of the pair ends with the connection."""
 
-    peer: Peer
+    peer: PeerInfo
     tombstoned_at: float | None = None
 
     def is_tombstoned(self, now: float, lifetime: float) -> bool:
-        """Tell whether the tombstone, if any, is still younger than ``lifetime``."""
+        """Whether it has a tombstone younger than ``lifetime``."""
         return self.tombstoned_at is not None and now - self.tombstoned_at < lifetime
 
 
-class Lookup(NamedTuple):
-    """The answer of /lookup."""
+class TopicLookup(NamedTuple):
+    """The response of /lookup."""
 
     channels: list[str]
-    producers: list[Peer]
+    producers: list[PeerInfo]
 
 
-class Node(NamedTuple):
-    """One producer in the answer of /nodes; ``tombstones`` runs parallel to ``topics``."""
+class ProducerTopics(NamedTuple):
+    """One producer in the response of /nodes; ``tombstones`` is parallel to ``topics``."""
 
-    peer: Peer
+    peer: PeerInfo
     topics: list[str]
     tombstones: list[bool]
 
@@ -91,50 +91,50 @@ class Registry:
     def __init__(self, inactive_producer_timeout: float, tombstone_lifetime: float) -> None:
         self._inactive_timeout = inactive_producer_timeout
         self._tombstone_lifetime = tombstone_lifetime
-        self._entries: dict[Key, dict[str, Entry]] = {}
+        self._entries: dict[Registration, dict[str, Producer]] = {}
 
-    # -- what nsqd says over TCP
+    # -- commands of nsqd, over TCP
 
-    def identify(self, peer: Peer) -> None:
-        """Add a peer that has no topic yet."""
+    def identify(self, peer: PeerInfo) -> None:
+        """Add a peer without topics."""
         self._add(_CLIENT, peer)
 
-    def register(self, peer: Peer, topic: str, channel: str | None) -> None:
-        """Note that the peer has the topic and, where given, the channel."""
+    def register(self, peer: PeerInfo, topic: str, channel: str | None) -> None:
+        """Add the peer to the topic and, where given, the channel."""
         if channel is not None:
-            self._add(Key("channel", topic, channel), peer)
-        self._add(Key("topic", topic, ""), peer)
+            self._add(Registration("channel", topic, channel), peer)
+        self._add(Registration("topic", topic, ""), peer)
 
-    def unregister(self, peer: Peer, topic: str, channel: str | None) -> None:
-        """Note that the peer no longer has the channel, or the topic and all its channels."""
+    def unregister(self, peer: PeerInfo, topic: str, channel: str | None) -> None:
+        """Remove the peer from the channel, or from the topic and all its channels."""
         if channel is not None:
-            self._remove(Key("channel", topic, channel), peer, channel)
+            self._remove(Registration("channel", topic, channel), peer, channel)
             return
         for key in self._find("channel", topic, WILDCARD):
             self._entries[key].pop(peer.id, None)
-        self._remove(Key("topic", topic, ""), peer, topic)
+        self._remove(Registration("topic", topic, ""), peer, topic)
 
-    def drop(self, peer: Peer) -> None:
-        """Forget a peer whose connection closed; the keys stay, ephemeral ones too."""
+    def drop(self, peer: PeerInfo) -> None:
+        """Remove a peer whose connection closed; the keys stay, ephemeral ones too."""
         for entries in self._entries.values():
             entries.pop(peer.id, None)
 
-    # -- what users say over HTTP
+    # -- changes by users, over HTTP
 
     def create(self, topic: str, channel: str | None = None) -> None:
-        """Add a topic, or a channel and its topic, that nobody has yet."""
+        """Add a topic, or a channel and its topic, without producers."""
         if channel is not None:
-            self._entries.setdefault(Key("channel", topic, channel), {})
-        self._entries.setdefault(Key("topic", topic, ""), {})
+            self._entries.setdefault(Registration("channel", topic, channel), {})
+        self._entries.setdefault(Registration("topic", topic, ""), {})
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic and its channels; a topic that is not there is no error."""
+        """Remove a topic and its channels, if there is one."""
         for key in [*self._find("channel", topic, WILDCARD), *self._find("topic", topic, "")]:
             del self._entries[key]
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """Remove a channel; False when there is none."""
-        return self._entries.pop(Key("channel", topic, channel), None) is not None
+        return self._entries.pop(Registration("channel", topic, channel), None) is not None
 
     def tombstone(self, topic: str, node: str, now: float) -> None:
         """Hide the producer at ``node`` (broadcast_address:http_port) from /lookup of a topic."""
@@ -142,7 +142,7 @@ class Registry:
             if entry.peer.node == node:
                 entry.tombstoned_at = now
 
-    # -- what users ask over HTTP
+    # -- queries by users, over HTTP
 
     def topics(self) -> list[str]:
         """All topics."""
@@ -152,7 +152,7 @@ class Registry:
         """All channels of a topic; none when it is unknown."""
         return [key.channel for key in self._find("channel", topic, WILDCARD)]
 
-    def lookup(self, topic: str, now: float) -> Lookup | None:
+    def lookup(self, topic: str, now: float) -> TopicLookup | None:
         """A topic's channels and live, not tombstoned producers; None when it is unknown."""
         if not self._find("topic", topic, ""):
             return None
@@ -162,10 +162,10 @@ class Registry:
             if self._is_active(entry, now)
             and not entry.is_tombstoned(now, self._tombstone_lifetime)
         ]
-        return Lookup(self.channels(topic), producers)
+        return TopicLookup(self.channels(topic), producers)
 
-    def nodes(self, now: float) -> list[Node]:
-        """All live producers with their topics; tombstoned ones are shown, and marked."""
+    def nodes(self, now: float) -> list[ProducerTopics]:
+        """All live producers with their topics, and which of them are tombstoned."""
         nodes = []
         for client in self._producers("client", ""):
             if not self._is_active(client, now):
@@ -176,18 +176,18 @@ class Registry:
                 if entry is not None:
                     topics.append(key.topic)
                     tombstones.append(entry.is_tombstoned(now, self._tombstone_lifetime))
-            nodes.append(Node(client.peer, topics, tombstones))
+            nodes.append(ProducerTopics(client.peer, topics, tombstones))
         return nodes
 
-    def entries(self) -> list[tuple[Key, list[Entry]]]:
-        """Everything, for /debug."""
+    def entries(self) -> list[tuple[Registration, list[Producer]]]:
+        """All producers by registration, for /debug."""
         return [(key, list(entries.values())) for key, entries in self._entries.items()]
 
-    def _add(self, key: Key, peer: Peer) -> None:
+    def _add(self, key: Registration, peer: PeerInfo) -> None:
         # A second REGISTER changes nothing: a tombstone outlives it.
-        self._entries.setdefault(key, {}).setdefault(peer.id, Entry(peer))
+        self._entries.setdefault(key, {}).setdefault(peer.id, Producer(peer))
 
-    def _remove(self, key: Key, peer: Peer, name: str) -> None:
+    def _remove(self, key: Registration, peer: PeerInfo, name: str) -> None:
         entries = self._entries.get(key)
         if entries is None:
             return
@@ -195,16 +195,16 @@ class Registry:
         if not entries and is_ephemeral(name):
             del self._entries[key]
 
-    def _find(self, category: str, topic: str, channel: str) -> list[Key]:
+    def _find(self, category: str, topic: str, channel: str) -> list[Registration]:
         return [key for key in self._entries if key.matches(category, topic, channel)]
 
-    def _producers(self, category: str, topic: str) -> list[Entry]:
-        """The entries under a key, each peer once (it may stand under several with ``*``)."""
-        found: dict[str, Entry] = {}
+    def _producers(self, category: str, topic: str) -> list[Producer]:
+        """The producers of a key, each peer once (``*`` matches several keys)."""
+        found: dict[str, Producer] = {}
         for key in self._find(category, topic, ""):
             for peer_id, entry in self._entries[key].items():
                 found.setdefault(peer_id, entry)
         return list(found.values())
 
-    def _is_active(self, entry: Entry, now: float) -> bool:
+    def _is_active(self, entry: Producer, now: float) -> bool:
         return now - entry.peer.last_update <= self._inactive_timeout

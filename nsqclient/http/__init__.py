@@ -1,16 +1,16 @@
-"""The HTTP APIs of nsqd and nsqlookupd: every endpoint, typed answers, typed errors.
+"""The HTTP APIs of nsqd and nsqlookupd: every endpoint, typed responses, typed errors.
 
-``urls`` makes addresses into URLs, ``session`` sends requests and says what went wrong,
-``fields`` reads JSON, ``answers`` are the values that come back, ``nsqd`` and ``nsqlookupd`` the
-two clients. These are loaded when they are asked for: ``requests`` takes longer to import than the
-rest of the library, and who gives addresses of nsqds never needs it.
+``nsqd`` and ``nsqlookupd`` are the two clients, ``models`` the values that they return. ``urls``
+makes addresses into URLs, ``session`` sends requests and reports failures, ``limits`` bounds the
+time and size of a response. The clients are loaded on first use: ``requests`` takes longer to
+import than the rest of the library, and a program that gives addresses of nsqds never needs it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.http.answers import (
+from nsqclient.http.models import (
     ChannelStats,
     ClientStats,
     Latency,

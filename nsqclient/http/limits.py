@@ -1,7 +1,7 @@
-"""Limits of an answer: its size, and the time until the whole of it is there.
+"""Limits of a response: its size, and the time until all of it has arrived.
 
-``requests`` has a timeout for each read alone: a server that sends a byte now and then would keep
-the caller for good. And it reads the bodies of redirects, however long they are, for nothing.
+``requests`` has a timeout for each read alone: a server that sends a byte now and then would block
+the caller forever. It also reads the bodies of redirects, however long they are.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _ENCODINGS = ("", "identity", ACCEPT_ENCODING)
 
 
 class TooLarge(Exception):
-    """The answer has more bytes than the caller takes."""
+    """The response has more bytes than the caller accepts."""
 
 
 class UnexpectedEncoding(Exception):
-    """The answer is encoded in a way that was not asked for."""
+    """The response has a Content-Encoding that was not requested."""
 
 
-class LimitedAdapter(HTTPAdapter):
-    """Connects for a ``requests`` session; its read timeout is for the whole answer.
+class TotalTimeoutAdapter(HTTPAdapter):
+    """Connects for a ``requests`` session; its read timeout is for the whole response.
 
-    A redirect has no body, whatever the server sends, and its connection is closed.
+    The body of a redirect is not read, and its connection is closed.
 
     Args:
-        context: for ``https``: its authorities are the only ones that count. None: those that
-            ``requests`` brings.
-        connections: kept open to one host.
+        context: for ``https``: only its certificate authorities are trusted. None: those of
+            ``requests``.
+        connections: how many are kept open to one host.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None, connections: int = 10) -> None:
@@ -64,27 +64,27 @@ class LimitedAdapter(HTTPAdapter):
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         """Called by ``requests``."""
-        # The original adds the authorities that requests brings to those of the context.
+        # The original adds the authorities of requests to those of the context.
         if self._context is None:
             check: Any = super().cert_verify
             check(conn, url, verify, cert)
 
 
-def limit(session: requests.Session, context: ssl.SSLContext | None = None) -> None:
-    """Let a session connect by ``LimitedAdapter`` alone; ``context`` is for ``https``."""
-    session.mount("http://", LimitedAdapter())
-    session.mount("https://", LimitedAdapter(context))
+def mount_adapters(session: requests.Session, context: ssl.SSLContext | None = None) -> None:
+    """Use ``TotalTimeoutAdapter`` for every URL of a session; ``context`` is for ``https``."""
+    session.mount("http://", TotalTimeoutAdapter())
+    session.mount("https://", TotalTimeoutAdapter(context))
 
 
 def read_body(response: requests.Response, most: int) -> bytes:
-    """Read the body of an answer that was asked for with ``stream=True``, and release it.
+    """Read the body of a response to a request with ``stream=True``, and release it.
 
     Raises:
         TooLarge: it has more than ``most`` bytes, decompressed.
-        UnexpectedEncoding: it is encoded otherwise than by gzip, or more than once. Nothing of it
-            was decoded: each encoding can multiply the size of the one before by a thousand, and
-            not every version of urllib3 limits what comes out of each.
-        requests.exceptions.Timeout: it was not there in time.
+        UnexpectedEncoding: it has an encoding other than gzip, or more than one. Nothing of it was
+            decoded: each encoding can multiply the size of the one before by a thousand, and not
+            every version of urllib3 limits the output of each.
+        requests.exceptions.Timeout: it did not arrive in time.
         requests.exceptions.RequestException: the connection broke.
     """
     parts, size = [], 0
@@ -107,7 +107,7 @@ def read_body(response: requests.Response, most: int) -> bytes:
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads from a socket until a point in time; the socket's own timeout says how far it is."""
+    """Reads from a socket until a deadline: the socket's timeout, counted from now."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _Response(HTTPResponse):
         super().begin()
         lengths = ",".join(self.headers.get_all("Content-Length", [])).split(",")
         if len({length.strip() for length in lengths}) > 1:
-            # urllib3 says so as well, when nobody is left who would close the socket.
+            # urllib3 detects this too, but then nothing closes the socket.
             raise InvalidHeader(f"several values of Content-Length: {', '.join(lengths)!r:.100}")
 
 
@@ -157,7 +157,7 @@ class _TLSConnection(HTTPSConnection):
         try:
             super().connect()
         except TimeoutError as exc:
-            # Of the handshake, which urllib3 takes for a part of the answer.
+            # urllib3 takes the handshake for a part of the response.
             raise ConnectTimeoutError(self, "the TLS handshake timed out") from exc
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.errors import HTTPError, HTTPStatusError, InvalidMessageError
-from nsqclient.http.answers import NsqdInfo, Stats
+from nsqclient.errors import NSQHTTPError, NSQHTTPStatusError, InvalidMessageError
+from nsqclient.http.models import NsqdInfo, Stats, check_stats
 from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
-from nsqclient.http.stats_check import check_stats
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
+from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
-from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, read_json
+from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, JsonReader, read_json
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 _SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
@@ -25,22 +25,22 @@ _size = struct.Struct(">i")
 class NsqdHTTP(HTTPClient):
     """The HTTP API of one nsqd.
 
-    For publishing at any rate a :class:`~nsqclient.Producer` is the better tool: it pipelines,
-    fails over, and says what an unclear end means.
+    For publishing at a high rate use a :class:`~nsqclient.Producer`: it pipelines, fails over, and
+    reports outcomes.
 
     Args:
         address: ``host:port`` or a URL; a path in it is a prefix.
         config, connect_timeout, timeout, max_answer_size, headers: see
             :class:`~nsqclient.http.session.HTTPClient`; of the config also
             ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``, which nsqd
-            does not tell.
+            does not send.
         bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd: nsqd's own HTTP
             API asks for no authentication, so the config's ``auth_secret`` is not sent to it.
 
     Raises:
         ConfigError: no address, or a bad timeout.
 
-    Threads: any, also several at once. Every method raises an HTTPError; see the class.
+    Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class NsqdHTTP(HTTPClient):
             headers=headers or {}, bearer_token=bearer_token,
         )
 
-    # -- questions
+    # -- queries
 
     def ping(self) -> None:
-        """Return when nsqd is well.
+        """Return when nsqd is healthy.
 
         Raises:
-            HTTPStatusError: 500, with the disk error that nsqd had.
+            NSQHTTPStatusError: 500, with the disk error that nsqd had.
         """
         self._send("GET", "ping")
 
@@ -103,7 +103,7 @@ class NsqdHTTP(HTTPClient):
     ) -> dict[str, Any]:
         """Ask as :meth:`stats` does; return the JSON object as nsqd sent it.
 
-        For those who hand it on, or read a few fields of very many topics. A field that nsqd has is
+        For programs that forward it, or read a few fields of very many topics. Each known field is
         missing, null or of its type; ``topics`` is a list.
         """
         data = self._ask_json("stats", {
@@ -112,7 +112,7 @@ class NsqdHTTP(HTTPClient):
         return self._read("stats", data, check_stats)
 
     def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
-        """Ask for the counters as nsqd formats them for people."""
+        """Ask for the counters as text."""
         return self._send("GET", "stats", _selection(topic, channel, True, True)).decode(
             "utf-8", "replace")
 
@@ -122,12 +122,12 @@ class NsqdHTTP(HTTPClient):
         """Publish one message.
 
         Args:
-            defer: deliver it so much later.
+            defer: the delay before it is delivered.
 
         Raises:
             InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was sent.
-            HTTPStatusError: surely not stored.
-            HTTPNoAnswerError: stored or not, nobody can say.
+            NSQHTTPStatusError: not stored.
+            NSQHTTPTransportError: the outcome is unknown.
         """
         body = check_body(body, self._config.nsqd_max_msg_size)
         params = {"topic": check_topic(topic)}
@@ -160,23 +160,23 @@ class NsqdHTTP(HTTPClient):
     # -- topics and channels
 
     def create_topic(self, topic: str) -> None:
-        """Make a topic; it may be there already."""
+        """Create a topic; it may exist already."""
         self._change("topic/create", topic)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its channels and messages; its consumers are disconnected.
 
         Raises:
-            HTTPStatusError: 404 TOPIC_NOT_FOUND, as with the other methods on topics.
+            NSQHTTPStatusError: 404 TOPIC_NOT_FOUND, as with the other methods on topics.
         """
         self._change("topic/delete", topic)
 
     def empty_topic(self, topic: str) -> None:
-        """Drop the messages that no channel has taken yet."""
+        """Drop the messages that no channel has received yet."""
         self._change("topic/empty", topic)
 
     def pause_topic(self, topic: str) -> None:
-        """Let channels take no more of a topic's messages."""
+        """Stop the flow of a topic's messages to its channels."""
         self._change("topic/pause", topic)
 
     def unpause_topic(self, topic: str) -> None:
@@ -184,10 +184,10 @@ class NsqdHTTP(HTTPClient):
         self._change("topic/unpause", topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Make a channel of a topic that exists; it may be there already.
+        """Create a channel of a topic that exists; it may exist already.
 
         Raises:
-            HTTPStatusError: 404 TOPIC_NOT_FOUND, and with the other methods on channels also
+            NSQHTTPStatusError: 404 TOPIC_NOT_FOUND, and with the other methods on channels also
                 CHANNEL_NOT_FOUND.
         """
         self._change("channel/create", topic, channel)
@@ -201,12 +201,52 @@ class NsqdHTTP(HTTPClient):
         self._change("channel/empty", topic, channel)
 
     def pause_channel(self, topic: str, channel: str) -> None:
-        """Deliver no more messages of a channel."""
+        """Stop the delivery of a channel's messages."""
         self._change("channel/pause", topic, channel)
 
     def unpause_channel(self, topic: str, channel: str) -> None:
         """Undo ``pause_channel``."""
         self._change("channel/unpause", topic, channel)
+
+    # -- channels of a partition; partitioned NSQ alone
+
+    def create_partition_channel(self, topic: str, partition: int, channel: str) -> None:
+        """Create a channel of one partition, which this nsqd leads; it may exist already.
+
+        A new channel begins at the end.
+
+        Raises:
+            NSQHTTPStatusError: 404 E_TOPIC_NOT_EXIST, 400 E_FAILED_ON_NOT_LEADER; 403 for a topic
+                whose channels must be registered.
+        """
+        self._send("POST", "channel/create", _partition(topic, partition, channel))
+
+    def set_channel_offset(self, topic: str, partition: int, channel: str, start: str) -> None:
+        """Have a channel of one partition read from somewhere else.
+
+        Args:
+            start: the text of a :class:`~nsqclient.StartPosition`.
+
+        Raises:
+            NSQHTTPStatusError: as ``create_partition_channel``; 404 CHANNEL_NOT_FOUND.
+        """
+        self._send(
+            "POST", "channel/setoffset", _partition(topic, partition, channel), start.encode())
+
+    def count_partition_consumers(self, topic: str, partition: int, channel: str) -> int:
+        """Ask how many consumers a channel of one partition has."""
+
+        def read(stats: JsonReader) -> int:
+            return sum(
+                each.number("client_num")
+                for found in stats.objects("topics")
+                if found.text("topic_name") == topic
+                and found.text("topic_partition") == str(partition)
+                for each in found.objects("channels") if each.text("channel_name") == channel
+            )
+
+        return self._ask("stats", read, {
+            "format": "json", **_partition(topic, partition, channel)})
 
     # -- nsqd's own options
 
@@ -214,7 +254,7 @@ class NsqdHTTP(HTTPClient):
         """Ask for one of nsqd's options: flag names with underscores, durations in nanoseconds.
 
         Raises:
-            HTTPStatusError: 400 INVALID_OPTION.
+            NSQHTTPStatusError: 400 INVALID_OPTION.
         """
         answer = self._send("GET", f"config/{name}")
         try:
@@ -225,7 +265,7 @@ class NsqdHTTP(HTTPClient):
             return answer.decode("utf-8", "replace")  # strings come without quotes
 
     def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
-        """Tell nsqd where to register from now on; a restart forgets it."""
+        """Set the nsqlookupds where nsqd registers, until it restarts."""
         body = json.dumps(list(addresses)).encode()
         self._send("PUT", "config/nsqlookupd_tcp_addresses", None, body)
 
@@ -233,11 +273,11 @@ class NsqdHTTP(HTTPClient):
         """Change what nsqd logs: debug, info, warn, error or fatal.
 
         Raises:
-            HTTPStatusError: 400 INVALID_VALUE.
+            NSQHTTPStatusError: 400 INVALID_VALUE.
         """
         self._send("PUT", "config/log_level", None, level.encode())
 
-    # -- inside
+    # -- internal
 
     def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
         params = {"topic": check_topic(topic)}
@@ -248,21 +288,26 @@ class NsqdHTTP(HTTPClient):
     def _upload(
         self, endpoint: str, body: bytes, limit: str, code: str, params: Mapping[str, str]
     ) -> None:
-        """POST a body; find out whether a connection that broke meant "too large".
+        """POST a body; find out whether a broken connection means "too large".
 
-        nsqd answers 413 before it has read the body, and closes; the reset that follows may
-        overtake its answer.
+        nsqd responds 413 before it has read the body, and closes; the reset that follows may
+        overtake the response.
         """
         try:
             self._send("POST", endpoint, params, body)
         except BrokenUpload as broken:
             try:
                 allowed = self.get_option(limit)
-            except HTTPError:
+            except NSQHTTPError:
                 allowed = None
             if isinstance(allowed, int) and len(body) > allowed:
-                raise HTTPStatusError(broken.url, 413, code) from broken
+                raise NSQHTTPStatusError(broken.url, 413, code) from broken
             raise
+
+
+def _partition(topic: str, partition: int, channel: str) -> dict[str, str]:
+    return {"topic": check_topic(topic), "partition": str(check_partition(partition)),
+            "channel": check_channel(channel)}
 
 
 def _selection(

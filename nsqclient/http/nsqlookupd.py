@@ -1,30 +1,38 @@
-"""``NsqlookupdHTTP``: the HTTP API of one nsqlookupd. Source: nsqlookupd 1.3.0."""
+"""``NsqlookupdHTTP``: the HTTP API of one nsqlookupd, stock or partitioned.
+
+Sources: nsqlookupd 1.3.0, and ``nsqlookupd/http.go`` of youzan/nsq 0.3.7-HA. The latter sends the
+keys of partitions and the ports in ``/listlookup`` as strings, and its map of partitions may be
+incomplete, empty or null.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from nsqclient.config import Config
-from nsqclient.http.answers import Lookup, LookupdInfo, LookupdNode, Node, Producer
-from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.partitioned import (
-    is_partitioned,
-    read_lookupds,
-    read_meta,
-    read_partitions,
-)
+from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
 from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
 from nsqclient.http.urls import lookup_url
+from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.protocol.peer_json import InvalidField, JsonReader
+from nsqclient.runtime.addresses import format_address, parse_uint
 from nsqclient.runtime.deadline import Duration
-from nsqclient.runtime.line_limit import LineLimit
+from nsqclient.runtime.log_lines import LineLimit
 
 logger = logging.getLogger("nsqclient.http")
-_unusable = LineLimit(logger)
+_unusable_lines = LineLimit(logger)
 
 T = TypeVar("T")
+
+#: It becomes a part of a URL that is asked, so it must be nothing else than a host.
+_HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
+#: The longest partition number or port that is converted; its range is checked afterwards.
+_DIGITS = 10
 
 _SERVER = Server("nsqlookupd", tcp_port=4160, http_port=4161)
 
@@ -43,7 +51,7 @@ class NsqlookupdHTTP(HTTPClient):
     Raises:
         ConfigError: no address, or a bad timeout.
 
-    Threads: any, also several at once. Every method raises an HTTPError; see the class.
+    Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
     """
 
     def __init__(
@@ -68,7 +76,7 @@ class NsqlookupdHTTP(HTTPClient):
         )
 
     def ping(self) -> None:
-        """Return when nsqlookupd is there."""
+        """Return when nsqlookupd answers."""
         self._send("GET", "ping")
 
     def info(self) -> LookupdInfo:
@@ -79,11 +87,11 @@ class NsqlookupdHTTP(HTTPClient):
         """Ask which nsqds have a topic, and for its channels.
 
         Args:
-            access: "r" or "w": ask also for what a partitioned nsqlookupd tells readers or
-                writers, with the topic's metadata; a stock one ignores it.
+            access: "r" or "w": ask a partitioned nsqlookupd also for the partitions that can be
+                read or written, and for the topic's metadata; a stock one ignores it.
 
         Raises:
-            HTTPStatusError: 404 TOPIC_NOT_FOUND: nobody has registered it.
+            NSQHTTPStatusError: 404 TOPIC_NOT_FOUND: no nsqd has registered it.
         """
         params = {"topic": check_topic(topic)}
         if access:
@@ -91,10 +99,10 @@ class NsqlookupdHTTP(HTTPClient):
         return self._read("lookup", self._ask_json("lookup", params), _read_lookup)
 
     def list_lookupds(self) -> tuple[LookupdNode, ...]:
-        """Ask a partitioned nsqlookupd for all of its cluster; none where it is alone.
+        """Ask a partitioned nsqlookupd for those of its cluster; empty without a coordinator.
 
         Raises:
-            HTTPStatusError: 404: a stock one.
+            NSQHTTPStatusError: 404: a stock one.
         """
         return self._read("listlookup", self._ask_json("listlookup", may_be_empty=True),
                           read_lookupds)
@@ -130,7 +138,7 @@ class NsqlookupdHTTP(HTTPClient):
         """Drop the registration of a channel.
 
         Raises:
-            HTTPStatusError: 404 CHANNEL_NOT_FOUND.
+            NSQHTTPStatusError: 404 CHANNEL_NOT_FOUND.
         """
         params = {"topic": check_topic(topic), "channel": check_channel(channel)}
         self._send("POST", "channel/delete", params)
@@ -146,7 +154,7 @@ class NsqlookupdHTTP(HTTPClient):
 
 def _read_lookup(data: Any) -> Lookup:
     if is_partitioned(data):
-        fields = Fields(data, "its answer")
+        fields = JsonReader(data, "its answer")
         return Lookup(
             fields.texts("channels"), _readable(fields, Producer.read), read_partitions(fields),
             read_meta(fields),
@@ -160,22 +168,80 @@ def _read_nodes(data: Any) -> tuple[Node, ...]:
     return _readable(_with_producers(data), Node.read)
 
 
-def _with_producers(data: Any) -> Fields:
+def _with_producers(data: Any) -> JsonReader:
     # Without this check the JSON of something else would read as "no nsqd at all".
     if not (isinstance(data, dict) and isinstance(data.get("producers"), list)):
-        raise Malformed(f"its answer has no list of producers: {data!r:.200}")
-    return Fields(data, "its answer")
+        raise InvalidField(f"its answer has no list of producers: {data!r:.200}")
+    return JsonReader(data, "its answer")
 
 
-def _readable(fields: Fields, read: Callable[[Fields], T]) -> tuple[T, ...]:
-    """Read the producers; one that cannot be read must not hide the others."""
+def _readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, ...]:
+    """Read the producers, without those that cannot be read."""
     found = []
     for producer in fields.items("producers"):
         try:
-            found.append(read(Fields(producer, "producer")))
-        except Malformed as exc:
+            found.append(read(JsonReader(producer, "producer")))
+        except InvalidField as exc:
             logger.log(
-                _unusable.level(logging.WARNING),
-                "a nsqlookupd lists an unusable producer: %s", exc,
+                _unusable_lines.level(logging.WARNING),
+                "an nsqlookupd lists an unusable producer: %s", exc,
+            )
+    return tuple(found)
+
+
+def is_partitioned(data: Any) -> bool:
+    """Return whether an answer to ``/lookup`` is one of a partitioned nsqlookupd."""
+    return isinstance(data, dict) and ("partitions" in data or "meta" in data)
+
+
+def read_partitions(fields: JsonReader) -> dict[int, Producer]:
+    """Read the leaders of the partitions, without those that cannot be read."""
+    found = {}
+    for key, value in fields.mapping("partitions").items():
+        try:
+            number = parse_uint(key, _DIGITS)
+            if number is None or number > MAX_PARTITION:
+                raise InvalidField(f"partition {key!r:.40}")
+            found[number] = Producer.read(JsonReader(value, f"partition {key}"))
+        except InvalidField as exc:
+            logger.log(
+                _unusable_lines.level(logging.WARNING),
+                "an nsqlookupd lists an unusable partition: %s", exc,
+            )
+    return found
+
+
+def read_meta(fields: JsonReader) -> TopicMeta | None:
+    """Read the metadata of a topic; None where there is none."""
+    if not fields.has("meta"):
+        return None
+    meta = fields.object("meta")
+    return TopicMeta(
+        partition_num=meta.number("partition_num"), replica=meta.number("replica"),
+        ordered=meta.flag("ordered"), extended=meta.flag("extend_support"),
+        multi_part=meta.flag("multi_part"),
+        channels_are_registered=meta.flag("disable_channel_auto_create"),
+    )
+
+
+def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
+    """Read ``/listlookup``; empty for an nsqlookupd without a coordinator, which sends null."""
+    if data is None:
+        return ()
+    fields = JsonReader(data, "its answer")
+    if not fields.has("lookupdnodes"):
+        return ()
+    leader = fields.object("lookupdleader").text("ID")
+    found = []
+    for node in fields.objects("lookupdnodes"):
+        host, port = node.text("NodeIP"), parse_uint(node.text("HttpPort"), _DIGITS)
+        if _HOST.fullmatch(host) and port is not None and 0 < port < 65536:
+            is_leader = bool(leader) and node.text("ID") == leader
+            found.append(LookupdNode(format_address(host, port), is_leader))
+        else:
+            logger.log(
+                _unusable_lines.level(logging.WARNING),
+                "an nsqlookupd lists an unusable nsqlookupd: %.200r:%.20s", host,
+                node.text("HttpPort"),
             )
     return tuple(found)

@@ -1,7 +1,7 @@
-"""``HTTPClient``: one server's HTTP API over one ``requests`` session, and what can go wrong.
+"""``HTTPClient``: requests to one server over one ``requests`` session, and their typed errors.
 
-Knows no endpoint. Answers of servers before 1.0 come wrapped in ``status_code``, ``status_txt``
-and ``data``; they are unwrapped here.
+Endpoints are in ``nsqd`` and ``nsqlookupd``. Servers before 1.0 wrap their responses in
+``status_code``, ``status_txt`` and ``data``; they are unwrapped here.
 """
 
 from __future__ import annotations
@@ -14,59 +14,60 @@ from typing import Any, NamedTuple, TypeVar
 
 import requests
 
-from nsqclient.config import Config
-from nsqclient.display import printable, without_password
+from nsqclient.config import Config, build_tls_context
+from nsqclient.display import counted
 from nsqclient.errors import (
-    ConfigError, HTTPAnswerError, HTTPError, HTTPNoAnswerError, HTTPStatusError,
+    ConfigError, NSQHTTPResponseError, NSQHTTPError, NSQHTTPTransportError, NSQHTTPStatusError,
+    as_cause,
 )
-from nsqclient.http.fields import Fields, Malformed
 from nsqclient.http.limits import (
-    ACCEPT_ENCODING, TooLarge, UnexpectedEncoding, limit, read_body,
+    ACCEPT_ENCODING, TooLarge, UnexpectedEncoding, mount_adapters, read_body,
 )
-from nsqclient.http.tls import context_of
-from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, read_json
+from nsqclient.protocol.peer_json import (
+    InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
+)
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.forking import notify_after_fork
-from nsqclient.runtime.plurals import counted
+from nsqclient.runtime.fork import register_for_fork
+from nsqclient.sanitize import printable, without_password
 
 logger = logging.getLogger("nsqclient.http")
 
 T = TypeVar("T")
 
-#: The largest answer that is taken, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
+#: The largest accepted response, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
 _MAX_REDIRECTS = 30
-#: Of an error that is not ours, in characters: its text may repeat what the server sent.
+#: Characters of the text of a foreign error, which may repeat what the server sent.
 _LONGEST_REASON = 500
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
 class Server(NamedTuple):
-    """What hints in errors say about a kind of server."""
+    """A kind of server, as errors describe it."""
 
     name: str
     tcp_port: int
     http_port: int
 
 
-class BrokenUpload(HTTPNoAnswerError):
-    """The connection ended while a body was sent: most often the server found it too large."""
+class BrokenUpload(NSQHTTPTransportError):
+    """The connection ended during an upload: usually the body is too large for the server."""
 
 
 class HTTPClient:
     """Requests to the HTTP API of one server; the base of NsqdHTTP and NsqlookupdHTTP.
 
     Args:
-        server: what it is.
+        server: the kind of server.
         address: ``host:port`` or URL.
         url: (address, endpoint) -> URL.
         config: ``user_agent``; with ``tls_v1`` the ``tls_*`` options hold for an ``https``
             address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
-            ``tls_v1`` the server is verified against the authorities that ``requests`` brings.
+            ``tls_v1`` the server is verified against the authorities of ``requests``.
         connect_timeout: for the TCP connection.
-        timeout: for the whole answer, from the request's last byte to the answer's. Redirects
-            have both timeouts together, once.
-        max_answer_size: of an answer, in bytes.
+        timeout: for the whole response, from the last byte of the request to the last of the
+            response. All redirects together have the sum of both timeouts.
+        max_answer_size: the largest response, in bytes.
         headers: sent with each request.
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
 
@@ -74,16 +75,16 @@ class HTTPClient:
         ConfigError: a timeout or size is none.
         TLSError: a file of the ``tls_*`` options is not usable.
 
-    Every method raises an HTTPError: HTTPNoAnswerError when none came, HTTPStatusError when the
-    server refused, HTTPAnswerError when it said something else than it should.
+    Every method raises an NSQHTTPError: NSQHTTPTransportError without a response,
+    NSQHTTPStatusError when the server refused, NSQHTTPResponseError when the response is invalid.
 
-    Proxies and ``~/.netrc`` of the environment have no say. Redirects are followed for GET alone:
-    a POST would become a GET on its way.
+    Proxies and ``~/.netrc`` of the environment are ignored. Redirects are followed for GET alone:
+    a redirected POST would become a GET.
 
     Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. In a forked
-    child it opens connections of its own.
+    child it opens its own connections.
     Threads: any, also several at once: each call takes a connection of the session's pool, and
-    nothing in the session changes after it was made.
+    the session does not change after it was made.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class HTTPClient:
             name: value.encode("utf-8", "surrogateescape") for name, value in sent.items()
         }
         self._session = self._make_session()
-        notify_after_fork(self)
+        register_for_fork(self)
 
     def close(self) -> None:
         """Close idle connections. Idempotent; a later call opens new ones."""
         self._session.close()
 
-    def after_fork_in_child(self) -> None:
-        """For the library: leave the parent's connections alone, in a forked child."""
+    def _reset_after_fork(self) -> None:
+        """For the library: do not use the parent's connections, in a forked child."""
         self._session = self._make_session()
 
     def __enter__(self: T) -> T:
@@ -143,21 +144,25 @@ class HTTPClient:
     # -- for the two clients
 
     def _ask(
-        self, endpoint: str, read: Callable[[Fields], T], params: Mapping[str, str] | None = None
+        self,
+        endpoint: str,
+        read: Callable[[JsonReader], T],
+        params: Mapping[str, str] | None = None,
     ) -> T:
         """GET a JSON object and read it."""
         return self._read(endpoint, self._ask_json(endpoint, params),
-                          lambda data: read(Fields(data, "its answer")))
+                          lambda data: read(JsonReader(data, "its answer")))
 
     def _read(self, endpoint: str, data: Any, read: Callable[[Any], T]) -> T:
-        """Read JSON that came; what it is not is an HTTPAnswerError."""
+        """Read received JSON; an invalid field is an NSQHTTPResponseError."""
         try:
             return read(data)
-        except Malformed as exc:
+        except InvalidField as exc:
             raise self._unusable(endpoint, str(exc)) from exc
 
-    def _unusable(self, endpoint: str, why: str) -> HTTPAnswerError:
-        return HTTPAnswerError(self._url(self.address, endpoint), f"not a usable answer: {why}")
+    def _unusable(self, endpoint: str, why: str) -> NSQHTTPResponseError:
+        url = self._url(self.address, endpoint)
+        return NSQHTTPResponseError(url, f"not a usable answer: {why}")
 
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
@@ -171,7 +176,7 @@ class HTTPClient:
         except JsonLimitError as exc:
             raise self._unusable(endpoint, str(exc)) from exc
         except InvalidJson as exc:
-            # What begins as JSON comes from the right port.
+            # A body that begins as JSON comes from the right port.
             is_json = body.lstrip()[:1] in (b"{", b"[")
             why = f"JSON that cannot be read: {exc}" if is_json else (
                 "no JSON: is this its HTTP port?")
@@ -187,7 +192,7 @@ class HTTPClient:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """Send one request; return the body of the answer of one that succeeded."""
+        """Send one request; return the body of a successful response."""
         url = self._url(self.address, endpoint)
         request = self._prepare(requests.Request(method, url, self._headers, params=params,
                                                  data=body))
@@ -204,12 +209,14 @@ class HTTPClient:
         except requests.exceptions.InvalidHeader as exc:
             raise self._unusable(endpoint, f"its headers contradict each other: {exc}") from exc
         except requests.exceptions.RequestException as exc:
-            raise self._error(url, exc, len(body or b"")) from exc
+            error = self._error(url, exc, len(body or b""))
+            logger.debug("%s", error, exc_info=exc)
+            raise error from as_cause(exc)
         except ValueError as exc:
-            # Of a Location that is no URL or not UTF-8: requests reads it while it sends.
+            # A Location that is no URL or not UTF-8: requests reads it while it sends.
             raise self._unusable(endpoint, f"a header cannot be read: {exc}") from exc
         if response.status_code != 200:
-            raise HTTPStatusError(url, response.status_code, _message(answer))
+            raise NSQHTTPStatusError(url, response.status_code, _message(answer))
         return answer
 
     def _prepare(self, request: requests.Request) -> requests.PreparedRequest:
@@ -221,7 +228,7 @@ class HTTPClient:
             return self._session.prepare_request(request)
         except requests.exceptions.InvalidHeader:
             # "from None": the text of that exception shows the secret.
-            raise HTTPNoAnswerError(
+            raise NSQHTTPTransportError(
                 request.url, "auth_secret, user_agent or another value has characters that no HTTP"
                 " header can carry"
             ) from None
@@ -229,7 +236,7 @@ class HTTPClient:
             raise self._error(request.url, exc, 0) from exc
 
     def _follow(self, response: requests.Response, deadline: Deadline) -> requests.Response:
-        """Go where redirects lead; all of them together have the time of one answer."""
+        """Follow redirects; all of them together have the time of one response."""
         for _ in range(_MAX_REDIRECTS):
             if response.next is None:
                 return response
@@ -245,17 +252,17 @@ class HTTPClient:
 
     def _error(
         self, url: str, exc: requests.exceptions.RequestException, sent: int
-    ) -> HTTPError:
-        """What went wrong, as one of ours; ``sent``: bytes of the request's body."""
+    ) -> NSQHTTPError:
+        """Build the NSQHTTPError for a failure; ``sent``: bytes of the request's body."""
         if isinstance(exc, requests.exceptions.ConnectTimeout):
-            return HTTPNoAnswerError(url, f"no connection within {self._timeouts[0]:g} s")
+            return NSQHTTPTransportError(url, f"no connection within {self._timeouts[0]:g} s")
         if isinstance(exc, requests.exceptions.Timeout):
-            return HTTPNoAnswerError(url, f"no whole answer within {self._timeouts[1]:g} s")
+            return NSQHTTPTransportError(url, f"no whole answer within {self._timeouts[1]:g} s")
         if isinstance(exc, requests.exceptions.SSLError):
-            return HTTPNoAnswerError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
+            return NSQHTTPTransportError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
         if sent and _is_reset(exc):
             return BrokenUpload(url, f"broken in the upload of {counted(sent, 'byte')}")
-        return HTTPNoAnswerError(url, self._reason(exc))
+        return NSQHTTPTransportError(url, self._reason(exc))
 
     def _reason(self, exc: requests.exceptions.RequestException) -> str:
         text = str(exc)
@@ -276,18 +283,18 @@ class HTTPClient:
         # A proxy meant for the internet must not see requests to nsqd, and ~/.netrc must not
         # replace the Authorization header.
         session.trust_env = False
-        # No cookies: they are the one thing that a call would change for the next one.
+        # No cookies: one call must not change the next one.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         context = None
         if self.address.startswith("https:") and self._config.tls_v1:
-            context = context_of(self._config)
+            context = build_tls_context(self._config)
             session.verify = context.verify_mode is not ssl.CERT_NONE
-        limit(session, context)
+        mount_adapters(session, context)
         return session
 
 
 def _message(answer: bytes) -> str:
-    """What the server says is wrong: its code, in either format, or the start of the text."""
+    """The server's error: its code, in either format, or the start of the text."""
     try:
         data = read_json(answer)
     except InvalidJson:
@@ -302,7 +309,7 @@ def _message(answer: bytes) -> str:
 
 
 def _innermost(exc: BaseException) -> str:
-    """The text of the first cause: what lies around it repeats host and path."""
+    """The text of the first cause: the outer ones repeat host and path."""
     while True:
         inner = exc.__cause__ or exc.__context__
         if inner is None:
@@ -311,7 +318,7 @@ def _innermost(exc: BaseException) -> str:
 
 
 def _is_reset(exc: BaseException | None) -> bool:
-    """Tell whether the peer reset or closed a connection that was in use."""
+    """Return whether the peer reset or closed a connection that was in use."""
     while exc is not None:
         if isinstance(exc, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)):
             return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.transport import parse_address
+from nsqclient.runtime.addresses import parse_address
+from nsqclient.sanitize import masked_address
 
 
 def split_address(address: object, what: str) -> SplitResult:
@@ -25,13 +25,13 @@ def split_address(address: object, what: str) -> SplitResult:
     try:
         parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of brackets, or of a port that is none
+    except ValueError:  # invalid brackets, or an invalid port
         usable = False
     shown = masked_address(address)
     # urlsplit drops tabs and line ends.
     if not usable or re.search(r"\s", address) or not address.isprintable():
         raise ConfigError(f"{what} {shown!r}: give host:port or http://host:port{_quote(address)}")
-    if "@" in parts.path + parts.query + parts.fragment:  # the password goes on there
+    if "@" in parts.path + parts.query + parts.fragment:  # a part of the password
         raise ConfigError(f"{what} {shown!r}: an '@' stands behind the host{_quote(address)}")
     return parts
 
@@ -44,7 +44,7 @@ def nsqd_url(address: object, endpoint: str) -> str:
     """Return the URL of an endpoint of nsqd. A path in the address is a prefix.
 
     Raises:
-        ConfigError: the address is none.
+        ConfigError: the address is invalid.
     """
     parts = split_address(address, "nsqd_http_address")
     return _join(parts, parts.path.rstrip("/") + f"/{endpoint}")
@@ -56,7 +56,7 @@ def lookup_url(address: object, endpoint: str = "lookup") -> str:
     A path in the address stands for ``/lookup``, as with go-nsq.
 
     Raises:
-        ConfigError: the address is none.
+        ConfigError: the address is invalid.
     """
     parts = split_address(address, "lookupd_http_address")
     path = parts.path if parts.path not in ("", "/") else "/lookup"

@@ -1,6 +1,7 @@
 """Partitioned NSQ as values and decisions: no socket, thread, clock or log.
 
-Answers of nsqlookupds and how they are merged, which partition a key belongs to, whether messages
-come in order, what a trace says, and what follows from each refusal. The bytes are in
-:mod:`nsqclient.protocol.extended`. ``docs/topics/partitions.rst`` tells the whole.
+``lookup_table`` merges the answers of nsqlookupds, ``sharding`` finds the partition of a key,
+``ordering`` checks the order of messages, ``retry_policy`` says what follows from each refusal,
+``tracing`` what is logged. The bytes are in :mod:`nsqclient.protocol.extensions`, the manual's page
+is ``docs/topics/partitions.rst``.
 """

@@ -1,32 +1,93 @@
-"""``LookupTable``: which nsqlookupds to ask, and what their answers say together.
+"""Which nsqd leads each partition: the answers of nsqlookupds about a topic, and how they merge.
 
 Every nsqlookupd is asked in each round, and answers are merged for each partition. Where two name
-different leaders, the leading nsqlookupd is believed; after a refusal by that nsqd, the other.
+different leaders, the answer of the leading nsqlookupd counts; after a refusal by that nsqd, the
+other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from nsqclient.partitions.routes import TopicMeta, TopicRoutes
-
-#: Failures in a row after which an address that is no seed is forgotten; a nsqlookupd that comes
-#: back is named by ``/listlookup`` again.
+#: Failures in a row after which an address that is no seed is forgotten; ``/listlookup`` names a
+#: nsqlookupd that returns.
 _FORGET_AFTER = 6
-#: A failing address is left out of so many rounds at most.
-_LONGEST_REST = 8
+#: The most rounds that a failing address is skipped.
+_MAX_SKIPPED_ROUNDS = 8
+
+
+class TopicMeta(NamedTuple):
+    """The metadata of a topic, the same for all its partitions."""
+
+    partition_num: int = 0  #: all of them, also those without a leader; the modulus for keys
+    replica: int = 0
+    ordered: bool = False  #: it is consumed with SUB_ORDERED, and published to with a key
+    extended: bool = False  #: its messages have JSON headers
+    multi_part: bool = False
+    channels_are_registered: bool = False  #: SUB does not make a channel
+
+
+class Endpoint(NamedTuple):
+    """The nsqd of a connection, and its partition where the nsqd is partitioned."""
+
+    address: str
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        return self.address if self.partition is None else f"{self.address}/{self.partition}"
+
+
+@dataclass(frozen=True)
+class TopicRoutes:
+    """One answer to ``/lookup``, or several merged."""
+
+    #: nsqds without partitions: all of a stock cluster.
+    plain: tuple[str, ...] = ()
+    #: partition -> the nsqd that leads it; may be incomplete.
+    partitions: Mapping[int, str] = field(default_factory=dict)
+    #: None: from a stock nsqlookupd, or the topic is unknown there.
+    meta: TopicMeta | None = None
+    #: The nsqlookupd belongs to a partitioned cluster; it may not know the topic.
+    is_partitioned: bool = False
+    #: Partitions that were listed and are not to be used.
+    excluded: frozenset[int] = frozenset()
+    #: nsqd -> the address of its HTTP API, for those that lead partitions.
+    http_addresses: Mapping[str, str] = field(default_factory=dict)
+
+    def only(self, wanted: Container[int] | None) -> TopicRoutes:
+        """Return these routes with some of the partitions alone; None: all of them."""
+        if wanted is None:
+            return self
+        known = {*range(self.partition_num), *self.partitions}
+        return replace(
+            self,
+            partitions={number: nsqd for number, nsqd in self.partitions.items()
+                        if number in wanted},
+            excluded=self.excluded.union(each for each in known if each not in wanted),
+        )
+
+    @property
+    def partition_num(self) -> int:
+        """How many partitions the topic has in all; 0 where that is unknown."""
+        return 0 if self.meta is None else self.meta.partition_num
+
+    @property
+    def usable_partitions(self) -> int:
+        """How many partitions there are to use, those without a leader included."""
+        return max(self.partition_num - len(self.excluded), len(self.partitions))
 
 
 @dataclass
 class Lookupd:
-    """One nsqlookupd as the table sees it."""
+    """One nsqlookupd of a table."""
 
     is_seed: bool
     failures: int = 0  #: in a row
-    rest: int = 0  #: rounds to be left out
+    rounds_to_skip: int = 0
     routes: TopicRoutes | None = None  #: its last answer
-    is_fresh: bool = False  #: it has not failed since
+    is_fresh: bool = False  #: it has not failed since then
     is_leader: bool = False
     number: int = field(default=0)  #: the order of the answers, the newest highest
 
@@ -39,37 +100,37 @@ class LookupTable:
 
     def __init__(self, seeds: Iterable[str]) -> None:
         self._lookupds = {seed: Lookupd(is_seed=True) for seed in seeds}
-        self._refused: set[tuple[int, str]] = set()  # (partition, nsqd) that refused us last
+        self._refused: set[tuple[int, str]] = set()  # (partition, nsqd) that refused last
         self._count = 0
 
     @property
     def addresses(self) -> list[str]:
-        """All that are known, those that work first: a failing address loses priority."""
+        """All known nsqlookupds, those with the fewest failures first."""
         return sorted(self._lookupds, key=lambda address: self._lookupds[address].failures)
 
     def begin_round(self) -> list[str]:
-        """Return those to be asked now. Of several, the failing ones rest for some rounds.
+        """Return those to be asked now. Failing ones are skipped for some rounds.
 
         A stock cluster has no list of nsqlookupds; its seeds are asked in every round.
         """
         lookupds = self._lookupds
-        resting = set()
+        skipped = set()
         if any(lookupd.is_fresh and self._has_partitions(lookupd) for lookupd in lookupds.values()):
-            resting = {address for address, lookupd in lookupds.items() if lookupd.rest > 0}
-        for address in resting:
-            lookupds[address].rest -= 1
-        return [address for address in self.addresses if address not in resting]
+            skipped = {address for address, lookupd in lookupds.items() if lookupd.rounds_to_skip}
+        for address in skipped:
+            lookupds[address].rounds_to_skip -= 1
+        return [address for address in self.addresses if address not in skipped]
 
     def on_answer(
         self, address: str, routes: TopicRoutes, nodes: Sequence[tuple[str, bool]] = ()
     ) -> None:
-        """Take an answer; ``nodes`` is what ``/listlookup`` said: (address, is it the leader)."""
+        """Store an answer; ``nodes`` is that of ``/listlookup``: (address, is it the leader)."""
         self._count += 1
         lookupd = self._lookupds.get(address)
         if lookupd is None:
-            return  # forgotten meanwhile
+            return  # it was forgotten meanwhile
         lookupd.routes, lookupd.is_fresh, lookupd.number = routes, True, self._count
-        lookupd.failures = lookupd.rest = 0
+        lookupd.failures = lookupd.rounds_to_skip = 0
         if not nodes:
             return
         leaders = {node for node, is_leader in nodes if is_leader}
@@ -80,26 +141,38 @@ class LookupTable:
             other.is_leader = node in leaders
 
     def on_failure(self, address: str) -> None:
-        """Note that one gave no answer: what it said before counts only if nobody says more."""
+        """Store that one did not answer: its last answer counts only without a fresh one."""
         lookupd = self._lookupds.get(address)
         if lookupd is None:
             return
         lookupd.failures += 1
-        lookupd.rest = min(2 ** (lookupd.failures - 1), _LONGEST_REST)
+        lookupd.rounds_to_skip = min(2 ** (lookupd.failures - 1), _MAX_SKIPPED_ROUNDS)
         lookupd.is_fresh = False
         if lookupd.failures >= _FORGET_AFTER and not lookupd.is_seed:
             del self._lookupds[address]
 
+    def on_late(self, address: str) -> None:
+        """Store that one has not answered for long: its last answer counts only without a fresh
+        one, as after a failure. It is not skipped in later rounds."""
+        lookupd = self._lookupds.get(address)
+        if lookupd is not None:
+            lookupd.is_fresh = False
+
     def on_refused(self, partition: int, nsqd: str) -> None:
-        """Note that this nsqd says that it does not lead the partition."""
+        """Store that this nsqd does not lead the partition."""
         self._refused.add((partition, nsqd))
 
+    @property
+    def has_refusals(self) -> bool:
+        """Whether an nsqd refused a partition, and has not accepted it since."""
+        return bool(self._refused)
+
     def on_accepted(self, partition: int, nsqd: str) -> None:
-        """Note that this nsqd leads the partition."""
+        """Store that this nsqd leads the partition."""
         self._refused.discard((partition, nsqd))
 
     def merged(self) -> TopicRoutes:
-        """What all of them say together."""
+        """All answers that count, merged."""
         answers = self._answers()
         votes: dict[int, list[str]] = {}
         plain: dict[str, None] = {}
@@ -113,6 +186,9 @@ class LookupTable:
                         for partition in sorted(votes)},
             meta=_first_meta(answers),
             is_partitioned=any(routes.is_partitioned for routes in answers),
+            excluded=frozenset().union(*(routes.excluded for routes in answers)),
+            http_addresses={nsqd: http for routes in reversed(answers)
+                            for nsqd, http in routes.http_addresses.items()},
         )
 
     def _answers(self) -> list[TopicRoutes]:
@@ -126,7 +202,7 @@ class LookupTable:
         trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self._refused]
         if trusted:
             return trusted[0]
-        # All have refused: whoever is named first may lead it by now.
+        # All have refused: the first may lead it by now.
         self._refused -= {(partition, nsqd) for nsqd in nsqds}
         return nsqds[0]
 
@@ -136,6 +212,6 @@ class LookupTable:
 
 
 def _first_meta(answers: Iterable[TopicRoutes]) -> TopicMeta | None:
-    """The first that says how many partitions there are; a lookupd without any says 0."""
+    """The first with a number of partitions; a lookupd without the topic sends 0."""
     metas = [routes.meta for routes in answers if routes.meta is not None]
     return next((meta for meta in metas if meta.partition_num > 0), metas[0] if metas else None)

@@ -1,7 +1,7 @@
-"""Whether the messages of one partition come in order on one connection.
+"""``OrderChecker``: checks that the messages of one partition arrive in order on one connection.
 
 Internal id and queue offset of a partition grow from message to message. After a reconnect the
-server goes back to the first message that is not finished, so each connection begins anew.
+server goes back to the first message that is not finished, so each connection starts anew.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Turn(Enum):
-    """Where a message stands."""
+class Position(Enum):
+    """The position of a message relative to the last finished one."""
 
-    NEXT = "next"  #: behind the last that was finished: its turn has come
-    AGAIN = "again"  #: the last that was finished, delivered once more
+    NEXT = "next"  #: after it, in order
+    REDELIVERED = "redelivered"  #: the same message again
     BEHIND = "behind"  #: before it: out of order
 
 
-class OrderCheck:
+class OrderChecker:
     """The last finished message of one connection. Not thread-safe."""
 
     def __init__(self) -> None:
         self.last: tuple[int, int] | None = None  #: its internal id and offset
 
-    def turn_of(self, internal_id: int, offset: int) -> Turn:
-        """Tell where a message stands."""
+    def position_of(self, internal_id: int, offset: int) -> Position:
+        """Return the position of a message."""
         if self.last is None:
-            return Turn.NEXT
+            return Position.NEXT
         last_id, last_offset = self.last
         if internal_id < last_id or offset < last_offset:
-            return Turn.BEHIND
+            return Position.BEHIND
         if internal_id == last_id:
-            return Turn.AGAIN
-        return Turn.NEXT
+            return Position.REDELIVERED
+        return Position.NEXT
 
     def on_finished(self, internal_id: int, offset: int) -> None:
-        """Note that a message was finished; one that lies behind changes nothing."""
-        if self.turn_of(internal_id, offset) is not Turn.BEHIND:
+        """Store that a message was finished; a message behind the last changes nothing."""
+        if self.position_of(internal_id, offset) is not Position.BEHIND:
             self.last = (internal_id, offset)
 
     def restart(self) -> None:
-        """Forget it: from now on any message may come next."""
+        """Forget the last message: any message may come next."""
         self.last = None

@@ -1,7 +1,7 @@
-"""Which partition a key belongs to, and whose turn it is where there is no key.
+"""The partition of a key, and round robin without a key.
 
-The modulo is the topic's number of partitions in all, never the number that can be written to
-now: else a key would change its partition with every leader that moves.
+The modulus is the total number of partitions of the topic, not the number that can be written to
+now: otherwise a key would change its partition whenever a leader moves.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable
 
 from nsqclient.errors import ConfigError, InvalidMessageError
 
-#: A message's key: text counts as UTF-8, a whole number is one for Java's hash alone.
+#: A message's key: text counts as UTF-8, a whole number is a key for Java's hash alone.
 Key = bytes | str | int
 #: (key, number of partitions) -> partition
 Sharding = Callable[[Key, int], int]
 
 
 def murmur3(key: Key, partition_num: int) -> int:
-    """MurmurHash3 (x86, 32 bits, seed 0), as users of go-nsq have it.
+    """MurmurHash3 (x86, 32 bits, seed 0), as with go-nsq.
 
     Raises:
         ConfigError: the library ``mmh3`` is missing (extra ``partitions``).
-        InvalidMessageError: the key is a number: bytes or text have a hash.
+        InvalidMessageError: the key is a number; murmur3 hashes bytes or text.
     """
     try:
         import mmh3
@@ -40,7 +40,7 @@ def murmur3(key: Key, partition_num: int) -> int:
 
 
 def java(key: Key, partition_num: int) -> int:
-    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as the Java client has it.
+    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as with the Java client.
 
     Raises:
         InvalidMessageError: the key is bytes, or does not fit a Long.
@@ -77,17 +77,26 @@ def choose_sharding(sharding: str | Sharding) -> Sharding:
     return chosen
 
 
-def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
-    """Return the partition of a key.
+def check_key(key: object) -> Key:
+    """Return a key as text, bytes or a number.
 
     Raises:
-        InvalidMessageError: the key is none, or the callable gave what is no partition.
+        InvalidMessageError: it is none of them.
     """
     if isinstance(key, (bytearray, memoryview)):
         key = bytes(key)
     if not isinstance(key, (bytes, str, int)) or isinstance(key, bool):
         raise InvalidMessageError(f"key must be bytes, text or a whole number, not {key!r}")
-    partition = sharding(key, partition_num)
+    return key
+
+
+def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
+    """Return the partition of a key.
+
+    Raises:
+        InvalidMessageError: the key is invalid, or the callable returned no partition.
+    """
+    partition = sharding(check_key(key), partition_num)
     if isinstance(partition, bool) or not isinstance(partition, int) or not (
         0 <= partition < partition_num
     ):
@@ -98,14 +107,12 @@ def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
 
 
 class RoundRobin:
-    """Partitions in turn, beginning anywhere, so that many producers do not move as one."""
+    """Chooses partitions in turn, from a random start, so that producers do not move in step."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        self._turn = itertools.count((rng or random.Random()).randrange(1024))
+        self._counter = itertools.count((rng or random.Random()).randrange(1024))
 
     def choose(self, partitions: Iterable[int], avoid: Iterable[int] = ()) -> int | None:
-        """Return the next of these, if possible none to be avoided; None where there is none."""
-        avoided = set(avoid)
-        every = sorted(partitions)
-        good = [partition for partition in every if partition not in avoided] or every
-        return good[next(self._turn) % len(good)] if good else None
+        """Return the next partition, preferably none of ``avoid``; None without partitions."""
+        candidates = sorted(set(partitions).difference(avoid)) or sorted(partitions)
+        return candidates[next(self._counter) % len(candidates)] if candidates else None

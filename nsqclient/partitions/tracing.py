@@ -1,7 +1,4 @@
-"""What the trace log says of a message, in the words of the article, and for which topics.
-
-The log itself is ``nsqclient.trace``.
-"""
+"""The fields of a line of the trace log (``nsqclient.trace``), and the topics that are traced."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class TraceSwitch:
-    """For which topics traces are written. Threads: any; one reference is replaced at a time."""
+    """The topics that are traced. Threads: any; one reference is replaced at a time."""
 
     def __init__(self) -> None:
         self._everywhere = False
@@ -18,7 +15,7 @@ class TraceSwitch:
     def set(self, enabled: bool, topic: str | None = None) -> None:
         """Turn tracing on or off, for one topic or for all.
 
-        For all: topics that were set on their own follow too.
+        "All" includes topics that were set before.
         """
         if topic is None:
             self._everywhere = enabled
@@ -27,7 +24,7 @@ class TraceSwitch:
             self._topics = {**self._topics, topic: enabled}
 
     def is_on(self, topic: str) -> bool:
-        """Tell whether messages of the topic are traced."""
+        """Return whether messages of the topic are traced."""
         return self._topics.get(topic, self._everywhere)
 
 
@@ -60,7 +57,7 @@ class ConsumeTrace(NamedTuple):
 
 
 def trace_line(verb: str, trace: NamedTuple) -> str:
-    """Return one line with every field that is known, as ``name=value``."""
+    """Return one line with every known field as ``name=value``."""
     fields: dict[str, Any] = trace._asdict()
     return " ".join([verb, *(f"{name}={value}" for name, value in fields.items()
                              if value is not None)])

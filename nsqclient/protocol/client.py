@@ -2,8 +2,8 @@
 
 The four verbs: ``receive_data`` and ``receive_eof`` take what came from the socket,
 ``take_events`` returns what it meant, ``data_to_send`` returns what must go to the socket. After
-every call of the first two, and of any ``send_...``, call the last two. While ``is_behind``, call
-``receive_data(b"")`` before more is received.
+every call of the first two, and of any ``send_...``, call the last two. While
+``has_buffered_input``, call ``receive_data(b"")`` before more is received.
 
 Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
 """
@@ -23,29 +23,27 @@ from nsqclient.errors import (
     ServerError,
     server_error,
 )
-from nsqclient.protocol import commands, partition_commands
-from nsqclient.protocol.client_states import TRANSITIONS, Did, State
+from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.events import (
-    AnswerFailed,
+    CommandFailed,
     Authenticated,
     CloseWait,
-    DetailedMessages,
+    ExtendedMessages,
     Event,
     Heartbeat,
     Identified,
     Messages,
-    NotPublished,
+    PublishFailed,
     Published,
-    Refused,
+    FatalError,
     ServerSettings,
     Subscribed,
     Upgraded,
     read_json,
     read_settings,
 )
-from nsqclient.protocol.extended import Extras, MessageForm, is_partitioned_version, read_stored
-from nsqclient.protocol.layers import Backlog, ByteLayer, LayerStack
-from nsqclient.protocol.wire import (
+from nsqclient.protocol.extensions import MessageFormat, is_partitioned_version, read_stored
+from nsqclient.protocol.frames import (
     CLOSE_WAIT,
     DEFAULT_MAX_FRAME_SIZE,
     HEARTBEAT,
@@ -56,6 +54,57 @@ from nsqclient.protocol.wire import (
     FrameType,
     RawMessage,
 )
+from nsqclient.protocol.layers.stack import DecodeBuffer, ByteLayer, LayerStack
+
+
+class State(Enum):
+    """Where the dialogue is."""
+
+    NEW = "new"  #: nothing sent
+    IDENTIFYING = "identifying"  #: IDENTIFY sent, its answer awaited
+    UPGRADING = "upgrading"  #: a byte layer is due, or was pushed and its OK is awaited
+    AUTHENTICATING = "authenticating"  #: AUTH sent, its answer awaited
+    READY = "ready"  #: may publish, may subscribe
+    SUBSCRIBING = "subscribing"  #: SUB sent, its answer awaited
+    SUBSCRIBED = "subscribed"  #: messages flow while RDY > 0
+    CLOSING = "closing"  #: CLS sent; messages may still arrive
+    DRAINING = "draining"  #: CLOSE_WAIT received; no further message will come
+    CLOSED = "closed"  #: EOF, or an error after which nsqd closes
+
+
+class Transition(Enum):
+    """What moves the machine."""
+
+    SEND_IDENTIFY = "send IDENTIFY"
+    GET_IDENTIFY = "answer to IDENTIFY"
+    GRANT_LAYERS = "answer to IDENTIFY that grants TLS or compression"
+    GET_LAYER_OK = "OK of a layer, one more is due"
+    UPGRADED = "OK of the last layer"
+    SEND_AUTH = "send AUTH"
+    GET_AUTH = "answer to AUTH"
+    SEND_SUB = "send SUB"
+    GET_SUB = "answer to SUB"
+    SEND_CLS = "send CLS"
+    GET_CLS = "answer to CLS"
+    END = "end of the stream or fatal error"
+
+
+#: Every legal move. ``docs/topics/protocol.rst`` shows this table; code only looks it up.
+TRANSITIONS: dict[tuple[State, Transition], State] = {
+    (State.NEW, Transition.SEND_IDENTIFY): State.IDENTIFYING,
+    (State.IDENTIFYING, Transition.GET_IDENTIFY): State.READY,
+    (State.IDENTIFYING, Transition.GRANT_LAYERS): State.UPGRADING,
+    (State.UPGRADING, Transition.GET_LAYER_OK): State.UPGRADING,
+    (State.UPGRADING, Transition.UPGRADED): State.READY,
+    (State.READY, Transition.SEND_AUTH): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Transition.GET_AUTH): State.READY,
+    (State.READY, Transition.SEND_SUB): State.SUBSCRIBING,
+    (State.SUBSCRIBING, Transition.GET_SUB): State.SUBSCRIBED,
+    (State.SUBSCRIBED, Transition.SEND_CLS): State.CLOSING,
+    (State.CLOSING, Transition.GET_CLS): State.DRAINING,
+    **{(state, Transition.END): State.CLOSED for state in State},
+}
+
 
 # Tuples, the common state first: an Enum's hash is computed in Python, for every message.
 _HANDSHAKE = (State.NEW, State.IDENTIFYING, State.UPGRADING)
@@ -70,7 +119,9 @@ _SPARES_PUBLISHERS = frozenset({
 })
 
 
-class _Awaited(Enum):
+class ExpectedResponse(Enum):
+    """What a response of nsqd answers."""
+
     IDENTIFY = "IDENTIFY"
     LAYER = "byte layer"
     AUTH = "AUTH"
@@ -80,7 +131,7 @@ class _Awaited(Enum):
     TRACED = "traced publish"
 
 
-_PUBLISHES = (_Awaited.PUBLISH, _Awaited.TRACED)
+_PUBLISHES = (ExpectedResponse.PUBLISH, ExpectedResponse.TRACED)
 
 
 class ClientProtocol:
@@ -94,18 +145,18 @@ class ClientProtocol:
         self.settings = ServerSettings()
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
-        self._backlog = Backlog()  # received, not yet through the layers
+        self._decode_buffer = DecodeBuffer()  # received, not yet through the layers
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
         self._events: list[Event] = []
         self._out: list[bytes] = []
         self._wire: list[bytes] = []  # already encoded by the layers that were there then
         self._nop_is_due = False  # a heartbeat came that is not answered yet
         # What still has to be answered, oldest first: nsqd answers in order.
-        self._awaited: deque[tuple[_Awaited, Any]] = deque()
+        self._awaited: deque[tuple[ExpectedResponse, Any]] = deque()
         #: nsqd speaks the partitioned dialect: message ids are binary, some errors spare us.
         self.is_partitioned = False
         self._asked_extend = False  # IDENTIFY said extend_support
-        self._form: MessageForm | None = None  # what messages carry beside a stock nsqd's
+        self._form: MessageFormat | None = None  # what messages carry beside a stock nsqd's
 
     # -- from the socket
 
@@ -122,17 +173,17 @@ class ClientProtocol:
             self._parse(data)
         else:
             if data:
-                self._backlog.add(self._layers.decode(data))
+                self._decode_buffer.add(self._layers.decode(data))
             self._parse_backlog()
 
     @property
-    def is_behind(self) -> bool:
+    def has_buffered_input(self) -> bool:
         """Whether there is more to read in what was received."""
-        return self._backlog.is_behind
+        return self._decode_buffer.has_buffered_input
 
     def _parse_backlog(self) -> None:
         """Read what layers make of bytes, for a while, and no further than to a fatal error."""
-        for piece in self._backlog.take():
+        for piece in self._decode_buffer.take():
             self._parse(piece)
             if self.state is State.CLOSED:
                 return
@@ -167,10 +218,10 @@ class ClientProtocol:
             data = b""
 
     def receive_eof(self) -> None:
-        """Take the end of the stream; ``unanswered()`` tells which publishes had no verdict."""
+        """Take the end of the stream; ``unanswered()`` returns the publishes without response."""
         self._reader.take_buffered()  # half a frame is of no use, and messages keep us in memory
-        self._backlog.take_all()
-        self._move(Did.END)
+        self._decode_buffer.take_all()
+        self._move(Transition.END)
 
     def push_layer(self, layer: ByteLayer) -> None:
         """Put the next byte layer (TLS, then compression) under the frames.
@@ -182,10 +233,10 @@ class ClientProtocol:
             raise self._misuse("a byte layer")
         self._encode()
         self._layers_due -= 1
-        self._awaited.append((_Awaited.LAYER, None))
+        self._awaited.append((ExpectedResponse.LAYER, None))
         self._answer_heartbeat()
-        unread = chain((self._reader.take_buffered(),), self._backlog.take_all())
-        self._backlog.add(self._layers.push(layer, unread))
+        unread = chain((self._reader.take_buffered(),), self._decode_buffer.take_all())
+        self._decode_buffer.add(self._layers.push(layer, unread))
         self._parse_backlog()
 
     def _on_response(self, data: bytes) -> None:
@@ -197,40 +248,40 @@ class ClientProtocol:
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
         awaited, token = self._awaited[0]
-        if awaited is _Awaited.PUBLISH:
+        if awaited is ExpectedResponse.PUBLISH:
             _expect(data, OK)  # first, so that unanswered() still knows the token
             # In this order: interrupted in between, the token is in both places, not in none.
             self._events.append(Published(token))
             self._awaited.popleft()
             return
-        if awaited is _Awaited.TRACED:
+        if awaited is ExpectedResponse.TRACED:
             stored = read_stored(data)
             self._events.append(Published(token, stored))
             self._awaited.popleft()
             return
         self._awaited.popleft()
-        if awaited is _Awaited.IDENTIFY:
+        if awaited is ExpectedResponse.IDENTIFY:
             self.settings = settings = read_settings(data)
             self.is_partitioned = is_partitioned_version(settings.version)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
             self._events.append(Identified(settings, self._layers_due))
-            self._move(Did.GRANT_LAYERS if self._layers_due else Did.GET_IDENTIFY)
+            self._move(Transition.GRANT_LAYERS if self._layers_due else Transition.GET_IDENTIFY)
             self._answer_heartbeat()
-        elif awaited is _Awaited.LAYER:
+        elif awaited is ExpectedResponse.LAYER:
             _expect(data, OK)
             self._events.append(Upgraded(self._layers_due))
-            self._move(Did.GET_LAYER_OK if self._layers_due else Did.UPGRADED)
-        elif awaited is _Awaited.AUTH:
+            self._move(Transition.GET_LAYER_OK if self._layers_due else Transition.UPGRADED)
+        elif awaited is ExpectedResponse.AUTH:
             self._events.append(Authenticated(read_json(data)))
-            self._move(Did.GET_AUTH)
-        elif awaited is _Awaited.SUB:
+            self._move(Transition.GET_AUTH)
+        elif awaited is ExpectedResponse.SUB:
             _expect(data, OK)
             self._events.append(Subscribed())
-            self._move(Did.GET_SUB)
+            self._move(Transition.GET_SUB)
         else:
             _expect(data, CLOSE_WAIT)
             self._events.append(CloseWait())
-            self._move(Did.GET_CLS)
+            self._move(Transition.GET_CLS)
 
     def _answer_heartbeat(self) -> None:
         """Send the NOP that is due, or keep it until the last layer is there.
@@ -246,7 +297,7 @@ class ClientProtocol:
 
     def _on_error(self, error: ServerError) -> None:
         if not error.fatal:
-            self._events.append(AnswerFailed(error))
+            self._events.append(CommandFailed(error))
             return
         # Answers come in order, so the error belongs to the oldest question. What was sent
         # behind it was not read by nsqd any more: unanswered() then means "not stored".
@@ -254,13 +305,13 @@ class ClientProtocol:
         if self._awaited and self._awaited[0][0] in _PUBLISHES:
             token = self._awaited[0][1]
             if self.is_partitioned and error.code in _SPARES_PUBLISHERS:
-                self._events.append(NotPublished(error, token))
+                self._events.append(PublishFailed(error, token))
                 self._awaited.popleft()
                 return
-        self._events.append(Refused(error, token))
+        self._events.append(FatalError(error, token))
         if token is not None:
             self._awaited.popleft()
-        self._move(Did.END)
+        self._move(Transition.END)
 
     # -- to the socket
 
@@ -279,7 +330,7 @@ class ClientProtocol:
         self._events = []
 
     def has_data_to_send(self) -> bool:
-        """Tell whether ``data_to_send()`` would return something."""
+        """Return whether ``data_to_send()`` would return something."""
         if self._out or self._wire:
             return True
         return bool(self._layers.stack) and self._layers.has_output()
@@ -302,11 +353,11 @@ class ClientProtocol:
             self._wire.append(data)
 
     def awaits_answer(self) -> bool:
-        """Tell whether something that was sent has no answer yet."""
+        """Return whether something that was sent has no answer yet."""
         return bool(self._awaited)
 
     def unanswered(self) -> list[Any]:
-        """Remove and return the tokens of publishes without a verdict, oldest first."""
+        """Remove and return the tokens of publishes without a response, oldest first."""
         tokens = [token for awaited, token in self._awaited if awaited in _PUBLISHES]
         self._awaited.clear()
         return tokens
@@ -314,39 +365,43 @@ class ClientProtocol:
     def send_identify(self, payload: Mapping[str, Any]) -> None:
         """Send the magic and IDENTIFY."""
         self._asked_extend = payload.get("extend_support") is True
-        self._ask(Did.SEND_IDENTIFY, _Awaited.IDENTIFY, MAGIC_V2 + commands.identify(payload))
+        command = MAGIC_V2 + commands.identify(payload)
+        self._ask(Transition.SEND_IDENTIFY, ExpectedResponse.IDENTIFY, command)
 
     def send_auth(self, secret: str) -> None:
         """Send AUTH; only where nsqd said ``auth_required``."""
-        self._ask(Did.SEND_AUTH, _Awaited.AUTH, commands.auth(secret))
+        self._ask(Transition.SEND_AUTH, ExpectedResponse.AUTH, commands.auth(secret))
 
     def send_sub(self, topic: str, channel: str) -> None:
         """Send SUB. Once per connection."""
-        self._ask(Did.SEND_SUB, _Awaited.SUB, commands.sub(topic, channel))
+        self._ask(Transition.SEND_SUB, ExpectedResponse.SUB, commands.sub(topic, channel))
 
     def send_sub_partition(
-        self, topic: str, channel: str, partition: int, *, ordered: bool = False
+        self, topic: str, channel: str, partition: int, *, ordered: bool = False,
+        with_offsets: bool = False,
     ) -> None:
-        """Send SUB or SUB_ORDERED of one partition; only where ``is_partitioned``."""
-        command = partition_commands.sub(topic, channel, partition, ordered=ordered)
-        self._ask(Did.SEND_SUB, _Awaited.SUB, command)
-        if ordered or self._asked_extend:
-            self._form = MessageForm(self._asked_extend, ordered)
+        """Send SUB, SUB_ORDERED or SUB_ADVANCED of a partition; only where ``is_partitioned``."""
+        command = extensions.sub(
+            topic, channel, partition, ordered=ordered, with_offsets=with_offsets)
+        self._ask(Transition.SEND_SUB, ExpectedResponse.SUB, command)
+        has_detail = ordered or with_offsets
+        if has_detail or self._asked_extend:
+            self._form = MessageFormat(self._asked_extend, has_detail)
 
     def send_cls(self) -> None:
         """Send CLS: nsqd sends no more messages and answers CLOSE_WAIT."""
-        self._ask(Did.SEND_CLS, _Awaited.CLS, commands.CLS)
+        self._ask(Transition.SEND_CLS, ExpectedResponse.CLS, commands.CLS)
 
     def send_publish(self, command: bytes, token: Any) -> None:
-        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the verdict."""
+        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome."""
         self._need(_MAY_PUBLISH, "publish")
-        self._awaited.append((_Awaited.PUBLISH, token))
+        self._awaited.append((ExpectedResponse.PUBLISH, token))
         self._out.append(command)
 
     def send_traced_publish(self, command: bytes, token: Any) -> None:
         """Send a publish that a partitioned nsqd answers with where it was stored."""
         self._need(_MAY_PUBLISH, "publish")
-        self._awaited.append((_Awaited.TRACED, token))
+        self._awaited.append((ExpectedResponse.TRACED, token))
         self._out.append(command)
 
     def send_nop(self) -> None:
@@ -360,9 +415,9 @@ class ClientProtocol:
         self._out.append(commands.rdy(count, self.settings.max_rdy_count))
 
     def send_fin(self, message_ids: Iterable[bytes]) -> None:
-        """Send FIN for each of the messages."""
+        """Send FIN for each of the messages. Their ids came from nsqd and are not checked."""
         self._need(_MAY_ANSWER, "FIN")
-        self._out.append(commands.fin_many(message_ids))
+        self._out.append(b"".join([b"FIN %b\n" % message_id for message_id in message_ids]))
 
     def send_req(self, message_id: bytes, delay_ms: int) -> None:
         """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""
@@ -374,7 +429,7 @@ class ClientProtocol:
         self._need(_MAY_ANSWER, "TOUCH")
         self._out.append(commands.touch(message_id, binary=self.is_partitioned))
 
-    def _ask(self, did: Did, awaited: _Awaited, data: bytes) -> None:
+    def _ask(self, did: Transition, awaited: ExpectedResponse, data: bytes) -> None:
         self._move(did)
         self._awaited.append((awaited, None))
         self._out.append(data)
@@ -383,7 +438,7 @@ class ClientProtocol:
         if self.state not in states:
             raise self._misuse(what)
 
-    def _move(self, did: Did) -> None:
+    def _move(self, did: Transition) -> None:
         state = TRANSITIONS.get((self.state, did))
         if state is None:
             raise self._misuse(did.value)
@@ -395,15 +450,14 @@ class ClientProtocol:
         return LocalProtocolError(f"{what} is not possible while {self.state.value}")
 
 
-def _detailed(form: MessageForm, batch: list[RawMessage]) -> DetailedMessages:
+def _detailed(form: MessageFormat, batch: list[RawMessage]) -> ExtendedMessages:
     """Split headers and positions from the bodies of messages."""
-    messages: list[RawMessage] = []
-    extras: list[Extras] = []
+    result = ExtendedMessages([], [])
     for timestamp, attempts, message_id, data in batch:
-        body, extra = form.read(data)
-        messages.append((timestamp, attempts, message_id, body))
-        extras.append(extra)
-    return DetailedMessages(messages, extras)
+        body, extension = form.read(data)
+        result.batch.append((timestamp, attempts, message_id, body))
+        result.extensions.append(extension)
+    return result
 
 
 def _expect(data: bytes, wanted: bytes) -> None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
 from nsqclient.errors import InvalidMessageError, LocalProtocolError
+from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import check_channel, check_topic
-from nsqclient.protocol.wire import MESSAGE_ID_SIZE
 
 #: nsqd's own defaults for --max-msg-size, --max-body-size and --max-req-timeout. nsqd does not
-#: tell a client what it was started with, so they are options of ours too.
+#: report to a client what it was started with, so they are options of ours too.
 DEFAULT_MAX_MSG_SIZE = 1024 * 1024
 DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
 DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
+#: Most messages of one MPUB of ``publish_many``; nsqd's own limit follows from its body size.
+MAX_PER_MPUB = 10_000
 #: nsqd counts a delay in nanoseconds with 64 bits; a longer one would overflow to "at once".
 _MAX_DELAY_MS = (2**63 - 1) // 1_000_000
 
@@ -45,7 +47,9 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     if isinstance(body, str):
         raise InvalidMessageError("message body is a str: encode it first, body.encode()")
     if not isinstance(body, (bytes, bytearray, memoryview)):
-        raise InvalidMessageError(f"message body must be bytes, not {type(body).__name__}")
+        raise InvalidMessageError(
+            f"message body must be bytes, not {type(body).__name__}: for a value as JSON use"
+            " Producer.publish_json(), or json.dumps(body).encode()")
     data = bytes(body)
     if not data:
         raise InvalidMessageError("message body is empty: nsqd would refuse it and close")
@@ -57,8 +61,22 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     return data
 
 
+def json_body(value: object) -> bytes:
+    """Return a value as JSON in UTF-8, without blanks.
+
+    Raises:
+        InvalidMessageError: JSON has no such value; the message says which.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidMessageError(f"no JSON can be made of the {type(value).__name__}: {exc}") \
+            from exc
+
+
 def identify(payload: Mapping[str, Any]) -> bytes:
-    """IDENTIFY: who we are and what we ask for. The server answers OK or JSON."""
+    """IDENTIFY: the client's names and the features it asks for. The server answers OK or JSON."""
     return b"IDENTIFY\n" + _sized(json.dumps(payload).encode())
 
 
@@ -126,6 +144,27 @@ def mpub_size(bodies: Sequence[bytes]) -> int:
     return 4 + 4 * len(bodies) + sum(map(len, bodies))
 
 
+def chunk_bodies(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes]]:
+    """Yield the bodies in parts that nsqd takes as one MPUB each, in order.
+
+    A body that is too large alone is a part of its own.
+    """
+    # In one part: nearly always, and without a loop in Python.
+    if 0 < len(bodies) <= MAX_PER_MPUB and mpub_size(bodies) <= max_body_size:
+        yield bodies
+        return
+    part: list[bytes] = []
+    size = 4
+    for body in bodies:
+        if part and (size + 4 + len(body) > max_body_size or len(part) >= MAX_PER_MPUB):
+            yield part
+            part, size = [], 4
+        part.append(body)
+        size += 4 + len(body)
+    if part:
+        yield part
+
+
 def mpub(
     topic: str,
     bodies: Sequence[bytes],
@@ -149,6 +188,11 @@ def mpub(
 def pub_unchecked(topic: str, body: bytes) -> bytes:
     """PUB of a topic and body that were checked before."""
     return b"PUB %b\n%b%b" % (topic.encode(), _size.pack(len(body)), body)
+
+
+def pub_or_mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    """PUB of one body, MPUB of several, of a topic and bodies that were checked before."""
+    return mpub_unchecked(topic, bodies) if len(bodies) > 1 else pub_unchecked(topic, bodies[0])
 
 
 def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
@@ -177,18 +221,14 @@ def _id(message_id: bytes, binary: bool) -> bytes:
     # reads 16 bytes whatever they are.
     if len(message_id) != MESSAGE_ID_SIZE or not (binary or message_id.isalnum()):
         what = "bytes" if binary else "hex digits"
-        raise LocalProtocolError(f"message id {message_id!r} is not {MESSAGE_ID_SIZE} {what}")
+        text = message_id.decode("ascii", "backslashreplace")
+        raise LocalProtocolError(f"message id {text!r} is not {MESSAGE_ID_SIZE} {what}")
     return message_id
 
 
 def fin(message_id: bytes, *, binary: bool = False) -> bytes:
     """FIN: the message is done. ``binary``: its id is one of a partitioned nsqd."""
     return b"FIN %b\n" % _id(message_id, binary)
-
-
-def fin_many(message_ids: Iterable[bytes]) -> bytes:
-    """FIN for several messages that came from the server (their ids are not checked again)."""
-    return b"".join([b"FIN %b\n" % message_id for message_id in message_ids])
 
 
 def req(message_id: bytes, delay_ms: int, *, binary: bool = False) -> bytes:

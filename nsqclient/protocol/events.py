@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
-from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.extended import Extras, Stored
-from nsqclient.protocol.wire import OK, RawMessage
+from nsqclient.protocol.extensions import MessageExtension, StoredPosition
+from nsqclient.protocol.frames import OK, RawMessage
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 
 #: Bytes of an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.
@@ -66,28 +66,28 @@ class Messages(NamedTuple):
     batch: list[RawMessage]
 
 
-class DetailedMessages(NamedTuple):
+class ExtendedMessages(NamedTuple):
     """Messages of a partitioned nsqd that have headers or positions, with those."""
 
     batch: list[RawMessage]
-    extras: list[Extras]
+    extensions: list[MessageExtension]
 
 
 class Published(NamedTuple):
     """nsqd stored the publish that was sent with this token; ``stored`` where it was traced."""
 
     token: Any
-    stored: Stored | None = None
+    stored: StoredPosition | None = None
 
 
-class NotPublished(NamedTuple):
+class PublishFailed(NamedTuple):
     """A partitioned nsqd refused a publish. The connection lives on."""
 
     error: ServerError
     token: Any
 
 
-class AnswerFailed(NamedTuple):
+class CommandFailed(NamedTuple):
     """A FIN, REQ or TOUCH came too late. The connection lives on."""
 
     error: ServerError
@@ -101,7 +101,7 @@ class CloseWait(NamedTuple):
     """CLS was answered: no more messages will come; those in flight may still be answered."""
 
 
-class Refused(NamedTuple):
+class FatalError(NamedTuple):
     """A fatal error frame: nsqd closes. ``token`` is the publish that it answers, else None."""
 
     error: ServerError
@@ -109,8 +109,8 @@ class Refused(NamedTuple):
 
 
 Event = Union[
-    Identified, Upgraded, Authenticated, Subscribed, Messages, DetailedMessages, Published,
-    NotPublished, AnswerFailed, Heartbeat, CloseWait, Refused,
+    Identified, Upgraded, Authenticated, Subscribed, Messages, ExtendedMessages, Published,
+    PublishFailed, CommandFailed, Heartbeat, CloseWait, FatalError,
 ]
 
 

@@ -21,13 +21,13 @@ _RULE = (
 
 @lru_cache(maxsize=1024)  # publishers check the same few names again and again
 def is_valid_name(name: str) -> bool:
-    """Tell whether nsqd accepts ``name`` as a topic or channel name."""
+    """Return whether nsqd accepts ``name`` as a topic or channel name."""
     # fullmatch, not match with "$": that would let a trailing newline through.
     return 1 <= len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def is_ephemeral(name: str) -> bool:
-    """Tell whether the topic or channel vanishes with its last user."""
+    """Return whether the topic or channel vanishes with its last user."""
     return name.endswith("#ephemeral")
 
 

@@ -1,14 +1,18 @@
-"""``read_json``: reads JSON that a server sent, in bounded time and memory. Pure.
+"""Reads JSON that a server sent: in bounded time and memory, then field by field. Pure.
 
 ``json.loads`` alone accepts integers of thousands of digits, which no float can hold, NaN, which is
 not JSON, halves of surrogate pairs, which cannot be printed, and any depth up to a
-``RecursionError``. What passes here can be computed with, printed and written as JSON again.
+``RecursionError``. What ``read_json`` returns can be computed with, printed and written as JSON
+again. ``JsonReader`` checks the type of each field that is read. A field that is missing has a
+default, because older servers have fewer; one of the wrong type is an error.
 """
 
 from __future__ import annotations
 
 import json
 from typing import Any, NoReturn
+
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 #: Bytes; a caller that expects less sets its own limit.
 MAX_SIZE = 64 * 1024 * 1024
@@ -99,3 +103,94 @@ def _check_depth(value: dict[str, Any] | list[Any]) -> None:
         if not level:
             return
     raise JsonLimitError(f"more than {MAX_DEPTH} levels of objects and lists")
+
+
+class InvalidField(Exception):
+    """A field has the wrong type; the text says which."""
+
+
+class JsonReader:
+    """Reads the fields of a JSON object.
+
+    Args:
+        data: the object.
+        what: its name in errors.
+
+    Raises:
+        InvalidField: ``data`` is no object.
+    """
+
+    def __init__(self, data: object, what: str) -> None:
+        if not isinstance(data, dict):
+            raise InvalidField(f"{what} is no JSON object: {data!r:.200}")
+        self._data: dict[str, Any] = data
+        self._what = what
+
+    def text(self, name: str) -> str:
+        """A string, without control characters and of bounded length; missing: empty."""
+        value: str = self._get(name, str, "")
+        return printable(value, LONGEST_TEXT)
+
+    def number(self, name: str) -> int:
+        """A whole number; missing: 0."""
+        value: int = self._get(name, int, 0)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A truth value; missing: false."""
+        value: bool = self._get(name, bool, False)
+        return value
+
+    def fraction(self, name: str) -> float:
+        """Any number; missing: 0."""
+        return float(self._get(name, (int, float), 0))
+
+    def seconds(self, name: str) -> float:
+        """A duration, which is sent in nanoseconds; missing: 0."""
+        return self.fraction(name) / 1e9
+
+    def objects(self, name: str) -> list[JsonReader]:
+        """A list of objects; missing: empty."""
+        return [JsonReader(item, f"{self._what}.{name}[{n}]")
+                for n, item in enumerate(self.items(name))]
+
+    def items(self, name: str) -> list[Any]:
+        """A list of anything; missing: empty."""
+        found: list[Any] = self._get(name, list, [])
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings, each as by :meth:`text`; missing: empty."""
+        return tuple(printable(each, LONGEST_TEXT) for each in self._items(name, str))
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """A list of truth values; missing: empty."""
+        return self._items(name, bool)
+
+    def object(self, name: str) -> JsonReader:
+        """An object; missing: one without fields."""
+        return JsonReader(self._get(name, dict, {}), f"{self._what}.{name}")
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """An object by its keys; missing: empty."""
+        found: dict[str, Any] = self._get(name, dict, {})
+        return found
+
+    def has(self, name: str) -> bool:
+        """Return whether the field is present and not null."""
+        return self._data.get(name) is not None
+
+    def _items(self, name: str, kind: type) -> tuple[Any, ...]:
+        found = self.items(name)
+        if not all(isinstance(item, kind) for item in found):
+            raise InvalidField(f"{self._what}.{name} is {found!r:.200}")
+        return tuple(found)
+
+    def _get(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+        value = self._data.get(name)
+        if value is None:
+            return default
+        # JSON's true is an int in Python.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise InvalidField(f"{self._what}.{name} is {value!r:.200}")
+        return value

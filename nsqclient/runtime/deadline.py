@@ -64,27 +64,52 @@ def parse_duration(text: str) -> float:
     return sign * total
 
 
+_SMALL_UNITS = (("ms", 1e3), ("\u00b5s", 1e6), ("ns", 1e9))
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as Go does: ``1h30m0s``, ``2.5s``, ``250ms``, ``0s``."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if 0 < seconds < 1:
+        for unit, factor in _SMALL_UNITS:
+            if seconds * factor >= 1 or unit == "ns":
+                return _decimal(seconds * factor, 6) + unit
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    text = _decimal(whole % 60 + (seconds - whole), 9) + "s"
+    if whole >= 60:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text
+
+
+def _decimal(value: float, digits: int) -> str:
+    """A decimal number without trailing zeros."""
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
 class Deadline:
     """A point in time made from a timeout; ``None`` means no limit. Immutable, any thread."""
 
-    __slots__ = ("timeout", "began", "_at")
+    __slots__ = ("timeout", "began", "until")
 
     def __init__(self, timeout: float | None) -> None:
         #: The seconds that were asked for; errors name this total, not what was left.
         self.timeout = timeout
         #: When it was made, on time.monotonic().
         self.began = began = time.monotonic()
-        self._at = None
+        #: The point in time, on time.monotonic(); ``inf`` without a limit.
+        self.until = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
-            self._at = began + timeout  # what no lock can wait for is no limit
+            self.until = began + timeout  # what no lock can wait for is no limit
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None without a limit."""
-        return None if self._at is None else max(0.0, self._at - time.monotonic())
+        return None if self.until == math.inf else max(0.0, self.until - time.monotonic())
 
     def expired(self) -> bool:
-        """Tell whether no time is left."""
-        return self._at is not None and time.monotonic() >= self._at
+        """Return whether no time is left."""
+        return time.monotonic() >= self.until
 
     def at_most(self, timeout: float) -> float:
         """Seconds left, but not more than ``timeout``."""

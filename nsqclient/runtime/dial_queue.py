@@ -68,8 +68,8 @@ class _Source(Generic[K]):
     def first(self) -> K | None:
         """Return what comes next; None when nothing is due.
 
-        One that worked comes first. Where it goes on failing it takes every second dial, so that
-        many of these leave something to the others.
+        An address that worked comes first. Where it goes on failing it takes every second dial, so
+        that many of these leave dials to the others.
         """
         lost, failing, untried, failed = self._due
         takes_turn = bool(failing) and not (self._last_was_failing and (untried or failed))
@@ -103,7 +103,7 @@ class DialQueue(Generic[K]):
         self._again: dict[K, tuple[Collection[str], Standing, float]] = {}  # once that has ended
 
     def __contains__(self, key: K) -> bool:
-        """Tell whether it is queued or under way."""
+        """Return whether it is queued or under way."""
         return key in self._wanted or key in self._under_way
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class DialQueue(Generic[K]):
     ) -> None:
         """Have it dialed, not before ``retry_at``; of two calls for one address the last counts.
 
-        One that is being dialed is queued when that dial has ended.
+        An address that is being dialed is queued when that dial has ended.
         """
         if key in self._under_way:
             self._again[key] = (sources, standing, retry_at)
@@ -193,7 +193,7 @@ class DialQueue(Generic[K]):
         return min(ready, self._limit - len(self._under_way))
 
     def next_due(self) -> float | None:
-        """When the next one that waits for its ``retry_at`` may be dialed; None: none waits."""
+        """When the next address that waits for its ``retry_at`` may be dialed; None: none waits."""
         while self._waiting:
             retry_at, number, key = self._waiting[0]
             wanted = self._wanted.get(key)

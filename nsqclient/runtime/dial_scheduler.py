@@ -68,7 +68,7 @@ class DialScheduler(Generic[K]):
         self._is_closed = False
 
     def __contains__(self, key: K) -> bool:
-        """Tell whether it is to be dialed, or is being dialed."""
+        """Return whether it is to be dialed, or is being dialed."""
         with self._lock:
             return key in self._queue
 
@@ -110,12 +110,12 @@ class DialScheduler(Generic[K]):
         self.dispatch()
 
     def _start_thread(self) -> bool:
-        """Start one more thread if there is something for it to do; tell whether."""
+        """Start one more thread if there is something for it to do; return whether it did."""
         thread: LibraryThread | None = None
         try:
             with self._lock:
                 # One whose launch a signal handler interrupted, and that never ran, is left out.
-                self._threads = [other for other in self._threads if other.is_under_way]
+                self._threads = list(other for other in self._threads if other.is_under_way)
                 # Those that dial nothing at this moment are about to take something.
                 idle = len(self._threads) - self._queue.under_way
                 if self._is_closed or self._queue.count_ready(time.monotonic()) <= idle:
@@ -165,7 +165,7 @@ class DialScheduler(Generic[K]):
             self.dispatch()
 
     def is_dialer(self) -> bool:
-        """Tell whether the calling thread is one that dials."""
+        """Return whether the calling thread dials."""
         return threading.current_thread() in self._threads
 
     def close(self) -> None:

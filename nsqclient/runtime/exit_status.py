@@ -31,7 +31,7 @@ class _FailingOutput:
 
     @property
     def closed(self) -> bool:
-        """One that is closed would not be flushed."""
+        """False: a closed stream would not be flushed."""
         return False
 
     def __getattr__(self, name: str) -> Any:

@@ -14,10 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError, TimeoutError
+from operator import methodcaller
 from typing import Any
 
+from nsqclient.runtime.interrupts import is_foreign, try_lock
 from nsqclient.runtime.threads import is_for_caller
-from nsqclient.runtime.trying import is_foreign, try_lock
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -28,6 +29,8 @@ _CANCELLED, _CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
 #: Guards changes of a PlainFuture's state. One for all: it is held for a few instructions, and
 #: never but by a ``with`` statement.
 _quick = threading.Lock()
+
+_is_locked = methodcaller("locked")
 
 
 def _after_fork_in_child() -> None:
@@ -40,7 +43,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Watchers:
-    """Who wants to know the outcome of one PlainFuture."""
+    """The threads and callbacks that wait for the outcome of one PlainFuture."""
 
     __slots__ = ("batons", "callbacks", "waiters", "lock")
 
@@ -108,7 +111,7 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
     def _waiters(self) -> list[Any]:  # type: ignore[override] # made when needed
         return self._watch().waiters
 
-    # -- for who waits
+    # -- for threads that wait
 
     def cancel(self) -> bool:
         """Cancel it, unless it runs or has run. As Future.cancel."""
@@ -121,15 +124,15 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
         return True
 
     def cancelled(self) -> bool:
-        """Tell whether it was cancelled. As Future.cancelled."""
+        """Return whether it was cancelled. As Future.cancelled."""
         return self._state in (_CANCELLED, _CANCELLED_AND_NOTIFIED)
 
     def running(self) -> bool:
-        """Tell whether it has begun and has no outcome. As Future.running."""
+        """Return whether it has begun and has no outcome. As Future.running."""
         return self._state == RUNNING and self._final is None
 
     def done(self) -> bool:
-        """Tell whether it has an outcome, or was cancelled. As Future.done."""
+        """Return whether it has an outcome, or was cancelled. As Future.done."""
         return self._state not in (PENDING, RUNNING) or self._final is not None
 
     def result(self, timeout: float | None = None) -> Any:
@@ -189,7 +192,7 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
                     raise
                 logger.exception("a callback of %r failed", self)
 
-    # -- for who sets the outcome
+    # -- for the thread that sets the outcome
 
     def set_running_or_notify_cancel(self) -> bool:
         """Say that it begins; False when it was cancelled. As that of Future."""
@@ -212,9 +215,9 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
         self._settle(None, exception)
 
     def succeed(self) -> None:
-        """As ``set_result(None)``, for one that runs; quicker."""
+        """As ``set_result(None)``, for a Future that runs; quicker."""
         with _quick:
-            # Nobody has asked yet: whoever does from now on sees the outcome.
+            # No thread has asked yet: any thread that asks from now on sees it.
             if self._watchers is None:
                 self._state = FINISHED
                 return
@@ -258,9 +261,8 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
         watchers = self._watchers
         if watchers is not None:
             with _quick:  # of two that cancel it at the same time
-                for baton in list(watchers.batons):
-                    if baton.locked():
-                        baton.release()
+                for baton in list(filter(_is_locked, watchers.batons)):
+                    baton.release()
             self._call_back(watchers.callbacks)
 
     def _forget_locks(self) -> None:

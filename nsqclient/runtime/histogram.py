@@ -69,6 +69,14 @@ class Histogram:
             self._counts[index] += 1
             self._sum += value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Count values."""
+        indexes = [bisect_left(self._bounds, value) for value in values]
+        with self._lock:
+            for index in indexes:
+                self._counts[index] += 1
+            self._sum += sum(values)
+
     def snapshot(self) -> HistogramSnapshot:
         """What was counted so far."""
         with self._lock:

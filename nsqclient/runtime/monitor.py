@@ -70,7 +70,7 @@ class Monitor:
 
     @property
     def is_awaited(self) -> bool:
-        """Tell whether some thread waits."""
+        """Return whether some thread waits."""
         return bool(self._armed)
 
     def notify_all(self) -> None:

@@ -10,7 +10,11 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+from nsqclient.runtime.deadline import Deadline
+
+T = TypeVar("T")
 
 
 #: What Python says where no thread can be started because it ends.
@@ -28,7 +32,7 @@ class ThreadStartError(RuntimeError):
 
 
 def is_interpreter_ending() -> bool:
-    """Tell whether a thread could not be started because the interpreter ends."""
+    """Return whether a thread could not be started because the interpreter ends."""
     return bool(_refusals)
 
 
@@ -88,12 +92,12 @@ class LibraryThread(threading.Thread):
 
     @property
     def is_launched(self) -> bool:
-        """Tell whether it runs, has run, or is certain to."""
+        """Return whether it runs, has run, or is certain to."""
         return bool(self._launches)
 
     @property
     def is_under_way(self) -> bool:
-        """Tell whether it runs or is certain to."""
+        """Return whether it runs or is certain to."""
         return bool(self._launches) and not self._has_ended
 
     def join(self, timeout: float | None = None) -> None:
@@ -115,7 +119,7 @@ class LibraryThread(threading.Thread):
 
 
 def can_start_threads() -> bool:
-    """Tell whether a thread can be started now; tries it."""
+    """Return whether a thread can be started now; tries it."""
     try:
         LibraryThread(int, "nsq-closer").launch()
     except ThreadStartError:
@@ -130,15 +134,56 @@ def owner_of_thread() -> object:
 
 
 def is_for_caller(error: BaseException) -> bool:
-    """Tell whether what a function of the user's raised is meant for the calling thread.
+    """Return whether what a function of the user's raised is meant for the calling thread.
 
     KeyboardInterrupt, SystemExit and the like are, on a thread of the user's, where signal handlers
     raise them. An ``Exception`` is taken for the function's own: which of the two raised it cannot
-    be told.
+    be distinguished.
     """
     return not isinstance(error, Exception) and not is_library_thread()
 
 
 def is_library_thread() -> bool:
-    """Tell whether the calling thread is one of the library's."""
+    """Return whether the calling thread is one of the library's."""
     return isinstance(threading.current_thread(), LibraryThread)
+
+
+#: Seconds that a procedure may take after its deadline for its last steps.
+_GRACE = 1.0
+
+
+def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | None:
+    """Run ``procedure`` in a thread of its own and return what it returns; None when it is late.
+
+    For what may be called in a signal handler: the interrupted thread may hold a lock that the
+    procedure needs, and then only that thread waits, and never past the deadline. Called from
+    a thread of ours, which the procedure may want to join, it runs in place.
+
+    Blocks: until it is done, and at most a second after the deadline.
+    """
+    if is_library_thread():
+        return procedure()
+    done: list[T] = []
+    failures: list[BaseException] = []
+    is_over = threading.Lock()
+    is_over.acquire()
+
+    def run() -> None:
+        try:
+            done.append(procedure())
+        except BaseException as exc:
+            failures.append(exc)
+        finally:
+            is_over.release()
+
+    thread = LibraryThread(run, name)
+    try:
+        thread.launch()
+    except ThreadStartError:
+        return procedure()
+    left = deadline.remaining()
+    if is_over.acquire(timeout=-1 if left is None else min(left + _GRACE, threading.TIMEOUT_MAX)):
+        thread.join(_GRACE)
+    if failures:
+        raise failures[0]
+    return done[0] if done else None

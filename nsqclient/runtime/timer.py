@@ -1,6 +1,6 @@
 """The timer thread: a heap of due times, and tasks that only hand work over.
 
-A task must return at once: what may block belongs on a chore worker. A task that raises is
+A task must return at once: what may block belongs on a background thread. A task that raises is
 logged, and the thread lives on.
 """
 
@@ -91,7 +91,7 @@ class Timer:
         return not thread.is_alive()
 
     def is_timer(self) -> bool:
-        """Tell whether the calling thread is the timer's."""
+        """Return whether the calling thread is the timer's."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

@@ -6,20 +6,15 @@ The only place where OSError is turned into the package's own errors.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import math
 import os
-import re
 import select
 import socket
 from collections.abc import Callable
 
-from nsqclient.display import masked_address
-from nsqclient.errors import (
-    ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError,
-)
+from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.runtime.addresses import ip_version, parse_address, parse_local_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.digits import read_digits
 
 #: What a socket with a timeout raises has no errno.
 _TIMED_OUT = ("timed out",)
@@ -31,98 +26,8 @@ _WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
 
 def is_of_system(exc: OSError) -> bool:
-    """Tell whether a system call raised it; else a signal handler did, as with TimeoutError()."""
+    """Return whether a system call raised it; else a signal handler did, as with TimeoutError()."""
     return exc.errno is not None or exc.args == _TIMED_OUT
-
-
-#: A name or an IP address, and nothing that a URL would take for more than a host.
-_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
-
-
-#: A part of a host name.
-_LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
-
-
-def is_host(text: str) -> bool:
-    """Tell whether text can be the host of an address; it may not exist."""
-    return _HOST.fullmatch(text) is not None
-
-
-def parse_address(
-    address: object, what: str = "address", *, example: str = "nsqd:4150", lowest_port: int = 1
-) -> tuple[str, int]:
-    """Split ``"host:port"`` or ``"[ipv6]:port"``.
-
-    Args:
-        what: how the error calls it.
-        example: what the error shows where the port is missing.
-        lowest_port: 0 where that is a port, too: any one.
-
-    Raises:
-        ConfigError: it is not of that form; the message shows what was given, without a password.
-    """
-    if not isinstance(address, str):
-        raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
-    if "," in address:
-        raise _no_address(
-            what, address,
-            f" is a list with commas: give each address as one of its own: {pieces_of(address)}")
-    if "://" in address:
-        raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
-    host, colon, port = address.rpartition(":")
-    if not colon or not host:
-        raise _no_address(what, address, f" has no port: give host:port, as in {example!r}")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        if not host:
-            raise _no_address(what, address, " has no host")
-    elif ":" in host:
-        raise _no_address(what, address, ": write an IPv6 address as [host]:port")
-    if not is_host(host):
-        raise _no_address(what, address, ": what stands before the port is no host name")
-    number = read_digits(port, 5)
-    if number is None or not lowest_port <= number < 65536:
-        raise _no_address(
-            what, address, f": the port must be a number from {lowest_port} to 65535")
-    return host, number
-
-
-def pieces_of(text: str) -> list[str]:
-    """Split a list with commas, as errors may show it: a comma may be part of a password."""
-    return [piece.strip() for piece in masked_address(text).split(",")]
-
-
-def parse_local_address(text: str) -> tuple[str, int]:
-    """Split the local address of a connection: a host, or ``host:port``; port 0 is any port.
-
-    Raises:
-        ConfigError: it is neither, or its host cannot be an IP address nor a name.
-    """
-    host, port = text, 0
-    if ":" in text or not re.fullmatch(r"[\w.-]+", text):
-        host, port = parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
-    if (re.fullmatch(r"[\d.]+", host) or ":" in host) and _ip_version(host) == 0:
-        raise _no_address("local_addr", text, ": its host is no IP address")
-    if ":" not in host and not all(_LABEL.fullmatch(label) for label in host.split(".")):
-        raise _no_address("local_addr", text, ": its host is no host name")
-    return host, port
-
-
-def _ip_version(host: str) -> int:
-    """4 or 6; 0 for a name, and for anything else."""
-    try:
-        return ipaddress.ip_address(host).version
-    except ValueError:
-        return 0
-
-
-def _no_address(what: str, address: str, reason: str) -> ConfigError:
-    return ConfigError(f"{what} {masked_address(address)!r}{reason}")
-
-
-def format_address(host: str, port: int) -> str:
-    """Join host and port, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 #: The longest wait that poll() takes, in milliseconds: 24 days.
@@ -177,7 +82,7 @@ class _BindError(Exception):
 def _bind(sock: socket.socket, local: tuple[str, int]) -> None:
     host, port = local
     version = 6 if sock.family == socket.AF_INET6 else 4
-    if _ip_version(host) not in (0, version):
+    if ip_version(host) not in (0, version):
         raise _BindError(
             f"it is no IPv{version} address, and the server's is: give one of the same family")
     try:
@@ -306,7 +211,7 @@ class Transport:
             raise self._lost(exc) from exc
 
     def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:
-        """Wait until there is something to receive (or, if asked, room to send); False if not.
+        """Wait until bytes can be received (or, if asked, sent); False if not.
 
         Only the receiving thread may call it.
         """
@@ -334,7 +239,7 @@ class Transport:
             raise WriteTimeoutError(self.address, f"took no bytes for {timeout:g} s")
 
     def shutdown(self) -> None:
-        """End the stream both ways and wake whoever waits on it. Idempotent, any thread.
+        """End the stream both ways and wake the threads that wait on it. Idempotent, any thread.
 
         Closing alone would not wake a thread that is inside ``poll`` or ``recv`` on Linux.
         """

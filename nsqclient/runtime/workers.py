@@ -8,13 +8,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from operator import methodcaller
 from typing import Generic, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.interrupts import is_foreign
 from nsqclient.runtime.threads import LibraryThread
-from nsqclient.runtime.trying import is_foreign
 
 T = TypeVar("T")
+
+_release = methodcaller("release")
 
 logger = logging.getLogger("nsqclient.workers")
 
@@ -43,8 +46,8 @@ class WorkerPool(Generic[T]):
         self._run_item = run
         self._idle = idle
         self._items: deque[T] = deque()
-        # One lock for each thread that sleeps, held by it; whoever removes it releases it. A
-        # condition would cost a wake-up two more locks, and there is one for every message where
+        # One lock for each thread that sleeps, held by it; the thread that removes it releases it.
+        # A condition would cost a wake-up two more locks, and there is one for every message where
         # max_in_flight is 1.
         self._sleepers: deque[threading.Lock] = deque()
         self._lock = threading.RLock()  # a signal handler may stop what it interrupts starting
@@ -83,16 +86,22 @@ class WorkerPool(Generic[T]):
         self._items.extend(items)
         self._wake_one()
 
+    def keep_many(self, items: Iterable[T]) -> None:
+        """Add items in order, and wake no worker: for a worker, which takes the first one next."""
+        self._items.extend(items)
+
     def _wake_one(self) -> None:
         # A worker counts itself as sleeping before it looks at the queue for the last time. So
         # if nobody sleeps here, that last look comes later than our append and finds the item.
+        if not self._sleepers:
+            return
         try:
-            baton = self._sleepers.pop()
-        except IndexError as exc:
+            # Removed and released in one call: a signal handler cannot raise in between, after
+            # which the worker would sleep for ever.
+            list(map(_release, map(deque.pop, (self._sleepers,))))
+        except IndexError as exc:  # another thread woke the last one
             if is_foreign(exc):
                 raise
-            return
-        baton.release()
 
     def _sleep(self, baton: threading.Lock, timeout: float | None = None) -> None:
         """Sleep until there may be an item, the time is over, or the pool stops.
@@ -134,7 +143,7 @@ class WorkerPool(Generic[T]):
                     raise
             else:
                 if self._sleepers and self._items:
-                    self._wake_one()  # as in _loop: a burst reaches all who wait
+                    self._wake_one()  # as in _loop: a burst reaches all waiting threads
                 return True
             left = None if until is None else until - time.monotonic()
             if self._stopping or (left is not None and left <= 0):
@@ -211,7 +220,7 @@ class WorkerPool(Generic[T]):
         return alive
 
     def is_worker(self) -> bool:
-        """Tell whether the calling thread is one of this pool's."""
+        """Return whether the calling thread is one of this pool's."""
         return threading.current_thread() in self._threads
 
     def _loop(self) -> None:

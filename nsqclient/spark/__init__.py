@@ -1,8 +1,8 @@
 """NSQ on Apache Spark, through PySpark: the data source ``nsq``.
 
 ``options`` are the options of both sides, ``schema`` the columns; ``spool`` is the write-ahead
-log, ``ingest`` fills it, ``drained`` is what drains took; ``stream_reader`` and ``batch_reader``
-are what Spark calls, ``source`` what it registers; ``progress`` prints a line for each batch.
+log, ``ingest`` fills it, ``snapshots`` are the results of drains; Spark registers ``source``, and
+calls ``reader``, ``batch_reader`` and ``writer``; ``progress`` prints a line for each batch.
 Importing this package needs neither pyspark nor Java; using it does.
 """
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from nsqclient.errors import ConfigError
-
 if TYPE_CHECKING:
-    from nsqclient.spark.drained import Snapshot
+    from nsqclient.spark.snapshot import Snapshot
     from nsqclient.spark.progress import ProgressPrinter
     from pyspark.sql import SparkSession
 
@@ -24,16 +22,13 @@ def register(spark: SparkSession) -> None:
     """Make the format ``nsq`` known to a session.
 
     Raises:
-        ConfigError: this pyspark is older than 4.2.
+        ConfigError: this pyspark is older than 4.1. Streaming reads need 4.2.
     """
     import pyspark
 
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < (4, 2):
-        raise ConfigError(
-            f"pyspark {pyspark.__version__}: the data source nsq needs 4.2 or newer:"
-            " pip install 'nsqclient[spark]'"
-        )
+    from nsqclient.spark.versions import check_version
+
+    check_version(pyspark.__version__)
     from nsqclient.spark.source import LocalNsqDataSource, NsqDataSource
 
     master = spark.conf.get("spark.master", "") or ""
@@ -58,14 +53,14 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
 
 
 def snapshots(spool_dir: str) -> list[Snapshot]:
-    """List what drains have taken and nobody has released; see ``nsqclient.spark.drained``."""
-    from nsqclient.spark import drained
+    """List the snapshots of drains that were not released; see ``nsqclient.spark.snapshot``."""
+    from nsqclient.spark import snapshot
 
-    return drained.snapshots(spool_dir)
+    return snapshot.snapshots(spool_dir)
 
 
 def release(spool_dir: str, name: str) -> None:
-    """Delete a snapshot; see ``nsqclient.spark.drained``."""
-    from nsqclient.spark import drained
+    """Delete a snapshot; see ``nsqclient.spark.snapshot``."""
+    from nsqclient.spark import snapshot
 
-    drained.release(spool_dir, name)
+    snapshot.release(spool_dir, name)

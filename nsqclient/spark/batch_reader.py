@@ -1,7 +1,7 @@
-"""``NsqBatchReader``: Spark's side of ``spark.read``. A loaded DataFrame is a snapshot.
+"""``spark.read``: what Spark calls to read what a channel has now.
 
-Spark asks for the partitions once for each loaded DataFrame, at the first action: that is when
-messages are looked at, or drained. Every action then reads the same rows.
+Of a loaded DataFrame, which is a snapshot, Spark asks for the partitions once, at the first action:
+that is when messages are peeked at, or drained. Every action then reads the same rows.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.partitions import SegmentPartition, make_partitions, read_partition
+from nsqclient.spark.partitions import (
+    SegmentPartition, make_partitions, make_storage_partitions, read_partition,
+)
+from nsqclient.spark.peeking import peek
+from nsqclient.spark.replay import select_segments, select_stored
+from nsqclient.spark.snapshot import take_snapshot
+from nsqclient.spark.spool.segment import encode_segment
 
 
 class NsqBatchReader(DataSourceReader):
     """Reads what a channel has now.
 
-    ``peek`` (the default) gives every message back. ``drain`` takes them: they are in the snapshot
-    under ``spoolDir`` until ``nsqclient.spark.release`` deletes it.
+    ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
+    under ``spoolDir`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in a
+    spool or on shared storage, also while a query uses it.
 
     Args:
         options: checked.
-        transport: "file" or "inline", for a drain.
+        transport: "file" or "inline", for a drain or a replay.
         snapshot: its name, the same for all actions on a DataFrame.
     """
 
@@ -33,29 +41,32 @@ class NsqBatchReader(DataSourceReader):
         self._snapshot = options.snapshot or snapshot
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors only read segments: no secret of the options travels to them.
+        # Executors only read segments: no secret of the options is sent to them.
         return {}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Look, or drain; return the tasks.
+        """Peek, drain, or look what a spool has; return the tasks.
 
         Raises:
-            NSQError: see ``peek`` and ``take_snapshot``.
+            NSQError: see ``peek``, ``take_snapshot``, ``select_segments`` and ``select_stored``.
         """
         options = self._options
         if options.mode == "peek":
-            from nsqclient.spark.peeking import peek
-            from nsqclient.spark.spool.segment import encode_segment
-
-            parts = peek(options)
-            if not parts:
-                return [SegmentPartition([])]
-            segment = encode_segment(options.topic, options.channel, parts)
-            return [SegmentPartition([segment.to_pybytes()])]
-        from nsqclient.spark.drained import take_snapshot
-
-        segments = take_snapshot(options, self._snapshot)
-        tasks = make_partitions(segments, options.min_partitions, self._transport)
+            return [
+                SegmentPartition(
+                    [encode_segment(options.topic, options.channel, part).to_pybytes()])
+                for part in split_by_bytes(peek(options))
+            ] or [SegmentPartition([])]
+        if options.storage:
+            return make_storage_partitions(
+                options.storage, select_stored(options).segments, options.min_partitions,
+                options.fail_on_data_loss) or [SegmentPartition([])]
+        if options.mode == "replay":
+            segments = select_segments(options).segments
+        else:
+            segments = take_snapshot(options, self._snapshot)
+        tasks = make_partitions(
+            segments, options.min_partitions, self._transport, options.fail_on_data_loss)
         return tasks or [SegmentPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

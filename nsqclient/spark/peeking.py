@@ -1,26 +1,28 @@
-"""A look at a channel that leaves the messages where they are. Through the ordinary Consumer."""
+"""Peeks at a channel: reads messages with the ordinary Consumer, and requeues them."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from nsqclient.consumer import Consumer
-from nsqclient.errors import ConfigError, NSQError
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.message import Message
-from nsqclient.protocol.wire import RawMessage
-from nsqclient.runtime.plurals import counted
-from nsqclient.spark.ingest.lag import ask_backlogs
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.ingest.channel_depth import fetch_depths, find_partitions
+from nsqclient.spark.ingest.subscription import partition_source, text_id
 from nsqclient.spark.options import ReadOptions
 
 #: Rows where ``maxMessages`` says nothing.
 DEFAULT_ROWS = 1000
-#: Seconds without any connection after which there will be none.
-_PATIENCE = 5.0
+#: Seconds without any connection after which the peek fails.
+_CONNECT_TIMEOUT = 5.0
 
 
 def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
-    """Take some messages and give them back (REQ 0); return them by nsqd.
+    """Receive some messages and requeue them (REQ 0); return them by nsqd.
 
     Their attempts grow by one, and their order may change.
 
@@ -28,11 +30,20 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
 
     Raises:
         ConfigError: the channel has other consumers.
+        NegotiationError: an nsqd does not grant what was asked for, also where nothing waits.
+        PartitionError: the topic is ordered.
         NSQError: no nsqd can be reached.
     """
+    check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+    routes = find_partitions(options)
+    if routes.meta is not None and routes.meta.ordered:
+        raise PartitionError(
+            f"topic {options.topic} is ordered: a peek would see one message of each partition;"
+            " read it with mode=drain, or with readStream"
+        )
     wanted = options.max_messages or DEFAULT_ROWS
-    backlogs = ask_backlogs(options)
-    others = sum(backlog.clients for backlog in backlogs.values())
+    depths = fetch_depths(options)
+    others = sum(depth.clients for depth in depths.known.values())
     if others and not options.allow_shared:
         raise ConfigError(
             f"channel {options.channel} of topic {options.topic} has"
@@ -40,18 +51,21 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
             f" peeking would hold messages back from them: use a channel of your own, such as"
             f" peek#ephemeral, or set allowShared=true"
         )
-    if backlogs:
-        # Nobody can see more than there is: an empty channel needs no wait.
-        wanted = min(wanted, sum(backlog.depth for backlog in backlogs.values()))
-    return _Look(options, wanted).messages() if wanted else []
+    if depths.is_complete:
+        # There is no more than this: an empty channel needs no wait.
+        wanted = min(wanted, depths.waiting)
+    # Each partition needs RDY, also where fewer rows are wanted.
+    max_in_flight = max(min(wanted, options.config.max_in_flight), routes.usable_partitions)
+    return _Peek(options, wanted, max_in_flight).messages() if wanted else []
 
 
-class _Look:
-    """One look: holds messages until there are enough."""
+class _Peek:
+    """Holds messages until there are enough."""
 
-    def __init__(self, options: ReadOptions, wanted: int) -> None:
+    def __init__(self, options: ReadOptions, wanted: int, max_in_flight: int) -> None:
         self._options = options
         self._wanted = wanted
+        self._max_in_flight = max_in_flight
         self._changed = threading.Condition()
         self._held: list[Message] = []  # guarded by _changed, as below
         self._heard = time.monotonic()
@@ -61,12 +75,12 @@ class _Look:
     def messages(self) -> list[tuple[str, list[RawMessage]]]:
         options = self._options
         config = options.config.replace(
-            max_in_flight=min(self._wanted, options.config.max_in_flight),
             max_attempts=0, max_backoff_duration=0,
         )
         consumer = Consumer(
             options.topic, options.channel, self._hold, nsqd_tcp_addresses=options.nsqd,
             lookupd_http_addresses=options.lookupd, config=config,
+            max_in_flight=self._max_in_flight,
             on_connect=self._on_connect, on_error=self._errors.append,
         )
         with consumer:
@@ -78,8 +92,11 @@ class _Look:
                 message.requeue(0, backoff=False)
         parts: dict[str, list[RawMessage]] = {}
         for message in held:
-            raw = (message.timestamp, message.attempts, message.id, message.body)
-            parts.setdefault(message.nsqd_address, []).append(raw)
+            source, message_id = message.nsqd_address, bytes(message.id)
+            if message.partition is not None:
+                source, message_id = partition_source(message.partition), text_id(message_id)
+            parts.setdefault(source, []).append(
+                (message.timestamp, message.attempts, message_id, message.body))
         return list(parts.items())
 
     def _hold(self, message: Message) -> None:
@@ -90,7 +107,7 @@ class _Look:
                 self._heard = time.monotonic()
                 self._changed.notify()
                 return
-        message.requeue(0, backoff=False)  # too late: the look is over
+        message.requeue(0, backoff=False)  # too late: the peek is over
 
     def _on_connect(self, address: str) -> None:
         with self._changed:
@@ -102,7 +119,7 @@ class _Look:
             while len(self._held) < self._wanted:
                 silence = time.monotonic() - self._heard
                 if not self._is_connected:
-                    if silence >= _PATIENCE:
+                    if silence >= _CONNECT_TIMEOUT:
                         raise self._errors[-1] if self._errors else NSQError("no nsqd was found")
                 elif silence >= self._options.idle_ms:
                     return

@@ -9,18 +9,25 @@ import json
 import sys
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TextIO
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from nsqclient.runtime.plurals import counted
+from nsqclient.display import counted
+
+#: Shards that a line names, those that are most behind.
+_MOST_SHARDS = 3
+#: Seconds that Spark needs between two batches at trigger 0, and more.
+_PAUSE = 1.0
 
 
 def progress_line(progress: Mapping[str, Any]) -> str:
     """Write a query's progress (its JSON, read) on one line.
 
     ``batch 12: 50000 rows in 0.81 s (61728/s), lag: depth 1200, in flight 900, spool 0``, and where
-    there were any, messages that came again and duplicates that were dropped.
+    there were any, messages that came again and duplicates that were dropped. With shared storage
+    the lag is ``2 shards, stored 1200 (a:4150 1000, b:4150 200)``.
     """
     seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     rows = progress.get("numInputRows", 0)
@@ -35,29 +42,68 @@ def progress_line(progress: Mapping[str, Any]) -> str:
     return line
 
 
+def is_capped(previous: Mapping[str, Any], progress: Mapping[str, Any]) -> bool:
+    """Return whether Spark waited for its trigger after a batch that was full.
+
+    Then the trigger, and not the machine, decides how many rows there are in a second.
+
+    Args:
+        previous, progress: of two batches of one query, one after the other.
+    """
+    lags = [_lag_of(source) or {} for source in previous.get("sources", ())]
+    if not any(lag.get("batch_full") for lag in lags):
+        return False
+    worked = previous.get("durationMs", {}).get("triggerExecution", 0) / 1000
+    passed = (_time_of(progress) - _time_of(previous)).total_seconds()
+    return bool(passed - worked > max(_PAUSE, worked))
+
+
+def _time_of(progress: Mapping[str, Any]) -> datetime:
+    """When a batch was begun."""
+    return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+
+
 def _lag_of(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What our source reports, or None when it is another's."""
+    """The report of our source; None for another source."""
     lag = source.get("latestOffset")
     if isinstance(lag, str):  # Spark nests JSON as text
         try:
             lag = json.loads(lag)
         except ValueError:
             return None
-    return lag if isinstance(lag, dict) and "spool_messages" in lag else None
+    is_ours = isinstance(lag, dict) and ("spool_messages" in lag or "waiting" in lag)
+    return lag if is_ours else None
 
 
 def _words(lag: Mapping[str, Any]) -> str:
+    if "waiting" in lag:
+        return _words_of_shards(lag["waiting"])
     depth = lag.get("depth") or {}
-    words = [f"depth {sum(depth.values())}" if depth else "depth unknown"]
+    total = f"{'at least ' if lag.get('depth_unknown') else ''}{sum(depth.values())}"
+    words = [f"depth {total if depth else 'unknown'}"]
     words.append(f"in flight {lag.get('in_flight', 0)}")
     words.append(f"spool {lag['spool_messages']}")
     for key in ("redelivered", "duplicates_dropped"):
         if lag.get(key):
             words.append(f"{key.replace('_', ' ')} {lag[key]}")
+    if lag.get("disk_full"):
+        words.append("DISK OF THE SPOOL FULL")
     # A drain closes its connections when nothing is left for them.
     if not lag.get("connections", 1) and not lag.get("drained"):
         words.append("NO CONNECTION")
     return ", ".join(words)
+
+
+def _words_of_shards(waiting: Mapping[str, Mapping[str, int]]) -> str:
+    messages = {nsqd: int(one["messages"]) for nsqd, one in waiting.items()}
+    behind = sorted((nsqd for nsqd in messages if messages[nsqd]), key=lambda one: -messages[one])
+    text = f"{counted(len(messages), 'shard')}, stored {sum(messages.values())}"
+    if behind:
+        named = [f"{nsqd} {messages[nsqd]}" for nsqd in behind[:_MOST_SHARDS]]
+        if len(behind) > _MOST_SHARDS:
+            named.append(f"{len(behind) - _MOST_SHARDS} more")
+        text += f" ({', '.join(named)})"
+    return text
 
 
 class ProgressPrinter(StreamingQueryListener):
@@ -73,6 +119,7 @@ class ProgressPrinter(StreamingQueryListener):
         self._stream = stream
         self._was_idle: set[str] = set()
         self._names: dict[str, str] = {}
+        self._previous: dict[str, Mapping[str, Any]] = {}
         self._ended = threading.Event()
 
     def _print(self, text: str) -> None:
@@ -88,8 +135,13 @@ class ProgressPrinter(StreamingQueryListener):
         """A batch ended."""
         progress = json.loads(event.progress.json)
         query, rows = progress["id"], progress.get("numInputRows", 0)
+        previous = self._previous.get(query)
+        self._previous[query] = progress
         if rows or query not in self._was_idle:
-            self._print(progress_line(progress))
+            line = progress_line(progress)
+            if previous is not None and is_capped(previous, progress):
+                line += ", LIMITED BY THE TRIGGER: use a shorter one, or maxTriggerDelayMs"
+            self._print(line)
         (self._was_idle.discard if rows else self._was_idle.add)(query)
 
     def onQueryIdle(self, event: Any) -> None:
@@ -98,6 +150,7 @@ class ProgressPrinter(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """A query ended."""
         self._was_idle.discard(str(event.id))
+        self._previous.pop(str(event.id), None)
         name = self._names.pop(str(event.id), str(event.id))
         reason = (event.exception or "").strip().splitlines()
         self._print(f"query {name} ended" + (f": {reason[0]}" if reason else ""))
@@ -106,7 +159,7 @@ class ProgressPrinter(StreamingQueryListener):
     def wait(self, timeout: float) -> bool:
         """Wait until the last query's end was printed; False when it was not, in that time.
 
-        Spark tells its listeners later, in a thread of its own, and not at all once the session is
+        Spark calls its listeners later, in a thread of its own, and not at all once the session is
         stopped.
         """
         return self._ended.wait(timeout)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql.datasource import DataSource
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from nsqclient.errors import ConfigError
-from nsqclient.spark.options import BATCH, STREAM, read_options, write_options
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.spark.options import (
+    BATCH,
+    STREAM,
+    check_load,
+    read_options,
+    write_options,
+)
 from nsqclient.spark.schema import ROW_DDL
+from nsqclient.spark.versions import check_streaming
 
 if TYPE_CHECKING:
     from nsqclient.spark.batch_reader import NsqBatchReader
-    from nsqclient.spark.stream_reader import NsqStreamReader
     from nsqclient.spark.writer import NsqStreamWriter, NsqWriter
+
+
+_T = TypeVar("_T")
 
 
 class NsqDataSource(DataSource):
@@ -44,7 +54,12 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        """What a row has."""
+        """What a row has. Spark asks in ``load()``, which is when options are checked.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        _checked(check_load, self.options)
         return ROW_DDL
 
     def reader(self, schema: Any) -> NsqBatchReader:
@@ -55,20 +70,24 @@ class NsqDataSource(DataSource):
         """
         from nsqclient.spark.batch_reader import NsqBatchReader
 
-        options = read_options(self.options, BATCH)
+        options = _checked(read_options, self.options, BATCH)
         _check_schema(schema)
         return NsqBatchReader(options, self._transport(options.transport), self._snapshot)
 
-    def streamReader(self, schema: Any) -> NsqStreamReader:
-        """Build the reader of ``spark.readStream``.
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Build the reader of ``spark.readStream``; with a wrong option a reader that fails."""
+        try:
+            check_streaming(pyspark.__version__)
+            options = read_options(self.options, STREAM)
+            _check_schema(schema)
+        except NSQError as exc:
+            return FailedStreamReader(exc.with_traceback(None))
+        if options.storage:
+            from nsqclient.spark.shard_reader import NsqShardReader
 
-        Raises:
-            ConfigError: an option is wrong.
-        """
-        from nsqclient.spark.stream_reader import NsqStreamReader
+            return NsqShardReader(options)
+        from nsqclient.spark.reader import NsqStreamReader
 
-        options = read_options(self.options, STREAM)
-        _check_schema(schema)
         return NsqStreamReader(options, self._transport(options.transport))
 
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
@@ -80,7 +99,7 @@ class NsqDataSource(DataSource):
         from nsqclient.spark.writer import NsqWriter, check_appends
 
         check_appends(overwrite)
-        return NsqWriter(write_options(self.options), schema)
+        return NsqWriter(_checked(write_options, self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
         """Build the writer of ``df.writeStream``.
@@ -95,7 +114,7 @@ class NsqDataSource(DataSource):
         options = {
             name: value for name, value in self.options.items()
             if name.lower() != "checkpointlocation"}
-        return NsqStreamWriter(write_options(options), schema)
+        return NsqStreamWriter(_checked(write_options, options), schema)
 
     def _transport(self, wanted: str) -> str:
         if wanted != "auto":
@@ -103,10 +122,46 @@ class NsqDataSource(DataSource):
         return "file" if self.shares_disk else "inline"
 
 
+class FailedStreamReader(DataSourceStreamReader):
+    """Raises an error in the first call.
+
+    PySpark calls ``stop()`` of the reader also where ``streamReader()`` has raised and there is
+    none, so that its own UnboundLocalError would be the last line of a long text.
+    """
+
+    def __init__(self, error: NSQError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, int]:
+        """Raise the error: the first call of a new query."""
+        raise self._error
+
+    def latestOffset(self) -> dict[str, int]:
+        """Raise the error: the first call of a query with a checkpoint."""
+        raise self._error
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Raise the error: the first call where a batch was not committed."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Raise the error; never called."""
+        raise self._error
+
+
 class LocalNsqDataSource(NsqDataSource):
     """The same where driver and executors are on one machine."""
 
     shares_disk = True
+
+
+def _checked(check: Callable[..., _T], *arguments: Any) -> _T:
+    """Call, and leave out of a traceback, which Spark shows whole, where in here it was raised."""
+    try:
+        return check(*arguments)
+    except NSQError as exc:
+        error = exc.with_traceback(None)
+    raise error from None
 
 
 def _check_schema(schema: Any) -> None:

@@ -17,9 +17,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from nsqclient.display import counted
 from nsqclient.errors import ConfigError
-from nsqclient.producer import Producer
-from nsqclient.runtime.plurals import counted
+from nsqclient.producer.producer import Producer
+from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
 
@@ -105,7 +106,10 @@ def check_appends(overwrite: bool) -> None:
 
 
 def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> Published:
-    """Publish record batches and wait for nsqd's verdicts.
+    """Publish record batches and wait for nsqd's responses.
+
+    Without rows the first task of a job connects all the same, so that what nsqd does not grant
+    is an error.
 
     Raises:
         NSQError: nsqd did not store messages, or a row cannot be one.
@@ -116,7 +120,17 @@ def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> 
         publisher = RowPublisher(producer, options, columns)
         for batch in batches:
             publisher.add(batch)
-        return Published(*publisher.finish())
+        published = Published(*publisher.finish())
+    if not published.messages and _task_number() == 0:
+        check_handshakes(options.nsqd, options.lookupd, "", options.config)
+    return published
+
+
+def _task_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
@@ -125,6 +139,6 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
 
 def _warn(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     logger.warning(
-        "%s failed: published, and stays so: %s of %s", what,
+        "%s failed: already published: %s of %s", what,
         counted(_total(messages), "message"),
         counted(sum(message is not None for message in messages), "task"))

@@ -54,7 +54,7 @@ def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> 
         columns: (name, type as Spark's ``simpleString`` writes it).
 
     Raises:
-        ConfigError: a column is missing, of a wrong type, or one that NSQ has no place for.
+        ConfigError: a column is missing, of a wrong type, or of no use for a message.
     """
     types = dict(columns)
     body = options.body_column
@@ -79,7 +79,7 @@ def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> 
             " where rows have their own")
     has_topic = TOPIC in types and body != TOPIC
     if has_topic and options.topic:
-        # Either could be meant, and the wrong one may publish a topic into itself for ever.
+        # Either could be meant, and the wrong one may publish a topic into itself without end.
         raise ConfigError(
             f"both the option topic ({options.topic}) and a column topic are given: drop one")
     if not has_topic and not options.topic:
@@ -113,7 +113,7 @@ class RowPublisher:
         self._bytes = 0
 
     def add(self, batch: Any) -> None:
-        """Publish an Arrow record batch, save a rest that waits for company.
+        """Publish an Arrow record batch, except the rows of the last, incomplete MPUB.
 
         Raises:
             InvalidMessageError, InvalidTopicError: a row cannot be published; it is named.

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.admin import Cluster
-from tests.support.servers import LookupdFactory, ServerFactory
+from tests.support.browser.admin import Cluster
+from tests.support.servers.factories import LookupdFactory, ServerFactory
 
 
 @pytest.fixture
 def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    """Two embedded nsqds and a nsqlookupd."""
+    """Two embedded nsqds and an nsqlookupd."""
     nsqds, lookupds = ServerFactory("embedded", tmp_path), LookupdFactory("embedded", tmp_path)
     found = Cluster(nsqds, lookupds)
     yield found

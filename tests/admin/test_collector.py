@@ -1,4 +1,4 @@
-"""The collector works while somebody looks, and rests otherwise."""
+"""The collector refreshes its numbers while pages are open, and pauses otherwise."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 from nsqclient.admin import AdminSettings, collector
-from nsqclient.admin.asking import Failure
-from nsqclient.admin.cluster import Answer, Node, Nodes, UpstreamError
+from nsqclient.admin.cluster import Answer, Node, Nodes
 from nsqclient.admin.collector import Collector
+from nsqclient.admin.fanout import Failure, UpstreamError
 from tests.support.waiting import wait_until
 
 NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
 
 
 class FakeCluster:
-    """A cluster of one nsqd that counts how often it was asked."""
+    """A cluster of one nsqd that counts its requests."""
 
     def __init__(self) -> None:
         self.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=0.01,
@@ -28,7 +28,7 @@ class FakeCluster:
         self.at = time.monotonic  # when an answer came
 
     def recent_nodes(self, progressive: bool = False) -> Nodes:
-        """The nsqd, or nobody knows."""
+        """The nsqd, or an error."""
         if self.is_down:
             raise UpstreamError("nsqd", [Failure("nsqd", "n:1", "refused")])
         return Nodes((NODE,), ())
@@ -54,51 +54,77 @@ def running(leak_guard: None, cluster: FakeCluster) -> Iterator[Collector]:
     found.close()
 
 
-def test_the_first_question_waits_for_a_round(running, cluster):
-    """Who opens a page gets numbers, not an empty table."""
+def test_the_first_overview_waits_for_a_round(running, cluster):
+    """The first page gets numbers, not an empty table."""
     assert running.overview().rows["t"].messages >= 1
 
 
-def test_it_rests_when_nobody_looks(running, cluster, monkeypatch):
-    """After the last question it asks nothing more; the next one finds fresh numbers."""
-    monkeypatch.setattr(collector, "_INTEREST", 0.0)
+def test_rounds_pause_when_no_page_is_open(running, cluster, monkeypatch):
+    """After the last page no more requests are sent; the next page gets fresh numbers."""
+    monkeypatch.setattr(collector, "_KEEP_ALIVE", 0.0)
     before = running.overview(0.0).serial
     rounds = cluster.rounds
     assert not threading.Event().wait(0.3) and cluster.rounds <= rounds + 1
     assert running.overview(0.0).serial > before
 
 
-def test_it_goes_on_while_somebody_looks(running):
-    """Rounds follow each other without a question for each."""
+def test_rounds_go_on_while_a_page_is_open(running):
+    """Rounds follow each other without a call for each."""
     first = running.overview().serial
     wait_until(lambda: running.overview().serial >= first + 3)
 
 
-def test_whom_it_knew_it_still_knows(running, cluster):
-    """When nobody can say where the nsqds are, those of before are asked; the failure is told."""
+def test_nodes_are_kept_while_nsqlookupds_fail(running, cluster):
+    """When nsqlookupds fail, the nsqds of the last round are queried; the failure is reported."""
     running.overview()
     cluster.is_down = True
     found = wait_until(lambda: running.overview() if running.overview().failures else None)
     assert found.failures[0].reason == "refused" and "t" in found.rows
 
 
-def test_a_costly_round_is_followed_by_a_longer_rest(running, cluster, monkeypatch):
-    """The time between rounds grows with the processor time that one takes."""
+def test_an_expensive_round_is_followed_by_a_longer_pause(running, cluster, monkeypatch):
+    """The interval grows with the processor time of a round."""
     clock = iter(range(1000))
     monkeypatch.setattr(collector.time, "process_time", lambda: next(clock) * 0.1)
     assert running.overview().interval == pytest.approx(0.1 * 33.0)
 
 
-def test_a_change_is_seen_soon(running, cluster, monkeypatch):
-    """After an action the next round does not wait for its time."""
+def test_the_cost_of_many_pages_makes_the_interval_longer(running, cluster, monkeypatch):
+    """What the HTTP server costs in each interval counts; a cost that came once does not."""
+    monkeypatch.setattr(collector.time, "process_time", lambda: 0.0)
+    costs = iter([0.0, 0.5, 0.5, *(0.5 + 0.1 * number for number in range(1, 1000))])
+    running.server_cost = lambda: next(costs)
+    cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=0.01)
+    intervals = []
+    for serial in range(1, 6):
+        wait_until(lambda: running.overview().serial >= serial)
+        intervals.append(running.overview().interval)
+        running.refresh_soon()
+    assert 0.01 in intervals and 0.5 * 33.0 not in intervals
+    wait_until(lambda: running.overview().interval == pytest.approx(0.1 * 33.0))
+
+
+def test_an_expensive_round_is_followed_by_the_next_one_soon_if_an_answer_is_on_its_way(
+    running, cluster, monkeypatch
+):
+    """A page without any numbers gets them with the next round, which is soon."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(collector.time, "process_time", lambda: next(clock) * 0.1)
+    waiting = Failure("nsqd", "n:1", "waiting for its answer", is_waiting=True)
+    monkeypatch.setattr(cluster, "counters", lambda nodes: ({}, [waiting]))
+    assert running.overview().interval == 0.01
+
+
+def test_a_change_starts_a_round_at_once(running, cluster, monkeypatch):
+    """After an action the next round does not wait for the interval."""
     cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
     serial = running.overview().serial
-    running.ask_soon()
+    running.refresh_soon()
     wait_until(lambda: running.overview().serial > serial)
 
 
-def test_rates_are_between_the_times_of_answers(running, cluster):
-    """One message a round, and answers that came 2 s apart, whenever the rounds ended."""
+def test_rates_use_the_times_of_the_answers(running, cluster):
+    """One message a round, and answers 2 s apart: 0.5 a second, whenever the rounds ended."""
     clock = iter(range(100, 10_000, 2))
     cluster.at = lambda: float(next(clock))
     wait_until(lambda: running.overview().serial >= 3)

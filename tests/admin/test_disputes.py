@@ -1,4 +1,4 @@
-"""What one nsqlookupd or nsqd says of another server changes nothing that is shown of it."""
+"""Claims of one nsqlookupd or nsqd about another server do not change how it is shown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from nsqclient.admin import cluster as admin_cluster
 from nsqclient.admin.cluster import Node, _mark_old
 from nsqclient.devserver import Nsqd
-from tests.support.admin import running_admin
-from tests.support.http_recorder import recording
+from tests.support.browser.admin import running_admin
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 
 def info_of(address, hostname="true", tcp_port=4150, version="1.3.0"):
-    """What an nsqd at an HTTP address says of itself."""
+    """The ``/info`` of an nsqd at an HTTP address."""
     host, port = address.split(":")
     return {"version": version, "broadcast_address": host, "hostname": hostname,
             "http_port": int(port), "tcp_port": tcp_port}
@@ -24,7 +24,7 @@ def info_of(address, hostname="true", tcp_port=4150, version="1.3.0"):
 
 @contextmanager
 def fake_nsqd(count=5, **info):
-    """An nsqd with a topic; ``info`` replaces what it says of itself."""
+    """An nsqd with a topic; ``info`` replaces fields of its ``/info``."""
     with recording() as server:
         said = {**info_of(server.address), **info}
         stats = {"version": "1.3.0", "health": "OK", "topics": [
@@ -36,7 +36,7 @@ def fake_nsqd(count=5, **info):
 
 @contextmanager
 def fake_lookupd(*producers, topics=("events",)):
-    """A nsqlookupd that lists nsqds."""
+    """An nsqlookupd that lists nsqds."""
     with recording() as server:
         server.body = json.dumps({
             "version": "1.3.0", "topics": list(topics), "channels": [],
@@ -45,14 +45,14 @@ def fake_lookupd(*producers, topics=("events",)):
 
 
 def listed(address, topics=("events",), tombstones=None, **values):
-    """An nsqd as a nsqlookupd lists it."""
+    """An nsqd as an nsqlookupd lists it."""
     return {**info_of(address), "remote_address": "r:1", "topics": list(topics),
             "tombstones": tombstones or [False] * len(topics), **values}
 
 
 @pytest.fixture
 def stack(leak_guard):
-    """What ends with the test."""
+    """Servers that end with the test."""
     with ExitStack() as found:
         yield found
 
@@ -67,7 +67,7 @@ def page_of(stack, lookupds=(), nsqds=()):
 
 
 def nodes_of(admin):
-    """The rows of nsqds that answer, by their names."""
+    """The rows of responsive nsqds, by their names."""
     found = admin.json("/api/live/nodes")
     return {each["address"]: each for each in found["list"] if each["is_up"]}
 
@@ -76,7 +76,7 @@ def nodes_of(admin):
 
 
 def test_an_nsqd_cannot_take_the_name_of_another_one(stack):
-    """With addresses that were given, these are the names; what it announces is shown as such."""
+    """A given address is the name; the announced address is shown as such."""
     good = stack.enter_context(fake_nsqd(count=4))
     other = stack.enter_context(fake_nsqd(count=4))
     bad = stack.enter_context(fake_nsqd(count=1000, **info_of(good.address)))
@@ -89,16 +89,13 @@ def test_an_nsqd_cannot_take_the_name_of_another_one(stack):
     counts = admin.json("/api/live/topics/events")["nodes"]
     assert {each["node"]: each["message_count"] for each in counts} == {
         good.address: 4, other.address: 4, bad.address: 1000}
-    samples = [line.rpartition(" ")[0] for line in admin.get("/metrics").text.splitlines()
-               if not line.startswith("#")]
-    assert len(samples) == len(set(samples))
-    assert f'nsq_nsqd_up{{node="{bad.address}"}} 1' in admin.get("/metrics").text
+    assert admin.scrape()["nsq_nsqd_up", bad.address] == 1
     assert [each["address"] for each in admin.json("/api/live/topics")["problems"]] == [
         bad.address]
 
 
-def test_an_nsqd_is_found_by_what_it_announces_where_that_is_unique(stack):
-    """As the original names it, from the fields of /api/nodes."""
+def test_an_nsqd_is_found_by_its_announced_address_if_that_is_unique(stack):
+    """The name of the original works, from the fields of /api/nodes."""
     nsqd = stack.enter_context(fake_nsqd(broadcast_address="container", http_port=4151))
     admin = page_of(stack, nsqds=[nsqd])
     assert list(nodes_of(admin)) == [nsqd.address]
@@ -110,7 +107,7 @@ def test_an_nsqd_is_found_by_what_it_announces_where_that_is_unique(stack):
 
 
 def test_a_nsqlookupd_that_repeats_itself_has_one_vote(stack):
-    """The nsqd is silent; two nsqlookupds say one thing, and a third one five times another."""
+    """The nsqd is silent; two nsqlookupds agree, and a third lists other data five times."""
     gone = "127.0.0.1:1"
     good = [stack.enter_context(fake_lookupd(listed(gone))) for _ in range(2)]
     bad = stack.enter_context(fake_lookupd(*[
@@ -123,8 +120,8 @@ def test_a_nsqlookupd_that_repeats_itself_has_one_vote(stack):
     assert (row["hostname"], row["tcp_port"], row["version"]) == ("true", 4150, "1.3.0")
 
 
-def test_what_an_nsqd_says_of_itself_counts_more_than_nsqlookupds(stack):
-    """One nsqlookupd against one: the nsqd is asked, and the one that differs is named."""
+def test_the_data_of_an_nsqd_itself_overrides_nsqlookupds(stack):
+    """Two nsqlookupds disagree: the nsqd is queried, and the wrong nsqlookupd is named."""
     nsqd = stack.enter_context(fake_nsqd())
     bad = stack.enter_context(fake_lookupd(
         listed(nsqd.address, hostname="FAKE-HOST", tcp_port=7, version="0.1.0")))
@@ -136,11 +133,11 @@ def test_what_an_nsqd_says_of_itself_counts_more_than_nsqlookupds(stack):
     assert row["reason"] == ""
     [problem] = admin.json("/api/live/nodes")["problems"]
     assert (problem["kind"], problem["address"]) == ("nsqlookupd", bad.address)
-    assert f'nsq_nsqlookupd_up{{nsqlookupd="{bad.address}"}} 1' in admin.get("/metrics").text
+    assert admin.scrape()["nsq_nsqlookupd_up", bad.address] == 1
 
 
-def test_a_tie_is_a_problem_of_the_row(stack):
-    """The nsqd does not answer, and one nsqlookupd says this and another one that."""
+def test_a_tie_is_shown_as_a_problem_of_the_nsqd(stack):
+    """The nsqd does not answer, and two nsqlookupds disagree."""
     gone = "127.0.0.1:1"
     lookupds = [stack.enter_context(fake_lookupd(listed(gone, tcp_port=port))) for port in (5, 6)]
     admin = stack.enter_context(running_admin(
@@ -155,7 +152,7 @@ def test_a_tie_is_a_problem_of_the_row(stack):
 
 
 def aged(*versions, lookupds=None):
-    """Which of some nsqds are out of date."""
+    """Return the nsqds that are out of date."""
     return [each.out_of_date for each in _mark_old([
         Node(f"n{n}:1", "a:1", "a:2", "n", "h", 2, 1, version,
              lookupds=("l",) if lookupds is None else lookupds[n])
@@ -173,12 +170,12 @@ def aged(*versions, lookupds=None):
     (["1.10.0", "1.9.0"], [False, True]),
 ])
 def test_an_nsqd_is_old_when_half_of_all_are_newer(versions, old):
-    """One that says it is newer than all others makes none of them old."""
+    """A single nsqd with an invented newer version makes no other old."""
     assert aged(*versions) == old
 
 
-def test_nsqds_that_one_nsqlookupd_invents_make_none_of_another_one_old():
-    """However many they are: all nsqlookupds that list an nsqd must agree that it is old."""
+def test_invented_nsqds_of_one_nsqlookupd_make_no_other_nsqd_old():
+    """All nsqlookupds that list an nsqd must agree that it is old."""
     invented = ["9999.9999.9999"] * 200
     assert aged("1.3.0", "1.3.0", *invented, lookupds=[
         ("good", "bad"), ("good", "bad"), *[("bad",)] * 200])[:2] == [False, False]
@@ -188,7 +185,7 @@ def test_nsqds_that_one_nsqlookupd_invents_make_none_of_another_one_old():
 
 
 def test_a_tombstone_of_one_nsqlookupd_alone_is_not_shown(stack):
-    """The other one still names the nsqd to consumers. One of all that list it is shown."""
+    """The other nsqlookupd still returns the nsqd. A tombstone of all that list it is shown."""
     nsqd = stack.enter_context(fake_nsqd())
     bad = stack.enter_context(fake_lookupd(listed(nsqd.address, tombstones=[True])))
     good = stack.enter_context(fake_lookupd(listed(nsqd.address)))
@@ -205,7 +202,7 @@ def test_a_tombstone_of_one_nsqlookupd_alone_is_not_shown(stack):
 
 
 def test_a_nsqlookupd_with_too_many_topics_is_cut_and_named(stack, monkeypatch):
-    """What one lists beyond the limit is left out; the topics of the others are there."""
+    """Topics beyond the limit are left out; the topics of the others are complete."""
     monkeypatch.setattr(admin_cluster, "_MOST_TOPICS", 50)
     monkeypatch.setattr(admin_cluster, "_MOST_NODES", 3)
     nsqd = stack.enter_context(Nsqd())

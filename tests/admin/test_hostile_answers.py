@@ -1,4 +1,4 @@
-"""A server with unusable answers costs the admin page its own row, and nothing else."""
+"""A server with unusable answers affects only its own row of the admin page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from nsqclient.devserver import Nsqd
-from tests.support.admin import running_admin
-from tests.support.http_recorder import recording
+from tests.support.browser.admin import running_admin
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 _TOPIC = '{"topic_name": "events", "depth": %s, "message_count": 5, "channels": %s, %s}'
@@ -17,7 +17,7 @@ _LATENCY = '"e2e_processing_latency": {"count": 1000000000, "percentiles": [%s]}
 
 
 def stats(depth="1", channels="[]", more='"paused": false'):
-    """/stats with one topic, of which parts are what the test says."""
+    """/stats with one topic, with parts that the test replaces."""
     return ('{"version": "1.3.0", "health": "OK", "topics": [%s]}' % (
         _TOPIC % (depth, channels, more))).encode()
 
@@ -52,7 +52,7 @@ PATHS = [
 
 
 def strict(answer):
-    """The JSON of an answer, as a browser reads it."""
+    """The JSON of an answer, parsed as strictly as in a browser."""
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
@@ -70,8 +70,8 @@ def sound():
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_an_unusable_answer_to_stats_costs_its_row_alone(leak_guard, sound, body):
-    """Every page is there, the other nsqd's numbers are right, and the row says why it has none."""
+def test_an_unusable_answer_to_stats_affects_only_its_row(leak_guard, sound, body):
+    """Every page works, the other nsqd's numbers are correct, and the row has a reason."""
     with ExitStack() as stack:
         hostile = stack.enter_context(recording())
         _, port = hostile.address.split(":")
@@ -104,8 +104,8 @@ def test_an_unusable_answer_to_stats_costs_its_row_alone(leak_guard, sound, body
     {"http_port": 0}, {"http_port": 10**19}, {"http_port": -1}, {"version": "9" * 5000},
     {"version": "1.\u00b2"}, {"broadcast_address": "u:p@h"},
 ], ids=str)
-def test_an_unusable_nsqd_in_a_list_costs_its_row_alone(leak_guard, sound, change):
-    """A nsqlookupd lists one whose address is none: the others are shown."""
+def test_an_unusable_nsqd_in_a_list_affects_only_its_row(leak_guard, sound, change):
+    """An nsqlookupd lists an nsqd with an invalid address: the others are shown."""
     host, port = sound.http_address.split(":")
     producer = {"broadcast_address": host, "http_port": int(port), "tcp_port": 1, "hostname": "h",
                 "version": "1.3.0", "remote_address": "x", "topics": ["events"],

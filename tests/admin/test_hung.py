@@ -1,4 +1,4 @@
-"""An nsqd or nsqlookupd that hangs holds no page up, and changes no number of the others."""
+"""A hung nsqd or nsqlookupd delays no page, and changes no number of the others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.support.admin import running_admin
-from tests.support.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.browser.admin import running_admin
+from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd
 from tests.support.waiting import wait_until
 
 #: Seconds that a request to a server may take; a page must take far less.
@@ -16,7 +16,7 @@ LONG = 120.0
 
 @pytest.fixture
 def hung(cluster):
-    """An nsqd that takes requests and answers none."""
+    """An nsqd that accepts requests and never answers."""
     cluster.fill("events", "archive")
     with HostileNsqd("events", "archive") as server:
         server.answers.clear()
@@ -25,21 +25,21 @@ def hung(cluster):
 
 @pytest.fixture
 def lookupd(hung):
-    """A nsqlookupd that lists it, and answers."""
+    """An nsqlookupd that lists it, and answers."""
     with HostileNsqlookupd("events", [hung]) as server:
         yield server
 
 
 @pytest.fixture
 def admin(cluster, lookupd):
-    """A page on the two nsqds that answer and the one that does not."""
+    """A page on two responsive nsqds and the hung one."""
     addresses = [cluster.lookupds[0].http_address, lookupd.http_address]
     with running_admin(lookupd_http_addresses=addresses, request_timeout=LONG) as found:
         yield found
 
 
 def test_every_page_shows_the_others_at_once(cluster, admin, hung):
-    """No answer of the live API waits for the timeout of the one that hangs."""
+    """No answer of the UI API waits for the timeout of the hung nsqd."""
     good = set(cluster.addresses)
     begun = time.monotonic()
     assert {row["address"] for row in admin.json("/api/live/nodes")["list"] if row["is_up"]} == good
@@ -53,8 +53,8 @@ def test_every_page_shows_the_others_at_once(cluster, admin, hung):
     assert time.monotonic() - begun < LONG / 4
 
 
-def test_the_row_of_one_that_hangs_says_that_it_is_waited_for(admin, hung):
-    """It is among the nsqds and among the problems, and up as soon as it answers."""
+def test_the_row_of_a_hung_nsqd_is_marked_as_waiting(admin, hung):
+    """It is listed among the nsqds and the problems, and is up as soon as it answers."""
     name = f"127.0.0.1:{hung.http.port}"
 
     def row():
@@ -70,7 +70,7 @@ def test_the_row_of_one_that_hangs_says_that_it_is_waited_for(admin, hung):
 
 
 def test_a_nsqlookupd_that_hangs_hides_no_nsqd(cluster, admin, lookupd, hung):
-    """The nsqds that the other one lists are there at once."""
+    """The nsqds that the other nsqlookupd lists are shown at once."""
     hung.answers.set()
     lookupd.answers.clear()
     wait_until(lambda: {each["address"] for each in admin.json("/api/live/nodes")["list"]}
@@ -80,8 +80,8 @@ def test_a_nsqlookupd_that_hangs_hides_no_nsqd(cluster, admin, lookupd, hung):
     assert rows[1]["is_waiting"]
 
 
-def test_rates_are_true_while_another_nsqd_hangs():
-    """60 messages a second are 60, whether a round took its timeout or no time at all."""
+def test_rates_are_correct_while_another_nsqd_hangs():
+    """60 messages a second are shown as 60, whether a round took its timeout or no time."""
     begun = time.monotonic()
     rates = []
     with HostileNsqd("t", "c", lambda: {

@@ -1,4 +1,4 @@
-"""What is installed holds the pages too."""
+"""The installed package contains the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that stand in addresses: pages, answers, metrics and the log show none of them."""
+"""Pages, answers, metrics and the log show no secrets of addresses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.cluster import Cluster as AskedCluster
-from tests.support.admin import running_admin
-from tests.support.http_recorder import recording
-from tests.support.ports import free_port
+from tests.support.browser.admin import running_admin
+from tests.support.servers.http_recorder import recording
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 PATHS = [
@@ -28,7 +28,7 @@ def with_password(*addresses):
 
 
 def check(admin, names):
-    """Read everything there is; also of each nsqd."""
+    """Request every path; also of each nsqd."""
     for path in [*PATHS, *(f"/api{part}/nodes/{name}" for name in names for part in ("", "/live"))]:
         answer = admin.get(path)
         assert "s3cret" not in answer.text, path
@@ -36,7 +36,7 @@ def check(admin, names):
 
 
 def test_passwords_of_nsqlookupds_are_not_shown(cluster, caplog):
-    """One answers and one does not; the addresses are named without their passwords."""
+    """One nsqlookupd answers and one does not; both are shown without their passwords."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     cluster.fill("events", "archive")
     addresses = with_password(cluster.lookupds[0].http_address, f"127.0.0.1:{free_port()}")
@@ -49,7 +49,7 @@ def test_passwords_of_nsqlookupds_are_not_shown(cluster, caplog):
 
 
 def test_passwords_of_nsqds_are_not_shown(cluster, caplog):
-    """The same where nsqds are asked directly; actions reach them."""
+    """The same without nsqlookupds; actions reach the nsqds."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     cluster.fill("events", "archive")
     addresses = with_password(*cluster.addresses, f"127.0.0.1:{free_port()}")
@@ -63,7 +63,7 @@ def test_passwords_of_nsqds_are_not_shown(cluster, caplog):
 
 
 def test_an_address_may_be_set_as_it_is_shown(leak_guard):
-    """A list from /config that is put back keeps the passwords that it does not show."""
+    """A PUT of the list from /config keeps the passwords that it does not show."""
     given = with_password("lookup:4161")
     asked = AskedCluster(AdminSettings(lookupd_http_addresses=tuple(given)))
     asked.set_lookupds(["http://user:***@lookup:4161", "other:4161"])
@@ -72,7 +72,7 @@ def test_an_address_may_be_set_as_it_is_shown(leak_guard):
 
 
 def test_passwords_are_sent(cluster):
-    """What is not shown is still used."""
+    """Hidden passwords are still used."""
     with recording() as server:
         server.status = 500
         with running_admin(nsqd_http_addresses=with_password(server.address)) as admin:
@@ -82,7 +82,7 @@ def test_passwords_are_sent(cluster):
 
 @pytest.mark.parametrize("status, why", [(500, "HTTP 500"), (0, "no connection")])
 def test_a_token_in_the_url_of_notifications_is_not_logged(cluster, caplog, status, why):
-    """Chat services have it in the path; the log names the host alone."""
+    """Chat services have it in the path; the log has the host alone."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     with recording() as server:
         server.status = status

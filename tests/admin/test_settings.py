@@ -1,4 +1,4 @@
-"""What an admin page is told is checked at once, and where nsqds are found can be rewritten."""
+"""Settings of the admin page are checked at once; addresses of nsqds can be mapped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient import ConfigError
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.rewriting import Rewriter, parse_rule
+from nsqclient.admin.settings import AddressMap, parse_rule
 
 LOOKUPD = {"lookupd_http_addresses": ("127.0.0.1:4161",)}
 
@@ -15,7 +15,7 @@ LOOKUPD = {"lookupd_http_addresses": ("127.0.0.1:4161",)}
     ("", ""), ("/", ""), ("/nsq", "/nsq"), ("nsq/", "/nsq"), ("/a/b/", "/a/b"),
 ])
 def test_a_base_path_begins_with_a_slash_and_ends_without(given, path):
-    """However it is written, a base path has one form."""
+    """A base path is normalised."""
     assert AdminSettings(**LOOKUPD, base_path=given).base_path == path
 
 
@@ -34,8 +34,8 @@ def test_a_base_path_begins_with_a_slash_and_ends_without(given, path):
     ({**LOOKUPD, "refresh_interval": 0.0}, "refresh_interval"),
     ({**LOOKUPD, "rewrite_addresses": (("a", ""),)}, "FROM=TO"),
 ])
-def test_what_cannot_be_is_refused(options, words):
-    """A setting that cannot be is a ConfigError that says which."""
+def test_an_invalid_setting_is_rejected(options, words):
+    """An invalid setting is a ConfigError with its name."""
     with pytest.raises(ConfigError, match=words):
         AdminSettings(**options)
 
@@ -49,8 +49,8 @@ def test_what_cannot_be_is_refused(options, words):
     ("other", 4151, "other:4151"),
 ])
 def test_an_announced_address_is_rewritten_by_port_or_host(host, port, address):
-    """A rule with a port is for that port; one without keeps the port that was announced."""
-    rewrite = Rewriter([
+    """A rule with a port matches that port; without a port the announced port stays."""
+    rewrite = AddressMap([
         ("172.17.0.2:4151", "127.0.0.1:14151"), ("nsqd-1", "localhost"),
         ("[fd00::1]:4151", "[::1]:9"),
     ])
@@ -66,5 +66,5 @@ def test_a_rule_is_written_with_an_equals_sign():
 
 @pytest.mark.parametrize("host", ["nsq.example.com", "NSQ", "my_host", "10.0.0.7", "::1"])
 def test_names_and_addresses_of_hosts_are_allowed(host):
-    """What a browser may send, without the port."""
+    """Host names and IP addresses without a port are valid."""
     assert AdminSettings(**LOOKUPD, allowed_hosts=(host,)).allowed_hosts == (host,)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.run import run
-from tests.support.ending import end_once
+from tests.support.exit_signals import exit_on_first_signal
 
 _FIGURES = (
     "events", "stored", "rejected", "unknown", "unsettled", "handled", "duplicates", "drain",
@@ -25,7 +25,7 @@ def _arguments() -> argparse.Namespace:
         "--seed", type=int, help="of the first run (default: from the clock, and printed)"
     )
     parser.add_argument("--runs", type=int, default=1, help="how many, with seeds that follow")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of trouble in each run")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of faults in each run")
     parser.add_argument("--kill", action="store_true", help="SIGKILL nsqds too")
     parser.add_argument("--results", type=Path, help="append the figures as JSON lines")
     parser.add_argument("--keep", type=Path, help="folder for ledgers and logs of failed runs")
@@ -35,21 +35,21 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run and report."""
     arguments = _arguments()
-    end_once()
+    exit_on_first_signal()
     first = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
     failed = []
     for seed in range(first, first + arguments.runs):
         folder = Path(tempfile.mkdtemp(prefix="nsq-chaos-"))
         try:
-            verdict = run(folder, seed, arguments.seconds, kill=arguments.kill)
-            figures = verdict.summary()
+            result = run(folder, seed, arguments.seconds, kill=arguments.kill)
+            figures = result.summary()
             print(f"seed {seed}:", *(f"{name} {figures[name]}" for name in _FIGURES), flush=True)
-            for line in verdict.failures:
+            for line in result.failures:
                 print(f"  FAILED {line}", flush=True)
             if arguments.results is not None:
                 with arguments.results.open("a") as file:
-                    file.write(json.dumps({**figures, "failures": verdict.failures}) + "\n")
-            if verdict.failures:
+                    file.write(json.dumps({**figures, "failures": result.failures}) + "\n")
+            if result.failures:
                 failed.append(seed)
                 if arguments.keep is not None:
                     kept = arguments.keep / f"seed-{seed}{'-kill' if arguments.kill else ''}"

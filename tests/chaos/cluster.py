@@ -17,10 +17,10 @@ from tests.chaos import schedule
 from tests.chaos.program import CHANNEL, END_TIMEOUT, TOPIC
 from tests.chaos.record import Record
 from tests.chaos.schedule import Event
-from tests.support.ports import free_port
+from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import CHECKOUT
-from tests.support.proxy import FaultProxy
-from tests.support.real_servers import RealNsqd, RealNsqlookupd
+from tests.support.servers.ports import free_port
+from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
 
 #: Mean seconds between two publishes of one thread.
 PACE = 0.05
@@ -38,11 +38,11 @@ class Programs:
         self._prefix = f"{role[0]}{index}"
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self.name = ""  #: of the one that runs, or ran last: its ledger's name
+        self.name = ""  #: of the process that runs, or ran last: its ledger's name
 
     @property
     def runs(self) -> bool:
-        """Tell whether a process is there."""
+        """Whether a process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -85,12 +85,15 @@ class Programs:
 class Cluster:
     """All of it. ``start()``, ``perform(event)`` from any thread, ``finish()``, ``close()``."""
 
+    #: What is published to.
+    topics: tuple[str, ...] = (TOPIC,)
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.record = Record()
         self.folder = folder
         self.hurt: set[tuple[str, int]] = set()  #: targets with a fault; replaced, never changed
         self.stops: list[tuple[int, float, bool]] = []  #: nsqd, when, whether it was killed
-        self.errors: list[str] = []  #: what our own machinery or a program did wrong
+        self.errors: list[str] = []  #: failures of the run itself or of a program
         self.is_over = threading.Event()  #: set: faults end at once
         self._lock = threading.Lock()
         self._locks: dict[tuple[str, int], threading.Lock] = {}
@@ -104,23 +107,30 @@ class Cluster:
 
     def start(self) -> None:
         """Start the servers, create the channel everywhere, start the programs."""
-        for lookupd in self.lookupds:
-            lookupd.start()
-        lookupds = [lookupd.tcp_address for lookupd in self.lookupds]
-        for number in range(schedule.NSQDS):
-            self._start_nsqd(number, lookupds)
+        self._start_servers()
         settings: dict[str, Any] = {
-            "seed": self._seed, "pace": PACE,
+            "seed": self._seed, "pace": PACE, "topics": self.topics,
             "lookupds": [lookupd.http_address for lookupd in self.lookupds], "nsqds": [],
         }
         direct = {**settings, "nsqds": [proxy.address for proxy in self.proxies], "lookupds": []}
-        for role, count in (("consumer", schedule.CONSUMERS), ("producer", schedule.PRODUCERS)):
+        for role, count in self._roles():
             for index in range(count):
                 # One producer knows its nsqds, all others discover them.
                 mine = direct if (role, index) == ("producer", 0) else settings
                 programs = Programs(self.folder, role, index, mine)
                 self.programs[role, index] = programs
                 programs.start()
+
+    def _roles(self) -> list[tuple[str, int]]:
+        """Which programs there are, and how many of each."""
+        return [("consumer", schedule.CONSUMERS), ("producer", schedule.PRODUCERS)]
+
+    def _start_servers(self) -> None:
+        for lookupd in self.lookupds:
+            lookupd.start()
+        lookupds = [lookupd.tcp_address for lookupd in self.lookupds]
+        for number in range(schedule.NSQDS):
+            self._start_nsqd(number, lookupds)
 
     def _start_nsqd(self, number: int, lookupds: list[str]) -> None:
         tcp_address = f"127.0.0.1:{free_port()}"
@@ -132,14 +142,15 @@ class Cluster:
         self.proxies.append(proxy)
         nsqd = RealNsqd(
             self.folder / f"nsqd{number}", lookupd_tcp_addresses=lookupds,
-            # What the nsqlookupds tell leads through the proxy.
+            # The address that the nsqlookupds list leads through the proxy.
             broadcast_tcp_port=int(proxy.address.rpartition(":")[2]),
         )
         self.nsqds.append(nsqd)
         nsqd.tcp_address, nsqd.address = tcp_address, f"127.0.0.1:{free_port()}"
         nsqd.start()
-        nsqd.post("/topic/create", topic=TOPIC)
-        nsqd.post("/channel/create", topic=TOPIC, channel=CHANNEL)
+        for topic in self.topics:
+            nsqd.post("/topic/create", topic=topic)
+            nsqd.post("/channel/create", topic=topic, channel=CHANNEL)
 
     def perform(self, event: Event) -> None:
         """Do it, wait, undo it. One at a time for each target."""

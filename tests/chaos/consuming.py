@@ -37,9 +37,9 @@ class Handler(Program):
         )
 
     def run(self) -> None:
-        """Consume until told to end, then stop."""
+        """Consume until the program is to end, then stop."""
         self._consumer.start()
-        threading.Thread(target=self._tell, daemon=True).start()
+        threading.Thread(target=self._report, daemon=True).start()
         self.wait()
         self.end("Consumer.stop", self._consumer.stop)
 
@@ -53,7 +53,7 @@ class Handler(Program):
         self._handled += 1
         self._last = time.monotonic()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         while True:
             self.ledger.write("C", json.dumps(self._state()))
             if self.ending.wait(_STATE_INTERVAL):

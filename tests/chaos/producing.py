@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from nsqclient import ClosedError, Producer, PublishRejected, PublishUnknown
+from nsqclient import ClosedError, Producer, PublishRejectedError, PublishUnknownError
 from tests.chaos.program import TOPIC, Program
 
 #: Total seconds of each publish.
@@ -25,13 +25,14 @@ class Publisher(Program):
         self._name = settings["name"]
         self._seed = settings["seed"]
         self._pace = settings["pace"]
+        self._topics = itertools.cycle(settings.get("topics", [TOPIC]))
         self._numbers = itertools.count()
         self._producer = Producer(
             settings["nsqds"], lookupd_http_addresses=settings["lookupds"]
         )
 
     def run(self) -> None:
-        """Publish until told to end, then close."""
+        """Publish until the program is to end, then close."""
         ways = (self._publish, self._publish, self._publish_many, self._publish_async)
         threads = [
             threading.Thread(target=self._loop, args=(way, number))
@@ -66,10 +67,10 @@ class Publisher(Program):
         what = "publish"
         try:
             call()
-        except PublishUnknown as exc:
+        except PublishUnknownError as exc:
             self.ledger.write("S", *ids[:exc.stored])
             self.ledger.write("U", *ids[exc.stored:])
-        except PublishRejected as exc:
+        except PublishRejectedError as exc:
             self.ledger.write("S", *ids[:exc.stored])
             self.ledger.write("R", *ids[exc.stored:])
         except ClosedError:
@@ -79,26 +80,29 @@ class Publisher(Program):
         self.ledger.note_call(what, time.monotonic() - began - TIMEOUT)
 
     def _publish(self, rng: random.Random) -> None:
+        topic = next(self._topics)
         (body,), ids = self._attempt(rng, 1)
         self._settle(
-            ids, lambda: self._producer.publish(TOPIC, body, timeout=TIMEOUT), time.monotonic()
+            ids, lambda: self._producer.publish(topic, body, timeout=TIMEOUT), time.monotonic()
         )
 
     def _publish_many(self, rng: random.Random) -> None:
+        topic = next(self._topics)
         bodies, ids = self._attempt(rng, rng.randint(1, 8))
         self._settle(
-            ids, lambda: self._producer.publish_many(TOPIC, bodies, timeout=TIMEOUT),
+            ids, lambda: self._producer.publish_many(topic, bodies, timeout=TIMEOUT),
             time.monotonic(),
         )
 
     def _publish_async(self, rng: random.Random) -> None:
+        topic = next(self._topics)
         bodies, ids = self._attempt(rng, rng.randint(1, 8))
         began = time.monotonic()
         futures: list[Future[None]] = [
-            self._producer.publish_async(TOPIC, body, timeout=TIMEOUT) for body in bodies
+            self._producer.publish_async(topic, body, timeout=TIMEOUT) for body in bodies
         ]
         for message_id, future in zip(ids, futures):
-            # A Future that never gets its outcome is a surprise, not a verdict.
+            # A Future that never gets its outcome is a surprise, not an outcome.
             self._settle([message_id], lambda: future.result(TIMEOUT + 20), began)
 
 

@@ -14,6 +14,9 @@ from typing import Any
 from tests.chaos.ledger import LedgerWriter
 
 TOPIC, CHANNEL = "chaos", "all"
+#: Of the worker, and its msg_timeout in seconds.
+WORKER_TOPICS = ("chaos-a", "chaos-b", "chaos-c")
+MSG_TIMEOUT = 5.0
 #: Seconds that stop() and close() get.
 END_TIMEOUT = 5.0
 _BEAT = 0.25

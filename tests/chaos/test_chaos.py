@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from nsqclient.protocol import commands
+from nsqclient.protocol.frames import encode_frame, encode_message
 from tests.chaos import schedule
 from tests.chaos.ledger import Ledger, LedgerWriter
 from tests.chaos.record import Record, Sighting
+from tests.chaos.result import Losses, RunResult
 from tests.chaos.run import run
-from tests.chaos.verdict import Losses, Verdict
 from tests.chaos.watch import PATIENCE, StuckMeter
-from nsqclient.protocol import commands
-from nsqclient.protocol.wire import encode_frame, encode_message
-from tests.support.real_servers import program
+from tests.support.servers.real_servers import program
 
 OK = encode_frame(0, b"OK")
 
 
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_schedule_is_made_from_its_seed(seed, kill):
+def test_a_schedule_depends_on_its_seed_alone(seed, kill):
     """The same twice, in order, with one fault for a target at a time."""
     events = schedule.build(seed, 60, kill=kill)
     assert events == schedule.build(seed, 60, kill=kill) != schedule.build(seed + 1, 60, kill=kill)
@@ -41,7 +41,7 @@ def test_only_the_second_schedule_kills_nsqds():
 
 
 def test_a_ledger_is_read_as_it_grows(tmp_path):
-    """Lines count once, and one that is not whole yet waits."""
+    """A line counts once, and an incomplete line waits for its end."""
     writer = LedgerWriter(str(tmp_path / "p.ledger"))
     writer.write("A", "1", "2")
     writer.write("S", "1")
@@ -75,7 +75,7 @@ def test_the_record_reads_what_proxies_forward():
 
 
 def sorted_losses(stored, delivered=(), finished=(), stops=()):
-    """Whose loss each message is, as counts."""
+    """Count the messages lost by the client, by nsqd at a stop, by nsqd at SIGKILL."""
     losses = Losses(stored, dict(delivered), set(finished), stops)
     return [len(kind) for kind in losses.sort(stored)]
 
@@ -91,15 +91,15 @@ def test_a_message_that_vanished_is_ours_unless_its_nsqd_ended():
 
 
 def test_what_was_delivered_after_the_stop_or_finished_is_ours():
-    """Then nsqd had it still, or was told to forget it."""
+    """Then nsqd still had it, or got a FIN for it."""
     ok, stop = {"a": [Sighting(0, 10.0)]}, [(0, 11.0, False)]
     assert sorted_losses(ok, {"a": [Sighting(0, 12.0)]}, stops=stop) == [1, 0, 0]
     assert sorted_losses(ok, {"a": [Sighting(0, 10.5)]}, stops=stop) == [0, 1, 0]
     assert sorted_losses(ok, {"a": [Sighting(0, 10.5)]}, {"a"}, stop) == [1, 0, 0]
 
 
-def test_stuck_is_idle_with_work_for_long():
-    """Whoever is paused, in backoff, without work or busy is not stuck."""
+def test_a_consumer_that_is_idle_with_work_is_stuck():
+    """A consumer that is paused, in backoff, without work or busy is not stuck."""
     def found(**changes):
         meter = StuckMeter()
         for tick in range(int(2 * PATIENCE) + 3):
@@ -119,19 +119,19 @@ def test_stuck_is_idle_with_work_for_long():
     assert meter.stuck == []
 
 
-def test_one_in_a_hundred_thousand_is_borne():
+def test_one_loss_of_nsqd_in_a_hundred_thousand_is_tolerated():
     """nsqd's own loss at a stop fails a run only when it is more than that."""
-    few = Verdict(1, 60, False, stored=99_999, nsqd_lost=["a"])
-    many = Verdict(1, 60, False, stored=100_000, nsqd_lost=["a"])
+    few = RunResult(1, 60, False, stored=99_999, nsqd_lost=["a"])
+    many = RunResult(1, 60, False, stored=100_000, nsqd_lost=["a"])
     assert few.failures and not many.failures
-    assert Verdict(1, 60, False, lost=["a"], stored=10**9).failures
+    assert RunResult(1, 60, False, lost=["a"], stored=10**9).failures
 
 
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_short_run_loses_nothing(tmp_path):
-    """Ten seconds of trouble for a whole cluster."""
+    """A whole cluster is under faults for ten seconds."""
     program("nsqd")
-    verdict = run(tmp_path, 7, 10.0)
-    assert verdict.failures == []
-    assert verdict.stored > 500 and verdict.handled >= verdict.stored
+    result = run(tmp_path, 7, 10.0)
+    assert result.failures == []
+    assert result.stored > 500 and result.handled >= result.stored

@@ -12,7 +12,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.ledger import Ledger
 from tests.chaos.program import CHANNEL, TOPIC
 
-#: A nsqlookupd must have listed an nsqd for so many seconds, before its depth counts.
+#: An nsqlookupd must have listed an nsqd for so many seconds, before its depth counts.
 LISTED = 10.0
 #: Nothing handled for so many seconds, all the while with work to do, is stuck.
 PATIENCE = 15.0
@@ -30,7 +30,7 @@ class Depths(NamedTuple):
 
 
 class StuckMeter:
-    """Decides from samples who is stuck. Pure: the time is an argument."""
+    """Decides from samples which consumers are stuck. Pure: the time is an argument."""
 
     def __init__(self) -> None:
         self.stuck: list[str] = []
@@ -115,20 +115,19 @@ class Watch:
 
 
 def depths(cluster: Cluster, number: int) -> Depths | None:
-    """What an nsqd still holds for the channel; None when it cannot be reached now."""
+    """What an nsqd still holds for the channel of all topics; None when it cannot be reached."""
     if ("nsqd", number) in cluster.hurt:
         return None
-    answer = _ask(
-        f"http://{cluster.nsqds[number].http_address}/stats", format="json", topic=TOPIC
-    )
-    for topic in (answer or {}).get("topics") or ():
-        for channel in topic["channels"] or ():
-            if channel["channel_name"] == CHANNEL:
-                return Depths(
-                    topic["depth"] + channel["depth"], channel["in_flight_count"],
-                    channel["deferred_count"],
-                )
-    return None
+    answer = _ask(f"http://{cluster.nsqds[number].http_address}/stats", format="json")
+    found = [
+        Depths(topic["depth"] + channel["depth"], channel["in_flight_count"],
+               channel["deferred_count"])
+        for topic in (answer or {}).get("topics") or () if topic["topic_name"] in cluster.topics
+        for channel in topic["channels"] or () if channel["channel_name"] == CHANNEL
+    ]
+    if len(found) < len(cluster.topics):
+        return None
+    return Depths(*map(sum, zip(*found)))
 
 
 def _ask(url: str, **params: str) -> dict[str, Any] | None:

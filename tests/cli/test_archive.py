@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import logging
 import os
 import subprocess
 
@@ -12,15 +13,15 @@ import zstandard
 
 from nsqclient import Message
 from nsqclient.cli.archive.archive import Archive
-from nsqclient.cli.archive.codecs import Plain, gzip_codec, zstd_codec
-from nsqclient.cli.archive.log import Log
 from nsqclient.cli.archive.naming import FileNames
-from nsqclient.cli.archive.places import Places
-from nsqclient.cli.archive.records import format_line
-from nsqclient.cli.archive.rotation import Rules
+from nsqclient.cli.archive.options import format_line
+from nsqclient.cli.archive.output_file import Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.output_paths import OutputPaths
+from nsqclient.cli.archive.rotation import RotationRules
+from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.cli.test_archive_naming import Responder
 
-LOG = Log("")
+LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
 
 def messages(*bodies, second=0):
@@ -30,14 +31,14 @@ def messages(*bodies, second=0):
 
 
 def make(folder, name="t<REV>.<DATETIME>", *, codec=Plain, exclusive=False, work=None,
-         rules=Rules(), by_timestamp=False, skip_empty=False, done=None, file_mode=0o640):
+         rules=RotationRules(), by_timestamp=False, skip_empty=False, done=None, file_mode=0o640):
     """Make an archive under ``folder``/out."""
-    places = Places(
+    paths = OutputPaths(
         str(folder / "out"), str(work or folder / "out"), codec, exclusive=exclusive,
         end_line=codec is Plain, rotate_size=rules.size, log=LOG, file_mode=file_mode,
     )
     return Archive(
-        FileNames(name, "%S"), places, rules, format_line, by_timestamp=by_timestamp,
+        FileNames(name, "%S"), paths, rules, format_line, by_timestamp=by_timestamp,
         skip_empty=skip_empty, on_closed=[].append if done is None else done.append, log=LOG,
     )
 
@@ -48,7 +49,7 @@ def tree(folder):
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_new_name_is_a_new_file(tmp_path):
+def test_a_new_name_starts_a_new_file(tmp_path):
     """When <DATETIME> changes the old file is closed and the next one begins."""
     done: list[str] = []
     archive = make(tmp_path, done=done)
@@ -59,15 +60,15 @@ def test_a_new_name_is_a_new_file(tmp_path):
     assert tree(tmp_path / "out") == {"t-000000.01": b"a\n", "t-000000.02": b"b\nc\n"}
 
 
-def test_sizes_rotate_inside_a_batch(tmp_path):
+def test_a_batch_is_split_where_a_file_is_full(tmp_path):
     """Files pass the size by one record at most."""
-    archive = make(tmp_path, rules=Rules(size=3))
+    archive = make(tmp_path, rules=RotationRules(size=3))
     archive.write(messages(*b"a b c d e".split()), 1.0)
     archive.close()
     assert list(tree(tmp_path / "out").values()) == [b"a\nb\n", b"c\nd\n", b"e\n"]
 
 
-def test_a_plain_file_goes_on_after_a_restart(tmp_path):
+def test_a_plain_file_is_appended_to_after_a_restart(tmp_path):
     """Records are appended; a line that a crash left unfinished is ended first."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "t-000000.01").write_bytes(b"whole\nhal")
@@ -77,7 +78,7 @@ def test_a_plain_file_goes_on_after_a_restart(tmp_path):
     assert tree(tmp_path / "out") == {"t-000000.01": b"whole\nhal\nhalf\n"}
 
 
-def test_gzip_members(tmp_path):
+def test_each_sync_ends_a_gzip_member(tmp_path):
     """Each sync ends a member; a file without records is still a gzip file."""
     archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
     archive.tick(1.0)
@@ -92,7 +93,7 @@ def test_gzip_members(tmp_path):
         assert subprocess.run(["gzip", "-dc", path], capture_output=True).stdout == content
 
 
-def test_zstd_frames(tmp_path):
+def test_each_sync_ends_a_zstd_frame(tmp_path):
     """zstd files hold one frame for each sync."""
     archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
     for body in (b"a", b"b"):
@@ -104,7 +105,7 @@ def test_zstd_frames(tmp_path):
     assert reader.read() == b"a\nb\n"
 
 
-def test_what_was_not_synced_is_rolled_back(tmp_path):
+def test_records_that_were_not_synced_are_rolled_back(tmp_path):
     """After an error nothing half-written stays, and the file goes on."""
     archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
     archive.write(messages(b"a"), 1.0)
@@ -140,8 +141,8 @@ def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
     assert tree(tmp_path / "out") == {"t-000000.01": b"a\n1234567\n"}
 
 
-def test_what_another_process_appended_is_not_cut_off(tmp_path):
-    """A roll-back touches nothing where somebody else writes to the file too."""
+def test_records_that_another_process_appended_are_kept(tmp_path):
+    """A roll-back changes nothing if another process writes to the file."""
     archive = make(tmp_path, "t")
     archive.write(messages(b"a"), 1.0)
     with open(tmp_path / "out" / "t", "ab") as file:
@@ -180,7 +181,7 @@ def test_files_move_to_another_file_system(tmp_path, monkeypatch):
     assert tree(tmp_path) == {"out/t-000000": b"a\n"}
 
 
-def test_a_move_that_failed_is_done_later(tmp_path, monkeypatch):
+def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
     """The file waits in the work directory until the output directory takes it."""
     archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
     archive.write(messages(b"a"), 1.0)
@@ -231,7 +232,7 @@ def test_a_link_in_place_of_a_file_is_not_followed_out_of_the_directory(tmp_path
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_links_inside_and_a_linked_directory_are_fine(tmp_path):
+def test_links_inside_and_a_linked_directory_are_followed(tmp_path):
     """The output directory itself may be a link, and a link may lead to another file in it."""
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "real")
@@ -263,7 +264,7 @@ def test_files_have_the_mode_that_was_asked_for(
 
 
 @pytest.mark.parametrize(("skip_empty", "count"), [(False, 2), (True, 0)])
-def test_empty_files(tmp_path, skip_empty, count):
+def test_a_period_without_records_has_a_file_unless_skipped(tmp_path, skip_empty, count):
     """Without records each period still has its file, unless that is turned off."""
     archive = make(tmp_path, skip_empty=skip_empty)
     archive.tick(1.0)

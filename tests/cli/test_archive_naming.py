@@ -8,10 +8,19 @@ import time
 import pytest
 
 from nsqclient import Message
-from nsqclient.cli.archive.naming import FileNames, fill_rev, format_datetime, make_template
-from nsqclient.cli.archive.records import make_formatter
+from nsqclient.cli.archive.naming import (
+    FileNames,
+    fill_rev,
+    format_datetime,
+    make_template,
+    next_rev,
+)
+from nsqclient.cli.archive.options import make_formatter
 from nsqclient.cli.archive.rotation import (
-    Current, Rules, count_that_fit, next_rev, rotation_reason,
+    FileState,
+    RotationRules,
+    count_that_fit,
+    rotation_reason,
 )
 from nsqclient.cli.goflags import CommandLineError
 
@@ -26,13 +35,13 @@ MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "t
     ("%j %% 100%", "%j % 100%"),
     ("Jan 2006 15", "Jan 2006 15"),
 ])
-def test_datetime_format(text, expected):
+def test_datetime_format_fills_its_codes_in_english(text, expected):
     """The original's codes are filled in, all else is literal text."""
     assert format_datetime(text, MOMENT) == expected
 
 
 @pytest.mark.parametrize(("hour", "expected"), [(0, "12 AM"), (11, "11 AM"), (12, "12 PM")])
-def test_hours_of_twelve(hour, expected):
+def test_twelve_hour_clock_counts_from_1_to_12(hour, expected):
     """Midnight and noon are twelve."""
     at = time.struct_time((2026, 1, 4, hour, 0, 0, 6, 4, 0))
     assert format_datetime("%I %p", at) == expected
@@ -53,12 +62,12 @@ def template(text, **changes):
     ("<HOST>/<PID>", {"host_identifier": "x-<SHORT_HOST>-<HOSTNAME>"}, "x-a-a.example.org/7"),
     ("%Y<TOPIC>", {}, "%Yt"),
 ])
-def test_filename_format(text, changes, expected):
+def test_filename_format_fills_its_tokens(text, changes, expected):
     """Tokens are filled in, <REV> goes where nothing needs it, the suffix comes once."""
     assert template(text, **changes) == expected
 
 
-def test_a_missing_rev_is_refused():
+def test_a_missing_rev_is_rejected():
     """Where several files may want one name, <REV> must be there."""
     with pytest.raises(CommandLineError, match="missing <REV>"):
         template("<TOPIC>", needs_rev=True)
@@ -72,18 +81,18 @@ def test_names_follow_the_time():
     assert fill_rev("a<REV>.06", 12) == "a-000012.06"
 
 
-CURRENT = Current("name", opened=100.0, size=10)
+CURRENT = FileState("name", opened=100.0, size=10)
 
 
 @pytest.mark.parametrize(("name", "now", "rules", "expected"), [
-    ("name", 1e9, Rules(), None),
-    ("other", 101.0, Rules(), "new filename other"),
-    ("name", 110.0, Rules(interval=10.0), None),
-    ("name", 111.0, Rules(interval=10.0), "11.000s since last open"),
-    ("name", 101.0, Rules(size=10), None),
-    ("name", 101.0, Rules(size=9), "currently 10 bytes (> 9)"),
+    ("name", 1e9, RotationRules(), None),
+    ("other", 101.0, RotationRules(), "new filename other"),
+    ("name", 110.0, RotationRules(interval=10.0), None),
+    ("name", 111.0, RotationRules(interval=10.0), "11.000s since last open"),
+    ("name", 101.0, RotationRules(size=10), None),
+    ("name", 101.0, RotationRules(size=9), "currently 10 bytes (> 9)"),
 ])
-def test_rotation(name, now, rules, expected):
+def test_a_file_is_rotated_by_name_age_or_size(name, now, rules, expected):
     """A new name, more seconds or more bytes than allowed end a file; the limit itself does not."""
     assert rotation_reason(CURRENT, name, now, rules) == expected
 
@@ -94,9 +103,9 @@ def test_rotation(name, now, rules, expected):
     ([6], 11, 10, 0),
     ([6, 6], 99, 0, 2),
 ])
-def test_how_many_records_fit(sizes, size, limit, expected):
+def test_a_file_takes_records_until_it_is_over_its_limit(sizes, size, limit, expected):
     """A file takes records until it has more than its limit."""
-    assert count_that_fit(sizes, size, Rules(size=limit)) == expected
+    assert count_that_fit(sizes, size, RotationRules(size=limit)) == expected
 
 
 def test_revisions_count_per_name():
@@ -118,7 +127,7 @@ def make(body):
 @pytest.mark.parametrize(("body", "key", "shown"), [
     (b"a\nb", "body", "a\nb"), (b"\xff", "body_base64", "/w=="), (b"", "body", ""),
 ])
-def test_json_lines(body, key, shown):
+def test_jsonl_records_have_the_fields_of_the_message(body, key, shown):
     """A JSON record is one line and keeps every body."""
     record = make_formatter("jsonl", "t")(make(body))
     assert record.count(b"\n") == 1
@@ -128,6 +137,6 @@ def test_json_lines(body, key, shown):
     }
 
 
-def test_plain_lines():
+def test_a_line_is_the_body_and_a_newline():
     """A plain record is the body and an end of line."""
     assert make_formatter("lines", "t")(make(b"a\nb")) == b"a\nb\n"

@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import Message
 from nsqclient.cli.archive.archiver import Archiver
-from nsqclient.cli.archive.codecs import gzip_codec
+from nsqclient.cli.archive.output_file import gzip_codec
 from tests.cli.test_archive import LOG, make
 
 
@@ -69,7 +69,7 @@ def test_messages_are_finished_after_fsync(tmp_path, monkeypatch, options):
     world.archiver.flush()
 
 
-def test_messages_that_fsync_failed_for_are_not_finished(tmp_path, monkeypatch):
+def test_messages_are_not_finished_after_a_failed_fsync(tmp_path, monkeypatch):
     """They go back to nsqd, and what was written of them is cut off."""
     world = World(tmp_path, monkeypatch)
     world.error = OSError(errno.EIO, "Input/output error")

@@ -1,18 +1,21 @@
-"""The doctor's judgement by value, its table, its flags. What it finds: integration/test_doctor."""
+"""The doctor's checks by value, its table, its flags. On servers: integration/test_doctor."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
 
-from nsqclient.cli.doctor.clock import judge
+from nsqclient.cli.colors import has_colors
 from nsqclient.cli.doctor.doctor import main
-from nsqclient.cli.doctor.findings import Verdict, ok, warning, wrong
-from nsqclient.cli.doctor.queues import judge_change, judge_topic
-from nsqclient.cli.doctor.table import as_json, as_table
+from nsqclient.cli.doctor.report import as_json, as_table
+from nsqclient.doctor.findings import Severity, curl, error, ok, warning
+from nsqclient.doctor.lookupd import clock_finding
+from nsqclient.doctor.nsqd import check_counters, check_topic
 from nsqclient.http import Stats
-from nsqclient.http.fields import Fields
+from nsqclient.protocol.peer_json import JsonReader
 
 
 def stats(channel=None, clients=(), **topic) -> Stats:
@@ -20,7 +23,7 @@ def stats(channel=None, clients=(), **topic) -> Stats:
     channel = {"channel_name": "mail", "depth": 0, "client_count": len(clients),
                "clients": list(clients), **(channel or {})}
     topic = {"topic_name": "orders", "channels": [channel], **topic}
-    return Stats.read(Fields({"health": "OK", "topics": [topic]}, "its answer"))
+    return Stats.read(JsonReader({"health": "OK", "topics": [topic]}, "its answer"))
 
 
 def client(rdy: int, in_flight: int = 0) -> dict[str, int]:
@@ -28,86 +31,137 @@ def client(rdy: int, in_flight: int = 0) -> dict[str, int]:
     return {"ready_count": rdy, "in_flight_count": in_flight}
 
 
-@pytest.mark.parametrize(("seen", "verdict", "check", "words"), [
-    (stats(), Verdict.OK, "channel", "0 wait"),
-    (stats({"paused": True, "depth": 3}), Verdict.WRONG, "channel", "paused (3 wait"),
-    (stats({"depth": 3}), Verdict.WARNING, "channel", "nobody consumes"),
-    (stats({"deferred_count": 3}), Verdict.WARNING, "channel", "nobody consumes"),
-    (stats({"depth": 3}, [client(0), client(0)]), Verdict.WRONG, "RDY", "no consumer is ready"),
-    (stats({"depth": 3}, [client(5, 5)]), Verdict.WARNING, "RDY", "all that its RDY allows"),
-    (stats({"depth": 3}, [client(5, 5), client(5, 1)]), Verdict.OK, "channel", "2 consumers"),
+@pytest.mark.parametrize(("seen", "severity", "check", "words"), [
+    (stats(), Severity.OK, "channel", "0 wait"),
+    (stats({"paused": True, "depth": 3}), Severity.ERROR, "channel", "paused (3 wait"),
+    (stats({"depth": 3}), Severity.WARNING, "channel", "it has no consumer"),
+    (stats({"deferred_count": 3}), Severity.WARNING, "channel", "it has no consumer"),
+    (stats({"depth": 3}, [client(0), client(0)]), Severity.ERROR, "RDY", "no consumer is ready"),
+    (stats({"depth": 3}, [client(5, 5)]), Severity.WARNING, "RDY", "all that its RDY allows"),
+    (stats({"depth": 3}, [client(5, 5), client(5, 1)]), Severity.OK, "channel", "2 consumers"),
 ])
-def test_a_channel_is_judged(seen, verdict, check, words):
-    """By what waits, who consumes, and whether they are ready."""
-    (found,) = judge_topic(seen, "orders", "mail", "n:4151")
-    assert (found.verdict, found.check) == (verdict, check) and words in found.text
-    assert (found.advice == "") == (verdict is Verdict.OK)
+def test_a_stuck_channel_is_reported(seen, severity, check, words):
+    """The depth, the consumers and their RDY decide."""
+    (found,) = check_topic(seen, "orders", "mail", "n:4151")
+    assert (found.severity, found.check) == (severity, check) and words in found.text
+    assert (found.hint == "") == (severity is Severity.OK)
     assert found.where == "orders/mail at n:4151"
 
 
-def test_other_channels_and_topics_do_not_count():
-    """Only what was asked for is judged."""
-    assert judge_topic(stats({"paused": True}), "orders", "audit", "n:1") == []
-    assert judge_topic(stats({"paused": True}), "refunds", "", "n:1") == []
+def test_other_channels_and_topics_are_not_reported():
+    """Only the topic and channel that were given are checked."""
+    assert check_topic(stats({"paused": True}), "orders", "audit", "n:1") == []
+    assert check_topic(stats({"paused": True}), "refunds", "", "n:1") == []
 
 
-def test_a_full_disk_and_a_paused_topic_are_told():
+def test_a_full_disk_and_a_paused_topic_are_reported():
     """nsqd's own health, and the switch on the topic."""
-    ill = Stats.read(Fields({"health": "NOK - no space"}, "its answer"))
-    (found,) = judge_topic(ill, "orders", "", "n:1")
+    ill = Stats.read(JsonReader({"health": "NOK - no space"}, "its answer"))
+    (found,) = check_topic(ill, "orders", "", "n:1")
     assert found.check == "disk" and "no space" in found.text
-    found = judge_topic(stats(paused=True), "orders", "", "n:1")[0]
-    assert found.check == "topic" and "/topic/unpause?topic=orders" in found.advice
+    found = check_topic(stats(paused=True), "orders", "", "n:1")[0]
+    assert found.check == "topic"
+    assert found.command == "curl -X POST 'http://n:1/topic/unpause?topic=orders'"
 
 
-def test_what_grows_is_told():
-    """Timeouts have to be mended, requeues may be meant so."""
+def test_timeouts_and_requeues_that_grow_are_reported():
+    """Timeouts are an error, requeues may be intended."""
     before = stats({"timeout_count": 4, "requeue_count": 1})
     after = stats({"timeout_count": 6, "requeue_count": 2})
-    timeouts, requeues = judge_change(before, after, "orders", "", "n:1", 10.0)
-    assert (timeouts.verdict, timeouts.text) == (Verdict.WRONG, "2 messages timed out in 10 s")
-    assert requeues.verdict is Verdict.WARNING and "1 requeue in" in requeues.text
-    assert judge_change(after, after, "orders", "", "n:1", 10.0) == []
-    assert judge_change(after, after, "refunds", "", "n:1", 10.0) == []
+    timeouts, requeues = check_counters(before, after, "orders", "", "n:1", 10.0)
+    assert (timeouts.severity, timeouts.text) == (Severity.ERROR, "2 messages timed out in 10 s")
+    assert requeues.severity is Severity.WARNING and "1 requeue in" in requeues.text
+    assert check_counters(after, after, "orders", "", "n:1", 10.0) == []
+    assert check_counters(after, after, "refunds", "", "n:1", 10.0) == []
 
 
 @pytest.mark.parametrize(("ahead", "words"), [
     (0.4, "agrees"), (-4.9, "agrees"), (3600, "3600 s ahead of ours"), (-60, "60 s behind ours"),
 ])
-def test_a_clock_is_judged(ahead, words):
-    """A few seconds are forgiven: the header has whole ones."""
-    found = judge(ahead, "n:1")
-    assert words in found.text and (found.verdict is Verdict.OK) == (abs(ahead) < 5)
+def test_a_clock_that_is_off_by_more_than_five_seconds_is_reported(ahead, words):
+    """The Date header has whole seconds, so a few do not count."""
+    found = clock_finding(ahead, "n:1")
+    assert words in found.text and (found.severity is Severity.OK) == (abs(ahead) < 5)
 
 
-def test_the_table_ends_with_what_is_wrong(monkeypatch):
-    """What is fine stands first, what to do under what is wrong, and a summary last."""
+def test_the_table_ends_with_errors_and_a_summary(monkeypatch):
+    """Passed checks come first; each hint stands below its finding."""
     monkeypatch.setenv("COLUMNS", "80")
     text = as_table([
-        wrong("nsqd", "a:4150", "connection refused", "start it " + "again " * 20),
+        error("nsqd", "a:4150", "connection refused", "start it " + "again " * 20),
         ok("nsqlookupd", "b:4161", "answers"),
         warning("clock", "c.a-very-long-name-of-a-host.example:4161", "30 s ahead", "run NTP"),
     ])
     lines = text.splitlines()
     assert lines[0].split() == ["CHECK", "WHERE", "FINDING"]
     assert [line.split()[0] for line in lines if line[:1].strip()] == [
-        "ok", "warning", "WRONG", "1"]
+        "ok", "warning", "ERROR", "1"]
     assert max(map(len, lines)) <= 80 and "-> start it" in text
-    assert lines[-1] == "1 to mend, 1 to look at"
-    assert as_table([ok("x", "y", "z")]).endswith("\nall is well\n")
+    assert lines[-1] == "1 error, 1 warning"
+    assert as_table([ok("x", "y", "z")]).endswith("\nno problems found\n")
 
 
-def test_the_json_has_the_same():
-    """One object with a summary and every finding."""
-    found = json.loads(as_json([wrong("nsqd", "a:1", "t", "do")]))
-    assert found["summary"] == "1 to mend, 0 to look at"
-    assert found["findings"] == [{"verdict": "wrong", "check": "nsqd", "where": "a:1",
-                                  "text": "t", "advice": "do"}]
+def test_a_command_stands_alone_in_a_line_to_be_pasted(monkeypatch):
+    """However narrow the terminal is; in a shell it is one command with one URL."""
+    monkeypatch.setenv("COLUMNS", "60")
+    command = curl("http://a:1/channel/unpause", topic="orders", channel="tail#ephemeral")
+    text = as_table([error("channel", "orders/tail", "it is paused", "unpause it", command)])
+    (line,) = [line for line in text.splitlines() if "curl" in line]
+    assert shlex.split(line) == [
+        "$", "curl", "-X", "POST",
+        "http://a:1/channel/unpause?topic=orders&channel=tail%23ephemeral"]
+
+
+class _Stream:
+    """A stdout that is a terminal, or is not."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.isatty = lambda: is_terminal
+
+
+@pytest.mark.parametrize("is_terminal, environ, expected", [
+    (True, {"TERM": "xterm"}, True),
+    (True, {}, True),
+    (True, {"NO_COLOR": ""}, True),
+    (True, {"NO_COLOR": "1"}, False),
+    (True, {"TERM": "dumb"}, False),
+    (False, {"TERM": "xterm"}, False),
+])
+def test_colors_are_for_terminals_and_obey_no_color(is_terminal, environ, expected):
+    """An empty NO_COLOR counts as none, as https://no-color.org says."""
+    assert has_colors(_Stream(is_terminal), environ) is expected
+
+
+def test_the_results_of_the_table_are_colored():
+    """Green, yellow and red, on the first word alone; the columns stay as they are."""
+    findings = [ok("ok", "b:1", "ok"), warning("w", "c:1", "t", "h"), error("e", "d:1", "t", "h")]
+    colored = as_table(findings, colored=True)
+    assert "\x1b[32mok\x1b[0m" in colored and "\x1b[33mwarning\x1b[0m" in colored
+    assert colored.count("\x1b[31;1mERROR\x1b[0m") == 1 and colored.count("\x1b[") == 6
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == as_table(findings)
+
+
+def test_without_a_topic_all_topics_of_an_nsqd_are_checked():
+    """One finding for what is well, and one for each channel that is not."""
+    good, bad = check_topic(stats(), "", "", "n:1"), check_topic(
+        stats({"paused": True}), "", "", "n:1")
+    assert [each.text for each in good] == ["1 topic, 1 channel without a problem"]
+    assert [each.severity for each in bad] == [Severity.ERROR, Severity.OK]
+    before, after = stats({"timeout_count": 4}), stats({"timeout_count": 6})
+    (timeouts,) = check_counters(before, after, "", "", "n:1", 10.0)
+    assert timeouts.where == "orders/mail at n:1"
+
+
+def test_the_json_object_has_a_summary_and_every_finding():
+    """The severity is in lower case."""
+    found = json.loads(as_json([error("nsqd", "a:1", "t", "do")]))
+    assert found["summary"] == "1 error, 0 warnings"
+    assert found["findings"] == [{"severity": "error", "check": "nsqd", "where": "a:1",
+                                  "text": "t", "hint": "do", "command": ""}]
 
 
 @pytest.mark.parametrize(("words", "status", "said"), [
-    ([], 1, "--topic required"),
-    (["--topic=x"], 1, "give --lookupd-http-address or --nsqd-tcp-address"),
+    (["--channel=x"], 2, "--channel needs --topic"),
     (["--topic=a b", "--nsqd-tcp-address=x:1"], 1, "--topic is invalid"),
     (["--topic=x", "--channel=!", "--nsqd-tcp-address=x:1"], 1, "--channel is invalid"),
     (["--topic=x", "--nsqd-tcp-address=x"], 1, "has no port"),
@@ -117,7 +171,7 @@ def test_the_json_has_the_same():
     (["--topic=x", "--nsqd-tcp-address=x:1", "--connect-timeout=0"], 1, "should be positive"),
     (["--what"], 2, "flag provided but not defined"),
 ])
-def test_a_wrong_command_line_is_told(words, status, said, capsys):
+def test_a_wrong_command_line_is_an_error_on_stderr(words, status, said, capsys):
     """One line on stderr, nothing on stdout."""
     assert main(words) == status
     output = capsys.readouterr()
@@ -127,5 +181,5 @@ def test_a_wrong_command_line_is_told(words, status, said, capsys):
 def test_the_help_names_every_flag(capsys):
     """--help shows the groups, and ends with 0."""
     assert main(["--help"]) == 0
-    text = capsys.readouterr().err
+    text = capsys.readouterr().out
     assert all(f"--{flag}" in text for flag in ("topic", "watch", "nsqd-http-address", "json"))

@@ -31,7 +31,7 @@ def flags():
 
 
 @pytest.mark.parametrize("words", [["-name", "v"], ["--name", "v"], ["-name=v"], ["--name=v"]])
-def test_four_spellings(flags, words):
+def test_a_flag_has_four_spellings(flags, words):
     """One dash or two, with = or the next word: all the same."""
     assert flags.parse(words).values["name"] == "v"
 
@@ -52,7 +52,7 @@ def test_four_spellings(flags, words):
         (["-name="], "name", ""),
     ],
 )
-def test_values(flags, words, name, value):
+def test_values_are_parsed_as_in_go(flags, words, name, value):
     """Each kind reads what Go reads."""
     assert flags.parse(words).values[name] == value
 
@@ -70,8 +70,8 @@ def test_values(flags, words, name, value):
         (["-=x"], "bad flag syntax: -=x"),
     ],
 )
-def test_mistakes(flags, words, text):
-    """A mistake is told in Go's words."""
+def test_mistakes_are_reported_in_the_words_of_go(flags, words, text):
+    """A mistake is reported in Go's words."""
     with pytest.raises(FlagError, match=text):
         flags.parse(words)
 
@@ -84,21 +84,24 @@ def test_parsing_ends_at_the_first_other_word(flags):
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
-def test_help(flags, word, capsys):
-    """Help goes to stderr, with status 0."""
+def test_help_prints_the_usage_and_succeeds(flags, word, capsys):
+    """Help goes to stdout, for a pager, with status 0."""
     with pytest.raises(HelpRequested):
         flags.parse([word])
     assert goflags.run(flags, [word], lambda parsed: 7) == 0
     out, err = capsys.readouterr()
-    assert out == "" and '-name string\n    \ta name (default "x")' in err
+    assert err == "" and '-name string\n    \ta name (default "x")' in out
 
 
-def test_exit_statuses(flags, capsys):
-    """2 with the usage for a bad flag, 1 and one line for what cannot be."""
+def test_errors_have_the_exit_statuses_of_go(flags, capsys):
+    """2 and two lines for a bad flag, 1 and one line for what cannot be."""
     def fail(parsed):
         raise CommandLineError("no such port")
 
     assert goflags.run(flags, ["-bogus"], lambda parsed: 0) == 2
-    assert "Usage of tool:" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "nsqclient tool: flag provided but not defined: -bogus\nsee 'nsqclient tool --help'\n")
+    assert goflags.run(flags, ["-nmae=x"], lambda parsed: 0) == 2
+    assert ": did you mean --name?\n" in capsys.readouterr().err
     assert goflags.run(flags, [], fail) == 1
     assert capsys.readouterr().err == "tool: no such port\n"

@@ -13,8 +13,8 @@ from nsqclient.cli import main, nsq_stat
 from nsqclient.cli.nsq_stat import HEADER, Live, Plain, format_row
 from nsqclient.cli.sampling import Answer, Counters, Row, Sampler, rates, total
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.support.http_recorder import recording
-from tests.support.ports import free_port
+from tests.support.servers.http_recorder import recording
+from tests.support.servers.ports import free_port
 
 TIMES = {"connect_timeout": 2.0, "request_timeout": 5.0}
 
@@ -29,7 +29,7 @@ def test_rates_are_per_second_of_real_time():
     assert rates(before, after) == [Row("a", 20.0, 30.0, after["a"].counters)]
 
 
-def test_a_look_that_waits_for_one_nsqd_changes_no_rate_of_another():
+def test_a_poll_that_waits_for_one_nsqd_changes_no_rate_of_another():
     """Each rate is over the time between the answers of its own nsqd."""
     before = {"a": Answer(Counters(60), 1.0), "slow": Answer(Counters(60), 7.0)}
     after = {"a": Answer(Counters(180), 3.0), "slow": Answer(Counters(180), 9.5)}
@@ -44,13 +44,13 @@ def test_a_restarted_nsqd_has_no_negative_rate():
 
 
 def test_an_nsqd_that_comes_or_goes_changes_no_rate():
-    """A new one has 0 at first; one that does not answer is left out."""
+    """A new nsqd has rates of 0 at first; an nsqd that does not answer is left out."""
     before = {"a": Answer(Counters(5), 0.0), "gone": Answer(Counters(900), 0.0)}
     rows = rates(before, {"a": Answer(Counters(6), 1.0), "new": Answer(Counters(7), 1.0)})
     assert [(row.name, row.ingress) for row in rows] == [("a", 1.0), ("new", 0.0)]
 
 
-def test_total():
+def test_the_total_is_the_sum_of_all_rows():
     """The sum of everything, and of nothing."""
     row = total([Row("a", 1, 2, Counters(*range(9))), Row("b", 3, 4, Counters(*range(9)))])
     assert row == Row("total", 4, 6, Counters(*range(0, 18, 2)))
@@ -91,7 +91,7 @@ def stat(*words):
 
 
 @pytest.mark.parametrize("prefix", ["", "http://"])
-def test_rows(nsqd, capsys, prefix):
+def test_each_interval_prints_a_row(nsqd, capsys, prefix):
     """--count prints so many rows under one heading; an address may have a scheme."""
     assert stat(f"--nsqd-http-address={prefix}{nsqd.http_address}") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -99,7 +99,7 @@ def test_rows(nsqd, capsys, prefix):
     assert lines[2].split() == "0 0 | 4 4 0 0 0 | 0 0 4 0".split()
 
 
-def test_bug_7_nsq_stat_the_nsqd_that_was_named_is_asked(capsys):
+def test_the_given_address_is_asked_not_the_broadcast_address(capsys):
     """Not its broadcast address, which may lead nowhere from here."""
     with Nsqd(broadcast_address="192.0.2.1") as server:
         server.create_topic("t")
@@ -109,7 +109,7 @@ def test_bug_7_nsq_stat_the_nsqd_that_was_named_is_asked(capsys):
 
 
 @pytest.mark.parametrize("prefix", ["", "http://"])
-def test_through_nsqlookupd(capsys, prefix):
+def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
     """All nsqds of the topic are found and summed; one nsqlookupd of two may be dead."""
     with Nsqlookupd() as lookupd:
         lookupds = [lookupd.tcp_address]
@@ -122,17 +122,17 @@ def test_through_nsqlookupd(capsys, prefix):
                      f"--lookupd-http-address=127.0.0.1:{free_port()}"]
             sampler = Sampler("t", "c", nsqds=[], lookupds=[w.split("=")[1] for w in words],
                               **TIMES)
-            while len(sampler.look()) < 2:
+            while len(sampler.poll()) < 2:
                 pass
             sampler.close()
             assert stat(*words) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[3].split()[3] == "2"
-    assert printed.err.count("refused") == 1  # told once, not at every look
+    assert printed.err.count("refused") == 1  # reported once, not at every poll
 
 
-def test_bug_7_nsq_stat_a_single_error_does_not_end_it(nsqd, capsys):
-    """An nsqd that is down is told, and left out of the sum."""
+def test_an_nsqd_that_is_down_is_reported_and_left_out(nsqd, capsys):
+    """An nsqd that is down is reported, and left out of the sum."""
     dead = f"--nsqd-http-address=127.0.0.1:{free_port()}"
     assert stat(dead, f"--nsqd-http-address={nsqd.http_address}") == 0
     printed = capsys.readouterr()
@@ -140,15 +140,15 @@ def test_bug_7_nsq_stat_a_single_error_does_not_end_it(nsqd, capsys):
 
 
 def test_it_goes_on_when_the_server_comes_back(caplog):
-    """A look that failed wholly is empty, the next one is not; the end of a problem is told."""
+    """A poll without any answer is empty, the next one is not; the end of a problem is logged."""
     body = json.dumps({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
     with recording() as server:
         sampler = Sampler("t", "c", nsqds=[server.address], lookupds=[], **TIMES)
         server.status, server.body = 500, body.encode()
-        assert sampler.look() == {} and server.address in sampler.problems
+        assert sampler.poll() == {} and server.address in sampler.problems
         server.status = 200
         with caplog.at_level("INFO", "nsqclient"):
-            assert sampler.look()[server.address].counters == Counters()
+            assert sampler.poll()[server.address].counters == Counters()
         sampler.close()
     assert "answers again" in caplog.text
 
@@ -159,23 +159,23 @@ def test_the_nsqds_stay_known_while_no_nsqlookupd_answers():
         server.create_topic("t")
         server.create_channel("t", "c")
         sampler = Sampler("t", "c", nsqds=[], lookupds=[lookupd.http_address], **TIMES)
-        while not sampler.look():
+        while not sampler.poll():
             pass
         lookupd.stop()
-        assert len(sampler.look()) == 1 and sampler.problems
+        assert len(sampler.poll()) == 1 and sampler.problems
         sampler.close()
 
 
 @pytest.mark.parametrize("name", ["t", "other"])
-def test_what_is_not_there_yet_is_waited_for(nsqd, capsys, name):
-    """An unknown channel or topic is told once; nothing shown at all is status 1."""
+def test_a_channel_that_does_not_exist_yet_is_reported_once(nsqd, capsys, name):
+    """An unknown channel or topic is reported once; if nothing was shown the status is 1."""
     words = ["--channel=nope", f"--topic={name}"]
     assert stat(f"--nsqd-http-address={nsqd.http_address}", *words) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("no nsqd has channel nope") == 1
 
 
-def test_json(nsqd, capsys):
+def test_json_prints_an_object_for_each_interval(nsqd, capsys):
     """One object for each interval, with what each nsqd has."""
     assert stat(f"--nsqd-http-address={nsqd.http_address}", "--json") == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
@@ -254,21 +254,22 @@ def test_a_signal_ends_it(nsqd, capsys, monkeypatch, signum):
 
 
 @pytest.mark.parametrize("words, status, text", [
-    ([], 1, "--topic and --channel are required"),
-    (["--topic=t"], 1, "--topic and --channel are required"),
-    (["--topic=t", "--channel=c"], 1, "--nsqd-http-address or --lookupd-http-address required"),
-    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--lookupd-http-address=a:1"], 1,
+    ([], 2, "--topic and --channel are required"),
+    (["--topic=t"], 2, "--topic and --channel are required"),
+    (["--topic=t", "--channel=c"], 2, "--nsqd-http-address or --lookupd-http-address required"),
+    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--lookupd-http-address=a:1"], 2,
      "use --nsqd-http-address or --lookupd-http-address not both"),
     (["--topic=t", "--channel=c", "--interval=0"], 1, "--interval should be positive"),
     (["--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
     (["--topic=t", "--channel=c", "--count=x"], 2, "invalid value"),
     (["--topic=t!", "--channel=c"], 1, "--topic is invalid"),
     (["--topic=t", "--channel=c", "--nsqd-http-address=a"], 1, "nsqd_http_address 'a' has no port"),
-    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--json", "--plain"], 1, "not both"),
+    (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--json", "--plain"], 2, "not both"),
     (["--bogus"], 2, "flag provided but not defined"),
     (["--help"], 0, "Examples:"),
 ])
-def test_what_it_refuses(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """The original's texts and exit statuses."""
     assert main(["nsq_stat", *words]) == status
-    assert text in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert text in (err if status else out)

@@ -14,7 +14,7 @@ from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
 from nsqclient.cli.nsq_tail import Tail
 
 
-class Nobody:
+class NoResponder:
     """A responder that is only an address."""
 
     address = "127.0.0.1:4150"
@@ -22,7 +22,7 @@ class Nobody:
 
 def a_message(body=b"hi"):
     """A message of 2026 that was delivered twice."""
-    return Message(body, b"0123456789abcdef", 2, 1_780_000_000_123_456_789, 0, 60, Nobody())
+    return Message(body, b"0123456789abcdef", 2, 1_780_000_000_123_456_789, 0, 60, NoResponder())
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def a_message(body=b"hi"):
         ({"template": parse_format("{body}"), "print_topic": True}, b"t | hi\n"),
     ],
 )
-def test_what_is_printed(options, line):
+def test_a_format_prints_fields_of_the_message(options, line):
     """The body, with what the flags add."""
     assert Renderer(**options)("t", a_message()) == line
 
 
-def test_json_tells_everything_and_marks_what_is_no_text():
+def test_json_has_every_field_and_encodes_binary_bodies():
     """A body is text where it can be, else base64 under another name."""
     render = Renderer(as_json=True)
     assert json.loads(render("t", a_message("h\u00e9".encode()))) == {
@@ -63,13 +63,13 @@ def test_json_tells_everything_and_marks_what_is_no_text():
         (gzip.compress(b"cut off", mtime=0)[:-4], gzip.compress(b"cut off", mtime=0)[:-4]),
     ],
 )
-def test_gunzip_unpacks_what_is_gzip(body, shown):
+def test_gunzip_unpacks_gzip_bodies_only(body, shown):
     """Anything else is shown as it is."""
     body_of = a_message(body)
     assert Renderer(gunzip=True, end=b"")("t", body_of) == shown
 
 
-def test_escapes():
+def test_escapes_of_a_format_are_replaced():
     """The usual ones are replaced, raw bytes of the command line kept, others refused."""
     assert unescape("a\\n\\t\\r\\0\\\\\\x41\\") == b"a\n\t\r\0\\A\\"
     assert unescape("\udcff") == b"\xff"
@@ -83,7 +83,7 @@ def test_times_do_not_lose_microseconds():
     assert show_time(999_999_999_999_999_000).endswith(".999999Z")
 
 
-def test_the_limit_counts_and_the_rest_is_given_back():
+def test_messages_over_the_limit_are_requeued():
     """After n messages the end is asked for once; further ones go to the next reader."""
     read, write = os.pipe()
     stops = []
@@ -98,7 +98,7 @@ def test_the_limit_counts_and_the_rest_is_given_back():
     os.close(read)
 
 
-def test_a_reader_that_goes_away_gets_the_message_back():
+def test_a_message_that_cannot_be_written_is_requeued():
     """What could not be written is not finished, and the end is asked for."""
     read, write = os.pipe()
     os.close(read)
@@ -118,15 +118,15 @@ BOTH = ["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"]
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        ([], 1, "--topic required"),
-        (["--topic=t"], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "not both"),
+        ([], 2, "--topic required"),
+        (["--topic=t"], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 2, "not both"),
         (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--channel=c c"], 1, "--channel is invalid"),
-        ([*BOTH, "-n=-1"], 1, "--n below 0 counts as 0: off"),
-        ([*BOTH, "--max-in-flight=0"], 1, "--max-in-flight=0: no message will come"),
+        ([*BOTH, "-n=-1"], 2, "--n below 0 counts as 0: off"),
+        ([*BOTH, "--max-in-flight=0"], 2, "--max-in-flight=0: no message will come"),
         ([*BOTH, "--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 1, "not both"),
+        (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 2, "not both"),
         (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
         (["--format={nope}"], 2, "unknown field {nope}"),
         (["--format={id"], 2, "-format"),
@@ -134,7 +134,7 @@ BOTH = ["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"]
         (["--n=x"], 2, "-n"),
     ],
 )
-def test_bad_command_lines(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["nsq_tail", *words]) == status
     out, err = capsys.readouterr()

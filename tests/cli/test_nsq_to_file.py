@@ -1,4 +1,4 @@
-"""nsq_to_file as a process, on the embedded nsqd: delivery, trouble with the disk, hooks, flags."""
+"""nsq_to_file as a process, on the embedded nsqd: delivery, a full disk, hooks, flags."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from nsqclient import Producer
 from nsqclient.cli import main
 from nsqclient.devserver import Nsqd
 from tests.support.archives import read_tree
-from tests.support.http_api import HttpApi
-from tests.support.tool_runs import tool
+from tests.support.docs.tool_runs import tool
+from tests.support.servers.http_api import HttpApi
 from tests.support.waiting import wait_until
 
 #: A short backoff, so that recovery is quick.
@@ -52,7 +52,7 @@ def stats(nsqd):
 
 
 def is_empty(nsqd):
-    """Tell whether everything was finished."""
+    """Return whether everything was finished."""
     now = stats(nsqd)
     return not (now["depth"] or now["in_flight_count"] or now["deferred_count"])
 
@@ -94,7 +94,7 @@ def test_messages_are_synced_before_they_time_out(nsqd, tmp_path):
 
 @pytest.mark.parametrize("more", [[], ["--gzip"]], ids=["plain", "gzip"])
 def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
-    """No room for a while: messages go back, and all are there once each when there is room."""
+    """While the disk is full messages are requeued; then each is in the file once."""
     bodies = [b"%04d" % number + zlib.crc32(b"%d" % number).to_bytes(4, "big").hex().encode() * 8
               for number in range(100)]
     with start(nsqd, tmp_path, "--max-in-flight=10", *QUICK, *more) as process:
@@ -170,7 +170,7 @@ def test_a_command_that_cannot_be_run_any_more_is_logged(nsqd, tmp_path):
     assert read_tree(tmp_path / "out") == {"f": b"one\n"}
 
 
-def test_json_lines_hold_what_nsqd_said(nsqd, tmp_path):
+def test_jsonl_files_have_the_fields_of_each_message(nsqd, tmp_path):
     """--format=jsonl writes id, timestamp, attempts and nsqd with every body."""
     publish(nsqd, b"one\ntwo")
     with start(nsqd, tmp_path, "--format=jsonl") as process:
@@ -187,13 +187,13 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
 @pytest.mark.parametrize(("words", "status", "text"), [
     (["--bogus"], 2, "bogus"),
     (["--format=xml", ADDRESS, "--topic=t"], 2, "lines or jsonl"),
-    (["--channel=", ADDRESS], 1, "--channel is required"),
-    ([ADDRESS], 1, "--topic or --topic-pattern required"),
+    (["--channel=", ADDRESS], 2, "--channel is required"),
+    ([ADDRESS], 2, "--topic or --topic-pattern required"),
     ([ADDRESS, "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),
-    (["--topic=t"], 1, "required"),
-    (["--topic=t", ADDRESS, "--lookupd-http-address=a:1"], 1, "not both"),
+    (["--topic=t"], 2, "required"),
+    (["--topic=t", ADDRESS, "--lookupd-http-address=a:1"], 2, "not both"),
     (["--topic=t", ADDRESS, "--gzip-level=10"], 1, "invalid --gzip-level value (10)"),
-    (["--topic=t", ADDRESS, "--gzip", "--zstd"], 1, "not both"),
+    (["--topic=t", ADDRESS, "--gzip", "--zstd"], 2, "not both"),
     (["--topic=t", ADDRESS, "--gzip", "--filename-format=x"], 1, "missing <REV>"),
     (["--topic=t", ADDRESS, "--topic-pattern=("], 1, "--topic-pattern"),
     (["--topic=t", ADDRESS, "--topic-pattern=x"], 1, "allows none"),
@@ -207,13 +207,14 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
     (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
     (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),
     (["--topic=t", ADDRESS, "--log-level="], 1, "--log-level is invalid"),
-    (["--topic=t", ADDRESS, "word"], 1, "word"),
+    (["--topic=t", ADDRESS, "word"], 2, "word"),
     (["--topic=..", ADDRESS, "--filename-format=<TOPIC>/x"], 1, "outside"),
     (["--topic=t", ADDRESS, "--file-mode=0888"], 2, "-file-mode"),
     (["--topic=t", ADDRESS, "--file-mode=0"], 2, "-file-mode"),
     (["--help"], 0, "--rotate-size"),
 ])
-def test_words(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """What cannot be is said in a line that names it."""
     assert main(["nsq_to_file", *words]) == status
-    assert text in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert text in (err if status else out)

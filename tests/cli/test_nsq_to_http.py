@@ -12,12 +12,12 @@ import pytest
 from nsqclient import Message, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.goflags import CommandLineError
-from nsqclient.cli.http_requests import Failed, Requester
-from nsqclient.cli.http_sender import Sender
+from nsqclient.cli.http_sender import (
+    Requester, RequestFailed, RequestTimes, Sender, describe,
+)
+from nsqclient.cli.load_balancing import STRATEGIES, EpsilonGreedy, HostPool, RoundRobin
 from nsqclient.cli.nsq_to_http import parse_header
-from nsqclient.cli.timings import Timings, describe
-from nsqclient.cli.url_choice import STRATEGIES, EpsilonGreedy, HostPool, RoundRobin
-from tests.support.http_recorder import recording
+from tests.support.servers.http_recorder import recording
 
 URLS = ["a", "b", "c"]
 
@@ -26,7 +26,7 @@ URLS = ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values())
-def test_every_order_has_all_urls(strategy):
+def test_every_strategy_orders_all_urls(strategy):
     """Whatever the mode, a message can try each URL once."""
     choice = strategy(URLS, random.Random(1))
     for now in range(200):
@@ -36,13 +36,13 @@ def test_every_order_has_all_urls(strategy):
 
 
 def test_round_robin_takes_turns():
-    """Also with one that fails."""
+    """Also with a URL that fails."""
     choice = RoundRobin(URLS, random.Random(1))
     choice.report("a", False, 0, 0)
     assert [choice.order(0)[0] for _ in range(4)] == ["a", "b", "c", "a"]
 
 
-def test_a_dead_host_rests_and_rests_longer():
+def test_a_failed_host_pauses_longer_each_time():
     """30 s, doubling to 15 minutes; it is the last choice meanwhile, and a success revives it."""
     choice = HostPool(["a", "b"], random.Random(1))
     now = 0.0
@@ -57,7 +57,7 @@ def test_a_dead_host_rests_and_rests_longer():
     assert {choice.order(now + 30)[0] for _ in range(4)} == {"a", "b"}
 
 
-def test_when_all_are_dead_all_are_tried_again():
+def test_when_all_hosts_fail_all_are_tried_again():
     """Nothing is gained by waiting."""
     choice = HostPool(["a", "b"], random.Random(1))
     for one in "ab":
@@ -65,7 +65,7 @@ def test_when_all_are_dead_all_are_tried_again():
     assert {choice.order(1)[0] for _ in range(4)} == {"a", "b"}
 
 
-def test_epsilon_greedy_prefers_the_fast_one_and_tries_the_others():
+def test_epsilon_greedy_prefers_the_fast_host_and_tries_the_others():
     """Most messages go where the answers are fast; some go elsewhere to learn."""
     choice = EpsilonGreedy(["slow", "fast", "dead"], random.Random(1))
     counts = Counter()
@@ -79,11 +79,11 @@ def test_epsilon_greedy_prefers_the_fast_one_and_tries_the_others():
 # -- timings
 
 
-def test_percentiles_are_logged_every_so_often(caplog):
+def test_percentiles_are_logged_every_n_requests(caplog):
     """For each URL and for all, when there are several; not at all with 0."""
     with caplog.at_level(logging.INFO, "nsqclient"):
-        Timings(["a", "b"], 0).add("a", 1.0)
-        timings = Timings(["a", "b"], 4)
+        RequestTimes(["a", "b"], 0).add("a", 1.0)
+        timings = RequestTimes(["a", "b"], 4)
         for name in "aaabb":
             timings.add(name, 0.01)
         timings.add("a", 0.01)
@@ -91,7 +91,7 @@ def test_percentiles_are_logged_every_so_often(caplog):
     assert "more than 100 status values" in caplog.text
 
 
-def test_the_line_of_timings():
+def test_the_status_line_has_percentiles_and_the_mean():
     """The words of the original."""
     values = [n / 1000 for n in range(1, 101)]
     assert describe("x", values) == "[x]: finished 100 - 99th: 99ms - 95th: 95ms - avg: 50.5ms"
@@ -124,10 +124,10 @@ def test_any_2xx_is_a_success(server, is_get, status):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 400, 404, 500, 503])
-def test_what_is_no_success(server, status):
+def test_a_status_outside_200_to_299_is_a_failure(server, status):
     """A POST that would be turned into a GET has not arrived either."""
     server.status, server.headers = status, {"Location": "/elsewhere"}
-    with pytest.raises(Failed, match=str(status)):
+    with pytest.raises(RequestFailed, match=str(status)):
         requester().send(server.url, b"x")
     assert len(server.requests) == 1
 
@@ -140,12 +140,12 @@ def test_redirects_that_keep_the_body_are_followed(server, status):
     requester().send(server.url, b"x")
     assert server.bodies() == [b"x", b"x"]
     server.decide = lambda request: status
-    with pytest.raises(Failed, match="redirects"):
+    with pytest.raises(RequestFailed, match="redirects"):
         requester().send(server.url, b"x")
 
 
-def test_headers_are_the_originals(server):
-    """Who we are, and what the user says; a Host too."""
+def test_requests_have_the_headers_of_the_original(server):
+    """The user agent, and the headers of the user; a Host too."""
     requester(Host="h.example", **{"X-A": "1", "Content-Type": "text/x"}).send(server.url, b"x")
     headers = server.requests[0].headers
     assert headers["User-Agent"].startswith("nsq_to_http v")
@@ -154,9 +154,9 @@ def test_headers_are_the_originals(server):
     assert headers["Accept-Encoding"] == "gzip" and "Accept" not in headers
 
 
-def test_nobody_there():
+def test_a_refused_connection_is_a_failure():
     """A dead host is a failure, not a crash."""
-    with pytest.raises(Failed, match="ConnectionError"):
+    with pytest.raises(RequestFailed, match="ConnectionError"):
         requester().send("http://127.0.0.1:1/", b"x")
 
 
@@ -186,13 +186,13 @@ class Fake:
         """Note it, or fail."""
         self.sent.append(url)
         if url.startswith("bad"):
-            raise Failed("on purpose")
+            raise RequestFailed("on purpose")
 
 
 def send(urls, mode="round-robin", sample=1.0, times=1):
     """Handle messages; return the URLs that were tried, and the last message's responder."""
     fake, answers = Fake(), Answers()
-    sender = Sender(urls, mode, fake, Timings(urls, 0), sample)
+    sender = Sender(urls, mode, fake, RequestTimes(urls, 0), sample)
     for _ in range(times):
         sender.handle(Message(b"x", b"0123456789abcdef", 1, 0, 0, 60, answers))
     return fake.sent, answers
@@ -205,7 +205,7 @@ def test_one_bad_url_does_not_back_off_the_consumer(mode):
     assert tried.count("good") == 20 and 1 <= answers.touched <= 20
 
 
-def test_a_bad_url_is_left_alone_by_hostpool():
+def test_hostpool_skips_a_failed_url():
     """After its first failure the others get everything."""
     assert send(["bad", "good"], "hostpool", times=20)[0].count("bad") == 1
 
@@ -214,20 +214,20 @@ def test_a_bad_url_is_left_alone_by_hostpool():
     ("hostpool", ["bad1", "bad2"], True), ("round-robin", ["bad"], True),
     ("all", ["bad", "good"], False), ("all", ["bad1", "bad2"], True),
 ])
-def test_a_message_that_did_not_arrive_goes_back(mode, urls, backoff):
+def test_a_message_that_did_not_arrive_is_requeued(mode, urls, backoff):
     """Everywhere: the consumer backs off. At one of all: it does not."""
     with pytest.raises(Requeue) as caught:
         send(urls, mode)
     assert caught.value.backoff is backoff
 
 
-def test_all_sends_to_all():
-    """Also behind one that fails."""
+def test_mode_all_sends_to_every_url():
+    """Also after a URL that fails."""
     assert send(["a", "b"], "all")[0] == ["a", "b"]
 
 
 @pytest.mark.parametrize("sample, least, most", [(0.0, 0, 0), (0.3, 220, 380), (1.0, 1000, 1000)])
-def test_sample(sample, least, most):
+def test_sample_sends_a_part_and_finishes_the_rest(sample, least, most):
     """Only a part is sent, the rest is finished."""
     assert least <= len(send(["a"], sample=sample, times=1000)[0]) <= most
 
@@ -238,13 +238,13 @@ def test_sample(sample, least, most):
 @pytest.mark.parametrize("text, parsed", [
     ("A: b", ("A", "b")), ("A:b:c", ("A", "b:c")), (" A :  b ", ("A", "b")),
 ])
-def test_header(text, parsed):
+def test_a_header_is_split_at_its_first_colon(text, parsed):
     """Split at the first colon."""
     assert parse_header(text) == parsed
 
 
 @pytest.mark.parametrize("text", ["", "A", "A:", ": b", "A: b\nC: d", "A B: c", "A: \u20ac"])
-def test_bug_5_nsq_to_http_bad_headers_are_told_how_to_be_written(text):
+def test_a_bad_header_is_an_error_that_shows_the_format(text):
     """The complaint says how to write it, which the original's does not."""
     with pytest.raises(CommandLineError, match="header"):
         parse_header(text)
@@ -255,10 +255,10 @@ POST = [*BASE, "--post=http://h/"]
 
 
 @pytest.mark.parametrize("words, status, text", [
-    ([], 1, "--topic and --channel are required"),
-    ([*BASE, "--channel="], 1, "--topic and --channel are required"),
-    (BASE, 1, "--get or --post required"),
-    ([*POST, "--get=http://h/%s"], 1, "use --get or --post not both"),
+    ([], 2, "--topic and --channel are required"),
+    ([*BASE, "--channel="], 2, "--topic and --channel are required"),
+    (BASE, 2, "--get or --post required"),
+    ([*POST, "--get=http://h/%s"], 2, "use --get or --post not both"),
     ([*BASE, "--get=http://h/"], 1, "it needs one %s"),
     ([*BASE, "--get=http://h/%s%s"], 1, "it needs one %s"),
     ([*BASE, "--get=http://h/%s", "--content-type=a/b"], 1, "--content-type only used with --post"),
@@ -270,17 +270,18 @@ POST = [*BASE, "--post=http://h/"]
     ([*POST, "--header=key=value"], 1, "write it as 'Key: Value'"),
     ([*POST, "--n=0"], 1, "--n must be at least 1"),
     ([*POST, "--http-client-request-timeout=0", "--header=x"], 1,
-     "--http-client-request-timeout: nothing waits without limit; 600 s is taken"),
-    ([*POST, "--http-client-connect-timeout=-1s", "--header=x"], 1, "600 s is taken"),
+     "--http-client-request-timeout: a limit is required; using 600 s"),
+    ([*POST, "--http-client-connect-timeout=-1s", "--header=x"], 1, "using 600 s"),
     ([*POST, "--max-in-flight=0", "--header=x"], 1, "no message will come"),
     ([*POST, "--status-every=-1", "--header=x"], 1, "below 0 counts as 0: off"),
     ([*BASE, "--post=ftp://u:s3cret@h/"], 1, "'ftp://u:***@h/' is no http:// or https:// URL"),
     ([*POST, "--consumer-opt=nope,1"], 2, "unknown option 'nope'"),
-    ([*POST, "--lookupd-http-address=h:1"], 1, "not both"),
-    (["--topic=t", "--post=http://h/"], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+    ([*POST, "--lookupd-http-address=h:1"], 2, "not both"),
+    (["--topic=t", "--post=http://h/"], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
     (["--help"], 0, "Examples:"),
 ])
-def test_what_it_refuses(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """Unknown modes among them, which the original takes for "send to all"."""
     assert main(["nsq_to_http", *words]) == status
-    assert text in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert text in (err if status else out)

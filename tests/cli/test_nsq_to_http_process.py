@@ -7,12 +7,13 @@ import ssl
 
 import pytest
 
+from nsqclient import Consumer, DeadLetter
 from nsqclient.devserver import Nsqd
 from nsqclient.http import NsqdHTTP
 from nsqclient.runtime.tls import server_context
 from tests.support.certificates import Certificates
-from tests.support.http_recorder import recording
-from tests.support.tool_runs import tool
+from tests.support.docs.tool_runs import tool
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 
@@ -28,7 +29,7 @@ def nsqd(leak_guard):
 
 
 def is_done(nsqd):
-    """Tell whether the channel is empty, and everything was answered."""
+    """Return whether the channel is empty, and everything was answered."""
     found = nsqd.client.stats("t", "nsq_to_http").topic("t").channel("nsq_to_http")
     return found.depth == found.in_flight_count == found.deferred_count == 0
 
@@ -42,7 +43,13 @@ def run(nsqd, *words):
         assert process.wait(20) == 0
 
 
-def test_refused_messages_go_to_the_dead_letter_topic(nsqd):
+def first_letter(nsqd):
+    """The first message of the topic ``refused``."""
+    with Consumer("refused", "ops", nsqd_tcp_addresses=[nsqd.tcp_address]) as consumer:
+        return DeadLetter.parse(next(consumer.messages(timeout=20)).body)
+
+
+def test_rejected_messages_go_to_the_dead_letter_topic(nsqd):
     """Those that the URL calls bad are kept elsewhere, those that it dislikes are dropped."""
     nsqd.client.mpub("t", [b"good", b"bad", b"ugly"])
     with recording() as server:
@@ -52,9 +59,12 @@ def test_refused_messages_go_to_the_dead_letter_topic(nsqd):
             "--dead-letter-topic=refused")
         assert sorted(server.bodies()) == sorted(statuses)
     assert nsqd.client.stats("refused").topic("refused").depth == 1
+    letter = first_letter(nsqd)
+    assert (letter.body, letter.topic, letter.channel) == (b"bad", "t", "nsq_to_http")
+    assert letter.reason.startswith(server.url.rstrip("/")) and "HTTP 400" in letter.reason
 
 
-def test_given_up_messages_go_to_the_dead_letter_topic(nsqd):
+def test_messages_that_are_given_up_go_to_the_dead_letter_topic(nsqd):
     """After max_attempts tries a message that no URL takes is kept elsewhere."""
     nsqd.client.pub("t", b"x")
     with recording() as server:
@@ -64,6 +74,8 @@ def test_given_up_messages_go_to_the_dead_letter_topic(nsqd):
             "--consumer-opt=max_backoff_duration,0")
         assert server.bodies() == [b"x", b"x"]
     assert nsqd.client.stats("refused").topic("refused").depth == 1
+    letter = first_letter(nsqd)
+    assert "HTTP 500, after 2 attempts" in letter.reason and letter.body == b"x"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +84,7 @@ def certificates(tmp_path_factory):
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def test_https_with_an_own_authority_and_a_client_certificate(nsqd, certificates):
+def test_https_takes_a_root_ca_and_a_client_certificate(nsqd, certificates):
     """The URL asks for a certificate, and gets it; its own is checked."""
     nsqd.client.pub("t", b"x")
     context = server_context(cert=certificates.server, key=certificates.server_key,
@@ -85,8 +97,8 @@ def test_https_with_an_own_authority_and_a_client_certificate(nsqd, certificates
 
 
 @pytest.mark.parametrize("words, arrives", [([], False), (["insecure-skip-verify"], True)])
-def test_https_is_verified_unless_told_otherwise(nsqd, certificates, words, arrives):
-    """A certificate of an authority that nobody named is refused, and the message waits."""
+def test_https_is_verified_by_default(nsqd, certificates, words, arrives):
+    """A certificate of an unknown authority is rejected, and the message is requeued."""
     nsqd.client.pub("t", b"x")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server, certificates.server_key)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient import Config, Message, PublishNotSent, PublishUnknown
+from nsqclient import Config, Message, PublishNotSentError, PublishUnknownError
 from nsqclient.cli import main, nsq_to_nsq
-from nsqclient.cli.destinations import Destinations
 from nsqclient.cli.json_filter import Field, JsonFilter, NotAnObject, matches, parse_object
+from nsqclient.cli.nsq_to_nsq import Destinations
 
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
 
@@ -38,7 +38,7 @@ def test_objects_are_read_as_json_reads_them(text):
      b"{a:1}", b'{"a":1}x', b'{"a":1} {}', b'{"a":NaN}', b'{"a":Infinity}', b"{'a':1}",
      b'{"a":01}', b'{1:2}', b"[" * 100_000, b'{"a":' + b"[" * 100_000],
 )
-def test_what_is_no_object_is_refused(body):
+def test_a_body_that_is_no_json_object_is_rejected(body):
     """With one error, whatever it is."""
     with pytest.raises(NotAnObject):
         parse_object(body)
@@ -56,7 +56,7 @@ def test_any_object_survives_a_whitelist_of_all_its_fields(value):
 
 
 @given(st.binary(max_size=30) | st.text(alphabet='{}[]":,a1 \\', max_size=12).map(str.encode))
-def test_any_bytes_are_an_object_or_refused(body):
+def test_any_bytes_are_an_object_or_rejected(body):
     """Nothing but NotAnObject is ever raised."""
     try:
         parse_object(body)
@@ -80,7 +80,7 @@ def test_any_bytes_are_an_object_or_refused(body):
         ("", None, ["a\n"], b'{"a\\n":1}', b'{"a\\n":1}'),
     ],
 )
-def test_the_filter(field, value, whitelist, body, passed):
+def test_the_filter_passes_objects_and_fields_that_match(field, value, whitelist, body, passed):
     """Fields that must be there, values that they must have, fields that pass."""
     assert JsonFilter(field, value, whitelist)(body) == passed
 
@@ -88,7 +88,7 @@ def test_the_filter(field, value, whitelist, body, passed):
 @pytest.mark.parametrize(
     "number",
     ["12345678901234567890", "10000000000000001", "1.0", "0.1000000000000000055", "1e400"])
-def test_bug_6_whitelist_keeps_every_digit(number):
+def test_a_whitelist_keeps_every_digit(number):
     """Numbers pass as they were written."""
     body = b'{"n":%s,"x":1}' % number.encode()
     assert JsonFilter("", None, ["n"])(body) == b'{"n":%s}' % number.encode()
@@ -103,7 +103,7 @@ def test_bug_6_whitelist_keeps_every_digit(number):
         (12345678901234567891, "12345678901234567890", False), (10**400, "1.5", False),
     ],
 )
-def test_values(value, wanted, same):
+def test_strings_match_exactly_and_numbers_by_value(value, wanted, same):
     """Strings by equality, numbers by value, all else never."""
     assert matches(Field(value, ""), wanted) is same
 
@@ -122,14 +122,14 @@ def make():
         destinations.close()
 
 
-def test_round_robin_takes_turns_and_lets_the_failed_rest(make):
-    """Even shares; one that failed is left out while others work, and used when all failed."""
+def test_round_robin_takes_turns_and_skips_failed_destinations(make):
+    """Even shares; a failed destination is not used while others work, but when all failed."""
     destinations = make("round-robin")
     assert set(Counter(destinations.choose().name for _ in range(30)).values()) == {10}
     first = destinations.choose()
     first.failed()
     assert first not in {destinations.choose() for _ in range(10)}
-    assert first.rests_until > time.monotonic()
+    assert first.paused_until > time.monotonic()
     for other in {destinations.choose() for _ in range(10)}:
         other.failed()
     assert first in {destinations.choose() for _ in range(10)}
@@ -151,7 +151,7 @@ def test_epsilon_greedy_prefers_the_fastest(make):
     assert counts[fast.name] > 350 and len(counts) == 3
 
 
-def test_hostpool_is_one_choice_of_all(make):
+def test_hostpool_is_one_producer_for_all_nsqds(make):
     """The Producer itself takes those that are connected in turn."""
     destinations = make("hostpool")
     assert len(destinations) == 1 and destinations.choose().name == ", ".join(ADDRESSES)
@@ -163,10 +163,10 @@ OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        ([], 1, "--topic required"),
-        (OK[:2], 1, "--destination-nsqd-tcp-address required"),
-        (OK[::2], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
-        ([*OK, "--lookupd-http-address=c:1"], 1, "not both"),
+        ([], 2, "--topic required"),
+        (OK[:2], 2, "--destination-nsqd-tcp-address required"),
+        (OK[::2], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
+        ([*OK, "--lookupd-http-address=c:1"], 2, "not both"),
         ([*OK, "--topic=t t"], 1, "--topic is invalid"),
         ([*OK, "--channel=c c"], 1, "--channel is invalid"),
         ([*OK, "--destination-topic=d d"], 1, "--destination-topic is invalid"),
@@ -180,7 +180,7 @@ OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1
         ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
     ],
 )
-def test_bad_command_lines(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["nsq_to_nsq", *words]) == status
     assert text in capsys.readouterr().err
@@ -200,13 +200,14 @@ class Responder:
 
 
 @pytest.mark.parametrize("error, answer", [
-    (None, "FIN"), (PublishUnknown("no answer"), "REQ"), (PublishNotSent("no nsqd"), "REQ"),
+    (None, "FIN"), (PublishUnknownError("no answer"), "REQ"),
+    (PublishNotSentError("no nsqd"), "REQ"),
 ])
 def test_a_message_is_finished_when_it_is_stored_and_only_then(monkeypatch, error, answer):
     """It is requeued when the destination has not said that it is stored."""
     responder = Responder()
 
-    class Attempt:
+    class CopyAttempt:
         def __init__(self, *arguments):
             assert responder.answers == []
 
@@ -215,7 +216,7 @@ def test_a_message_is_finished_when_it_is_stored_and_only_then(monkeypatch, erro
             if error is not None:
                 raise error
 
-    monkeypatch.setattr(nsq_to_nsq, "Attempt", Attempt)
+    monkeypatch.setattr(nsq_to_nsq, "CopyAttempt", CopyAttempt)
     copier = nsq_to_nsq.Copier("t", JsonFilter("", None, []), None, Config())
     now = time.monotonic()
     copier([Message(b"x", b"0" * 16, 1, 0, now, now + 60, responder)])

@@ -18,6 +18,7 @@ import requests
 
 from nsqclient import ConfigError
 from nsqclient.cli import main
+from nsqclient.cli.sources import with_sources
 from nsqclient.cli.nsqadmin import build_flags, build_settings
 from nsqclient.devserver import Nsqd
 from tests.support.waiting import wait_until
@@ -77,18 +78,18 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words, status, text", [
-    ([], 1, "--lookupd-http-address or --nsqd-http-address required"),
-    (["--nsqd-http-address=a:1", "--lookupd-http-address=b:2"], 1, "not both"),
+    ([], 2, "--lookupd-http-address or --nsqd-http-address required"),
+    (["--nsqd-http-address=a:1", "--lookupd-http-address=b:2"], 2, "not both"),
     (["--nsqd-http-address=nonsense"], 1, "nsqd_http_address"),
     (["--nsqd-http-address=a:1", "--http-address=8080"], 1, "--http-address"),
     (["--nsqd-http-address=a:1", "--rewrite-address=x"], 2, "FROM=TO"),
     (["--nsqd-http-address=a:1", "--allow-actions", "--admin-user=ada"], 1, "not both"),
     (["--nsqd-http-address=a:1", "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
     (["--nsqd-http-address=a:1", "--http-client-tls-cert=c.pem"], 1, "go together"),
-    (["--nsqd-http-address=a:1", "extra"], 1, "unknown arguments: extra"),
+    (["--nsqd-http-address=a:1", "extra"], 2, "unknown arguments: extra"),
     (["--graphite-urls=http://x"], 2, "flag provided but not defined"),
 ])
-def test_a_bad_command_line_is_explained(capsys, words, status, text):
+def test_an_invalid_command_line_is_an_error(capsys, words, status, text):
     """What cannot be is said in a line, with the status of the original."""
     assert main(["nsqadmin", *words]) == status
     assert text in capsys.readouterr().err
@@ -130,10 +131,11 @@ def test_flags_become_settings():
     assert found.http_config.tls_v1 and found.http_config.tls_insecure_skip_verify
 
 
-def test_it_says_which_package_is_missing(monkeypatch, capsys):
-    """Without Flask one line says what to install."""
+@pytest.mark.parametrize("package", ["flask", "waitress", "prometheus_client"])
+def test_a_missing_package_is_named(monkeypatch, capsys, package):
+    """One line says what to install."""
     def import_module(name):
-        raise ModuleNotFoundError("No module named 'flask'", name="flask")
+        raise ModuleNotFoundError(f"No module named {package!r}", name=f"{package}.core")
 
     monkeypatch.setattr(importlib, "import_module", import_module)
     from nsqclient.cli import nsqadmin
@@ -144,16 +146,11 @@ def test_it_says_which_package_is_missing(monkeypatch, capsys):
 
 def test_a_config_file_has_the_names_of_the_original(tmp_path):
     """A TOML file with the original's keys is read; the command line wins."""
-    if sys.version_info < (3, 11):
-        pytest.skip("TOML needs Python 3.11")
-    from nsqclient.cli.daemon import read_config
-    from nsqclient.cli.nsqadmin import _CONFIG_NAMES
-
     path = tmp_path / "nsqadmin.cfg"
     path.write_text('nsqlookupd_http_addresses = ["a:1", "b:2"]\nbase_path = "/x"\n'
                     'admin_users = ["ada"]\n')
     flags = build_flags()
-    parsed = read_config(flags.parse([f"--config={path}", "--base-path=/y"]), flags, _CONFIG_NAMES)
+    parsed = with_sources(flags, flags.parse([f"--config={path}", "--base-path=/y"]), {})
     found = build_settings(parsed)
     assert found.lookupd_http_addresses == ("a:1", "b:2")
     assert found.base_path == "/y" and found.admin_users == ("ada",)

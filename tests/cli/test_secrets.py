@@ -6,16 +6,16 @@ import subprocess
 
 import pytest
 
-from nsqclient.cli import main, nsqadmin, tools
+from nsqclient.cli import main, nsqadmin, tool_flags
 from nsqclient.cli.goflags import STRINGS, FlagError
 from nsqclient.cli.spark_run import read_source
 from nsqclient.contrib.settings import Settings
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines.streaming import Sink
 from tests.cli.test_daemons import ANY, running
-from tests.support.auth_server import AuthServer, granted
 from tests.support.certificates import Certificates
-from tests.support.tool_runs import run_tool
+from tests.support.docs.tool_runs import run_tool
+from tests.support.servers.auth_server import AuthServer, granted
 
 CLIENTS = [
     ["nsq_tail"], ["nsq_to_file"], ["nsq_to_http"], ["nsq_to_nsq"], ["to_nsq"], ["doctor"],
@@ -41,10 +41,10 @@ def no_secrets(monkeypatch):
 
 def read(*words, flag="consumer-opt", **arguments):
     """The Config of a tool with these words."""
-    flags = tools.ToolFlags("demo", "Does nothing.")
+    flags = tool_flags.ToolFlags("demo", "Does nothing.")
     flags.add_sources()
     flags.add("producer-opt", STRINGS, (), "")
-    return tools.read_config(flags.parse(words).values, "demo", flag, **arguments)
+    return tool_flags.read_config(flags.parse(words).values, "demo", flag, **arguments)
 
 
 @pytest.mark.parametrize("command", CLIENTS, ids=" ".join)
@@ -61,7 +61,7 @@ def test_a_file_without_a_secret_is_a_bad_flag(tmp_path, capsys, command, flag, 
 
 
 @pytest.mark.parametrize("flag", ["tls-key-password-file", "http-client-tls-key-password-file"])
-def test_passwords_of_other_keys_are_read_likewise(capsys, flag):
+def test_passwords_of_other_keys_come_from_a_file_or_the_environment(capsys, flag):
     """That of nsqd's key, and that of the key for https."""
     for name in ("nsqd",) if flag.startswith("tls") else ("nsqadmin", "nsq_to_http"):
         assert main([name, f"--{flag}=/no/such/file"]) == 2
@@ -114,7 +114,7 @@ def test_tools_authenticate_with_a_file_and_with_the_environment(monkeypatch, se
     assert secrets == {"from file", "in environment"}
 
 
-def test_the_admin_page_reads_them(monkeypatch, secret):
+def test_the_admin_page_reads_secrets_from_files(monkeypatch, secret):
     """Those of its consumer, and the password of its key for https."""
     words = ["--lookupd-http-address=127.0.0.1:4161", f"--auth-secret-file={secret}",
              "--http-client-tls-cert=c", "--http-client-tls-key=k"]
@@ -127,11 +127,11 @@ def test_the_admin_page_reads_them(monkeypatch, secret):
     assert settings.http_config.tls_key_password == "from file"
 
 
-def test_spark_pipelines_read_them(monkeypatch, secret):
+def test_spark_pipelines_read_secrets_from_files(monkeypatch, secret):
     """They become options of the source; of the sink only where it has the same servers."""
     values = {"topic": "t", "channel": "c", "checkpoint": "/c", "available-now": True, "name": "",
-              "spool-dir": "", "nsqd-tcp-address": ["n:1"], "lookupd-http-address": [],
-              "consumer-opt": [], "auth-secret-file": "from file"}
+              "spool-dir": "", "storage": "", "nsqd-tcp-address": ["n:1"],
+              "lookupd-http-address": [], "consumer-opt": [], "auth-secret-file": "from file"}
     source = read_source(values)
     assert source["auth_secret"] == "from file"
     options = {"nsqd": "n:1", "auth_secret": "a"}
@@ -141,7 +141,7 @@ def test_spark_pipelines_read_them(monkeypatch, secret):
     assert Sink(options, {"nsqd": "o:1"}, "t2", "").checked.config.auth_secret == ""
 
 
-def test_settings_of_frameworks_read_them(monkeypatch, secret):
+def test_settings_of_frameworks_read_secrets_from_files(monkeypatch, secret):
     """OPTIONS of Django and Flask name a file, or leave it to the environment."""
     where = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
     monkeypatch.setenv("NSQCLIENT_AUTH_SECRET", "in environment")
@@ -163,7 +163,8 @@ def test_nsqd_opens_an_encrypted_key(tmp_path, monkeypatch, by_flag):
         )
     except FileNotFoundError:
         pytest.skip("no openssl program")
-    words = [*ANY, f"--tls-cert={certificates.server}", f"--tls-key={locked}"]
+    words = [*ANY, "--https-address=127.0.0.1:0", f"--tls-cert={certificates.server}",
+             f"--tls-key={locked}"]
     if by_flag:
         (tmp_path / "password").write_text("pw\n")
         words.append(f"--tls-key-password-file={tmp_path / 'password'}")

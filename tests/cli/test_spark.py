@@ -8,6 +8,7 @@ from nsqclient.cli import spark, spark_run
 from nsqclient.cli.goflags import CommandLineError, FlagError
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
+REPLAY = ["--spool-dir=/nowhere"]
 
 
 class FakeQuery:
@@ -29,10 +30,10 @@ class FakeQuery:
 @pytest.mark.parametrize("words, status, text", [
     ([], 2, "Usage: nsqclient spark COMMAND"),
     (["nothing"], 2, "unknown command 'nothing'"),
-    (["archive"], 1, "--topic required"),
-    (["archive", "--topic=t"], 1, "--lookupd-http-address required"),
-    (["archive", *SOURCE[:2]], 1, "--checkpoint required"),
-    (["archive", *SOURCE], 1, "--path required"),
+    (["archive"], 2, "--topic required"),
+    (["archive", "--topic=t"], 2, "--lookupd-http-address required"),
+    (["archive", *SOURCE[:2]], 2, "--checkpoint required"),
+    (["archive", *SOURCE], 2, "--path required"),
     (["archive", *SOURCE, "--path=/x", "--format=delta", "--compact-to=/y"], 1, "Delta has"),
     (["archive", *SOURCE, "--path=/x", "--consumer-opt=,5"], 2, "write key,value"),
     (["archive", *SOURCE, "--path=/x", "--conf=spark.x"], 2, "write key=value"),
@@ -41,17 +42,49 @@ class FakeQuery:
     (["archive", *SOURCE, "--path=/x", "--consumer-opt=max_in_flght,5"], 1, "max_in_flight"),
     (["archive", *SOURCE, "--path=/x", "--format=csv"], 1, "use parquet, delta"),
     (["archive", *SOURCE, "--path=/x", "--partition-by=day"], 1, "cannot partition by 'day'"),
-    (["stream", *SOURCE, "--sql=x", "--sink-topic=t"], 1, "into itself for ever"),
+    (["archive", *SOURCE, "--path=/x", "--dead-letter-topic=bad"], 1, "only map_body fails on"),
+    (["archive", *SOURCE, "--path=/x", "--map=json:loads", "--dead-letter-topic=t"], 1,
+     "into itself without end"),
+    (["archive", *SOURCE, "--path=/x", "--map=json:loads", "--dead-letter-topic=a b"], 1,
+     "--dead-letter-topic is invalid"),
+    (["archive", *SOURCE, "--path=/x", "--map=json:loads", "--dead-letter-path=bad"], 1,
+     "give an absolute path"),
+    (["archive", *SOURCE, "--path=/x", "--map=no_such_module_here:f"], 1,
+     "cannot import no_such_module_here"),
+    (["stream", *SOURCE, "--sql=x", "--sink-topic=t"], 1, "into itself without end"),
     (["stream", *SOURCE, "--sql=x", "--producer-opt=batchsice,5"], 1, "batchSize"),
-    (["compact"], 1, "--path required"),
-    (["compact", "--path=/x"], 1, "--target required"),
+    (["compact"], 2, "--path required"),
+    (["compact", "--path=/x"], 2, "--target required"),
+    (["replay"], 2, "--spool-dir or --storage required"),
+    (["replay", "--storage=file:///x"], 2, "--topic required"),
+    (["replay", *REPLAY, "--storage=file:///x"], 2, "use --storage or --spool-dir not both"),
+    (["replay", "--storage=file:///x", "--topic=t", "--channel=c", "--path=/x",
+      "--starting-offset=5"], 1, "is an offset of a spool: with storage"),
+    (["archive", *SOURCE, "--path=/x", "--storage=file:///x"], 2,
+     "use --storage or --nsqd-tcp-address not both"),
+    (["archive", "--topic=t", "--storage=gs://x", "--checkpoint=/x", "--path=/x"], 1,
+     "scheme 'gs' is not supported"),
+    (["stream", "--topic=t", "--storage=file:///x", "--checkpoint=/x", "--sql=x",
+      "--sink-topic=u"], 1, "needs an nsqd or lookupd of its own"),
+    (["replay", *REPLAY], 1, "give a path or a sink_topic"),
+    (["replay", *REPLAY, "--path=/x", "--sink-topic=t"], 1, "give a path or a sink_topic"),
+    (["replay", "--spool-dir=x", "--path=/x"], 1, "give an absolute path"),
+    (["replay", *REPLAY, "--path=/x", "--starting-offset=first"], 1, "is none of committed"),
+    (["replay", *REPLAY, "--path=/x", "--starting-offset=9", "--ending-offset=8"], 1,
+     "ends before it begins"),
+    (["replay", *REPLAY, "--path=/x", "--starting-timestamp=noon"], 1, "write 2026-01-31T12"),
+    (["replay", *REPLAY, "--path=/x", "--ending-timestamp=2026-01-31T12:00"], 1, "(no zone)"),
+    (["replay", *REPLAY, "--path=/x", "--partition-by=day"], 1, "cannot partition by 'day'"),
+    (["replay", *REPLAY, "--path=/x", "--producer-opt=snappy"], 1, "are for a sink_topic"),
+    (["replay", *REPLAY, "--sink-topic=t"], 1, "give nsqd (host:port, TCP)"),
+    (["replay", *REPLAY, "--path=/x"], 1, "there is none: meta.json is missing"),
     (["stream", *SOURCE], 1, "give one of --sql, --sql-file, --map"),
     (["stream", *SOURCE, "--sql=x", "--map=a:b"], 1, "give one of --sql"),
     (["stream", *SOURCE, "--map=no_such_module_here:f"], 1, "cannot import no_such_module_here"),
     (["stream", *SOURCE, "--sql-file=/nowhere/x.sql"], 1, "No such file"),
     (["stream", *SOURCE, "--sql=x", "--sink-topic=a b"], 1, "--sink-topic is invalid"),
 ])
-def test_a_command_line_that_cannot_be_is_refused_before_spark_starts(
+def test_an_invalid_command_line_is_an_error_before_spark_starts(
     capsys, words, status, text
 ):
     """With the statuses of the other tools."""
@@ -63,8 +96,42 @@ def test_a_command_line_that_cannot_be_is_refused_before_spark_starts(
 def test_each_command_has_a_help_text(capsys, command):
     """It names the flags, and gives examples."""
     assert spark.main([command, "--help"]) == 0
-    text = capsys.readouterr().err
-    assert "--conf key=value" in text and "Examples:" in text
+    text = capsys.readouterr().out
+    assert "Examples:" in text
+    without_spark = ("status", "migrate")
+    assert ("--conf key=value" in text) != (command in without_spark)
+
+
+@pytest.mark.parametrize("text, milliseconds", [
+    ("1769860800000", 1769860800000), ("2026-01-31T12:00:00Z", 1769860800000),
+    ("2026-01-31 13:00:00.250+01:00", 1769860800250)])
+def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
+    """As Spark's Kafka source has it, or as a log shows it."""
+    assert spark._milliseconds(text, "starting-timestamp") == milliseconds
+
+
+@pytest.mark.parametrize("words, found", [
+    ([], "offsets (0, 3]: 3 segments, 6 messages, "),
+    (["--starting-offset=1", "--ending-offset=2"], "offsets (1, 2]: 1 segment, 2 messages, "),
+    (["--starting-offset=committed"], "offsets (0, 3]: 3 segments"),
+    (["--starting-timestamp=2020-01-01T00:00:00Z", "--ending-timestamp=1577836800000"],
+     "offsets (0, 0]: no segments"),
+])
+def test_a_dry_run_shows_what_a_spool_has(capsys, tmp_path, words, found):
+    """Without Spark, and without a lock: the query may run."""
+    pytest.importorskip("pyarrow")
+    from nsqclient.spark.spool.segment import encode_segment
+    from nsqclient.spark.spool.spool import Spool
+
+    spool = Spool(str(tmp_path / "spool"), "t", "c")
+    spool.open(patience=0)
+    for number in range(3):
+        messages = [(1, 1, b"%016x" % (2 * number + n), b"body") for n in range(2)]
+        spool.append(spool.write_tmp(encode_segment("t", "c", [("n:1", messages)])), 2, [])
+    where = f"--spool-dir={tmp_path / 'spool'}"
+    assert spark.main(["replay", where, "--dry-run", *words]) == 0
+    spool.close()
+    assert capsys.readouterr().out.startswith(found)
 
 
 def test_the_script_for_spark_submit_is_there(capsys):
@@ -91,7 +158,7 @@ def test_a_query_that_failed_is_an_error_with_the_reason():
         spark_run.finish(FakeQuery(error), stopping=False)
 
 
-def test_what_fails_while_a_query_is_stopped_is_no_error():
+def test_a_failure_while_a_query_is_stopped_is_no_error():
     """A signal reaches Spark's own processes as well."""
     query = FakeQuery(RuntimeError("interrupted"))
     spark_run.finish(query, stopping=True)

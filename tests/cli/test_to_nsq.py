@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.cli import main, progress
-from nsqclient.cli.records import Pace, RecordSplitter, RecordTooLong
+from nsqclient.cli.rate_limiter import RateLimiter
+from nsqclient.cli.to_nsq import RecordSplitter, RecordTooLong
 
 
 def split(data, delimiter, size):
@@ -35,7 +36,7 @@ def split(data, delimiter, size):
         (b"\xff\0\xfe", b"\0", [b"\xff", b"\xfe"]),
     ],
 )
-def test_records(data, delimiter, records, size):
+def test_records_are_split_at_the_delimiter(data, delimiter, records, size):
     """Whole records, however the stream is cut; empty ones are left out."""
     assert split(data, delimiter, size) == records
 
@@ -47,7 +48,7 @@ def test_records_do_not_depend_on_the_reads(data, delimiter, size):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_record_that_is_too_long_is_refused_early(size):
+def test_a_record_that_is_too_long_is_rejected_early(size):
     """What stands before it is kept; memory is not taken for all of it."""
     data = b"good\n" + b"x" * 1000
     splitter = RecordSplitter(b"\n", 100)
@@ -58,7 +59,7 @@ def test_a_record_that_is_too_long_is_refused_early(size):
     assert records + caught.value.records == [b"good"]
 
 
-def test_a_record_of_just_the_limit_is_taken():
+def test_a_record_of_exactly_the_limit_is_accepted():
     """The limit is what nsqd takes; the next byte is too much, at the end of the stream too."""
     splitter = RecordSplitter(b"\n", 4)
     assert splitter.feed(b"abcd\nabcd") == [b"abcd"] and splitter.end() == [b"abcd"]
@@ -71,17 +72,17 @@ def test_a_record_of_just_the_limit_is_taken():
     assert caught.value.records == [b"ab"]
 
 
-def test_pace():
+def test_the_rate_limiter_saves_up_one_second_at_most():
     """One at once, then the rate; a pause saves up one second's messages at most."""
-    pace = Pace(10, 0.0)
+    pace = RateLimiter(10, 0.0)
     assert pace.take(5, 0.0) == 1 and pace.take(5, 0.0) == 0
     assert pace.wait() == pytest.approx(0.1)
     assert pace.take(5, 0.3) == 3
     assert pace.take(50, 100.0) == 10
-    assert Pace(0, 0.0).take(5, 0.0) == 5 and Pace(0, 0.0).wait() == 0
+    assert RateLimiter(0, 0.0).take(5, 0.0) == 5 and RateLimiter(0, 0.0).wait() == 0
 
 
-def test_the_line_of_progress():
+def test_the_progress_line_has_a_bar_counts_and_the_rate():
     """A bar where the size is known, else counts; the last one ends the line."""
     assert progress.render(1000, 500, 1000, 2.0) == (
         "[############------------]  50% 1,000 messages, 500 B, 500/s, 0:02 left")
@@ -96,8 +97,8 @@ def test_the_line_of_progress():
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        ([], 1, "--topic required"),
-        (["--topic=t"], 1, "--nsqd-tcp-address required"),
+        ([], 2, "--topic required"),
+        (["--topic=t"], 2, "--nsqd-tcp-address required"),
         (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter="], 1, "at least one byte"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=-1s"], 1, "must not be negative"),
@@ -108,7 +109,7 @@ def test_the_line_of_progress():
         (["--rate=x"], 2, "-rate"),
     ],
 )
-def test_bad_command_lines(words, status, text, capsys):
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["to_nsq", *words]) == status
     assert text in capsys.readouterr().err

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 from contextlib import contextmanager
 
 import pytest
 
-from nsqclient.cli.archive.log import Log
 from nsqclient.cli.archive.topics import TopicWatcher
 from nsqclient.config import Config
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.support.archives import read_tree
-from tests.support.http_api import HttpApi
-from tests.support.ports import free_port
-from tests.support.tool_runs import tool
+from tests.support.docs.tool_runs import tool
+from tests.support.servers.http_api import HttpApi
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
+LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
-def test_without_a_refresh_topics_are_looked_for_at_the_start(tmp_path):
+
+def test_without_a_refresh_topics_are_polled_once(tmp_path):
     """One look that is answered is enough, and it ends at once."""
     found = []
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.create_topic("web")
         wait_until(lambda: "web" in HttpApi(lookupd.http_address).get("/topics").text)
         watcher = TopicWatcher([lookupd.http_address], Config(), (5.0, 5.0), 0.0, found.append,
-                               lambda topic: True, Log(""))
+                               lambda topic: True, LOG)
         watcher.start()
         wait_until(lambda: found == ["web"])
         watcher.stop()
@@ -77,7 +80,7 @@ def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
         assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
 
 
-def test_a_topic_whose_name_leads_out_of_the_directory_is_left_out(leak_guard, tmp_path):
+def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guard, tmp_path):
     """It is not consumed, which is logged once; the other topics are archived."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         pub(nsqd, "..", b"evil")
@@ -94,7 +97,7 @@ def test_a_topic_whose_name_leads_out_of_the_directory_is_left_out(leak_guard, t
     assert {path.name for path in tmp_path.iterdir()} == {"a", "log"}
 
 
-def test_several_nsqlookupds(leak_guard, tmp_path):
+def test_topics_of_every_nsqlookupd_are_archived(leak_guard, tmp_path):
     """Topics that any of them knows are archived, also while another one is down."""
     dead = f"127.0.0.1:{free_port()}"
     with Nsqlookupd() as one, Nsqlookupd() as two:
@@ -116,40 +119,40 @@ def lookupds(leak_guard):
         yield [one, two]
 
 
-def test_a_topic_has_gone_when_all_say_so(lookupds):
+def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
     """Not while one knows it, nor while one does not answer, nor before on_gone agrees."""
     came, gone, agrees = [], [], [False, True]
     clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
     watcher = TopicWatcher(
         [lookupd.http_address for lookupd in lookupds], Config(), (1, 1), 60, came.append,
-        lambda topic: gone.append(topic) or agrees.pop(0), Log(""))
+        lambda topic: gone.append(topic) or agrees.pop(0), LOG)
     for client in clients:
         client.create_topic("t")
-    assert watcher.look() and came == ["t"]
+    assert watcher.poll() and came == ["t"]
     clients[0].delete_topic("t")
-    assert watcher.look() and gone == []
+    assert watcher.poll() and gone == []
     lookupds[1].stop()
-    assert watcher.look() and gone == []
+    assert watcher.poll() and gone == []
     watcher.start()
     watcher.stop()
     for client in clients:
         client.close()
 
 
-def test_a_topic_that_comes_back_is_told_again(lookupds):
+def test_a_topic_that_comes_back_is_reported_again(lookupds):
     """on_gone is asked until it agrees, and then the topic is new."""
     came, gone, agrees = [], [], [False, True]
     with NsqlookupdHTTP(lookupds[0].http_address) as client:
         client.create_topic("t")
         watcher = TopicWatcher(
             [lookupds[0].http_address], Config(), (1, 1), 60, came.append,
-            lambda topic: gone.append(topic) or agrees.pop(0), Log(""))
-        watcher.look()
+            lambda topic: gone.append(topic) or agrees.pop(0), LOG)
+        watcher.poll()
         client.delete_topic("t")
         for _ in range(3):
-            watcher.look()
+            watcher.poll()
         client.create_topic("t")
-        watcher.look()
+        watcher.poll()
     assert (came, gone) == (["t", "t"], ["t", "t"])
     watcher.start()
     watcher.stop()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+import requests
 
 from nsqclient.devserver import Nsqd
 from tests.support.processes import LIMIT
+from tests.support.servers.web_servers import PROJECTS, end, environment, program
 from tests.support.waiting import wait_until
-from tests.support.web_servers import PROJECTS, end, environment, program
 
 for name in ("django", "flask"):
     pytest.importorskip(name, reason=f"{name} comes with the test extra")
@@ -35,19 +37,19 @@ CHANNELS = {"django": "receipts", "flask": "thumbnails"}
 
 
 def states(nsqd) -> list[str]:
-    """Where the messages of the slow handler's channel are."""
+    """The counters of the slow handler's channel."""
     return [message.state for message in nsqd.messages("jobs", "c")]
 
 
 def clients(nsqd) -> int:
-    """How many workers are connected to the slow handler's channel."""
+    """The number of workers on the slow handler's channel."""
     (topic,) = nsqd.stats("jobs", "c")["topics"]
     return len(topic["channels"][0]["clients"])
 
 
 @pytest.fixture
 def project(tmp_path, nsqd):
-    """Make a copy of the Django project, with a handler that is told how long to take."""
+    """Make a copy of the Django project, with a handler of configurable duration."""
     folder = tmp_path / "project"
     shutil.copytree(PROJECTS["django"][0], folder,
                     ignore=shutil.ignore_patterns("__pycache__", "*.sqlite3"))
@@ -64,26 +66,20 @@ def start(project, tmp_path, nsqd, *flags, **env):
 
 
 def wait_for(tmp_path, text: str) -> None:
-    """Wait until the program has said something."""
+    """Wait until the program has printed a text."""
     wait_until(lambda: text in (tmp_path / "log").read_text(), LIMIT, f"it does not say {text!r}")
 
 
 def save(project, tmp_path, code: str, until: str) -> None:
-    """Save the handler's module until the program says something: Django looks once a second.
-
-    It notices only files that it has seen before, so the first time may be too early.
-    """
-    def saved() -> bool:
-        (project / "slow.py").write_text(code)
-        return until in (tmp_path / "log").read_text()
-
-    wait_until(saved, LIMIT, f"it does not say {until!r}")
+    """Save the handler's module, and wait until the program prints a text."""
+    (project / "slow.py").write_text(code)
+    wait_for(tmp_path, until)
 
 
 @pytest.mark.parametrize("framework", ["django", "flask"])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_handles_messages_until_a_signal(tmp_path, nsqd, framework, signum):
-    """Messages are handled once connected, a killed nsqd is waited for, a signal ends with 0."""
+    """Messages are handled, a killed nsqd is connected to again, a signal ends it with 0."""
     folder, _, _, field, topic = PROJECTS[framework]
     channel = CHANNELS[framework]
     env = environment(tmp_path, nsqd.tcp_address)
@@ -104,7 +100,7 @@ def test_a_worker_handles_messages_until_a_signal(tmp_path, nsqd, framework, sig
 
 
 def test_a_signal_lets_the_running_handler_finish(project, tmp_path, nsqd):
-    """What is being handled is finished, what is not goes back, and the status is 0."""
+    """Running handlers finish, other messages are requeued, and the status is 0."""
     nsqd.publish_many("jobs", [b"0.5", b"0.5"])
     with start(project, tmp_path, nsqd) as process:
         wait_for(tmp_path, "began")
@@ -113,8 +109,8 @@ def test_a_signal_lets_the_running_handler_finish(project, tmp_path, nsqd):
     assert states(nsqd) == ["queued"]
 
 
-def test_a_handler_that_takes_too_long_is_told(project, tmp_path, nsqd):
-    """After --stop-timeout the command ends with 1 and says what to do; nothing is lost."""
+def test_the_command_reports_a_handler_that_takes_too_long(project, tmp_path, nsqd):
+    """After --stop-timeout the command ends with 1 and a hint; no message is lost."""
     nsqd.publish("jobs", b"60")
     with start(project, tmp_path, nsqd, "--stop-timeout", "0.2") as process:
         wait_for(tmp_path, "began")
@@ -124,11 +120,11 @@ def test_a_handler_that_takes_too_long_is_told(project, tmp_path, nsqd):
 
 
 def test_with_debug_it_restarts_when_code_changes(project, tmp_path, nsqd):
-    """The new handler is used a moment after the file was saved; Ctrl-C ends all of it."""
+    """The new handler is used a moment after the file was saved; Ctrl-C ends the command."""
     nsqd.publish("jobs", b"0")
     with start(project, tmp_path, nsqd, DEBUG="1") as process:
         wait_for(tmp_path, "ended b'0'")
-        save(project, tmp_path, SLOW_HANDLER.replace('"ended"', '"finished"'), "reloading")
+        save(project, tmp_path, SLOW_HANDLER.replace('"ended"', '"finished"'), "starting again")
         # The old worker may still take a message while it stops.
         log = tmp_path / "log"
         wait_until(lambda: log.read_text().count("consuming jobs") == 2, LIMIT, "no new worker")
@@ -140,8 +136,8 @@ def test_with_debug_it_restarts_when_code_changes(project, tmp_path, nsqd):
     wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
 
 
-def test_with_debug_a_mistake_in_the_code_is_waited_out(project, tmp_path, nsqd):
-    """A syntax error does not end the command: it starts over when the file is right again."""
+def test_with_debug_it_waits_until_broken_code_is_fixed(project, tmp_path, nsqd):
+    """A syntax error does not end the command: it restarts when the file is fixed."""
     nsqd.publish("jobs", b"0")
     with start(project, tmp_path, nsqd, DEBUG="1") as process:
         wait_for(tmp_path, "ended b'0'")
@@ -183,7 +179,7 @@ def flask_worker(tmp_path, nsqd):
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsqd, signum):
-    """A mistake is waited out, the new handler is used, and a signal ends both processes."""
+    """It waits until an error is fixed, uses the new handler, and a signal ends both processes."""
     folder, process = flask_worker
     nsqd.publish("jobs", b"0")
     wait_for(tmp_path, "ended b'0'")
@@ -194,3 +190,101 @@ def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsq
     wait_for(tmp_path, "finished b'0.01'")
     assert "SyntaxError" in (tmp_path / "log").read_text()
     assert end(process, signum) == 0
+
+
+def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, nsqd):
+    """It waits until the settings are mended; a failing system check neither ends it."""
+    settings = project / "shop" / "settings.py"
+    right = settings.read_text()
+    with start(project, tmp_path, nsqd, DEBUG="1") as process:
+        wait_for(tmp_path, "consuming jobs")
+        settings.write_text(right + "\n1 / 0\n")
+        wait_for(tmp_path, "waiting for a change")
+        settings.write_text(right + "\nNSQCLIENT = {}\n")
+        wait_for(tmp_path, "nsqclient.E003")
+        settings.write_text(right)
+        nsqd.publish("jobs", b"0")
+        wait_for(tmp_path, "ended b'0'")
+        assert end(process) == 0
+
+
+@pytest.mark.parametrize("words", [["--worker", "2x"], ["--channel", "c"], ["slow.handel"]])
+def test_a_typo_in_the_command_line_ends_the_reloader_at_once(project, tmp_path, nsqd, words):
+    """No change of the code would help: the status is 2."""
+    usual = ["slow.handle", "--topic", "jobs", "--channel", "c"]
+    given = [*words, *usual[1:]] if words == ["slow.handel"] else words
+    env = environment(tmp_path, nsqd.tcp_address, DEBUG="1")
+    with program(project, env, tmp_path / "log", "manage.py", "nsq_consume", *given) as process:
+        assert process.wait(LIMIT) == 2, (tmp_path / "log").read_text()
+
+
+def probes(tmp_path) -> str:
+    """Wait until a worker of two processes is ready; return what it says."""
+    pattern = re.compile(r"answering .* on (http://\S+)")
+    log = tmp_path / "log"
+    found = wait_until(lambda: pattern.search(log.read_text()), LIMIT, "no address of probes")
+    wait_until(lambda: requests.get(f"{found[1]}/ready", timeout=10).ok, LIMIT, "not ready")
+    return requests.get(f"{found[1]}/ready", timeout=10).text
+
+
+def test_django_has_the_flags_of_the_worker(project, tmp_path, nsqd):
+    """Two processes, probes, and the handlers that the modules of the apps register."""
+    (project / "shop" / "handlers.py").write_text(
+        "import nsqclient, slow\nnsqclient.handler('jobs', 'c')(slow.handle)\n")
+    env = environment(tmp_path, nsqd.tcp_address)
+    with program(project, env, tmp_path / "log", "manage.py", "nsq_consume", "--processes", "2",
+                 "--health-address", "127.0.0.1:0") as process:
+        assert '"jobs/c": "connected to 1 nsqd"' in probes(tmp_path)
+        assert clients(nsqd) == 2
+        assert end(process) == 0
+    checked = subprocess.run(
+        [sys.executable, "manage.py", "nsq_consume", "--check"], cwd=project, env=env, text=True,
+        capture_output=True, timeout=LIMIT, check=False)
+    assert checked.returncode == 0 and f"OK     nsqd {nsqd.tcp_address}" in checked.stdout
+
+
+def test_flask_has_the_flags_of_the_worker(tmp_path, nsqd):
+    """Two processes and probes; a wrong topic is an error of the command line."""
+    (tmp_path / "slow.py").write_text(SLOW_HANDLER)
+    (tmp_path / "app.py").write_text(FLASK_APP)
+    env = environment(tmp_path, nsqd.tcp_address)
+    words = ("-m", "flask", "--app", "app", "nsq", "consume")
+    with program(tmp_path, env, tmp_path / "log", *words, "--processes", "2",
+                 "--health-address", "127.0.0.1:0") as process:
+        assert '"jobs/c": "connected to 1 nsqd"' in probes(tmp_path)
+        assert end(process) == 0
+    with program(tmp_path, env, tmp_path / "log", *words, "--topic", "jbos") as process:
+        assert process.wait(LIMIT) == 2
+
+
+@pytest.mark.parametrize("framework", ["django", "flask"])
+def test_variables_and_a_file_are_read_as_by_the_worker(project, tmp_path, nsqd, framework):
+    """They win over the setting, whose nsqd does not answer; the command line wins over them."""
+    folder = project
+    words = ["manage.py", "nsq_consume"]
+    (folder / "shop" / "handlers.py").write_text(
+        "import nsqclient, slow\nnsqclient.handler('jobs', 'c')(slow.handle)\n")
+    with (folder / "shop" / "settings.py").open("a") as settings:
+        settings.write('\nNSQCLIENT["NSQD_TCP_ADDRESSES"] = ["127.0.0.1:1"]\n')
+    if framework == "flask":
+        folder, words = tmp_path, ["-m", "flask", "--app", "app", "nsq", "consume"]
+        (folder / "slow.py").write_text(SLOW_HANDLER)
+        (folder / "app.py").write_text(
+            FLASK_APP.replace('os.environ["NSQD_TCP_ADDRESS"]', '"127.0.0.1:1"'))
+    file = tmp_path / "nsq.toml"
+    file.write_text("[worker]\ncheck = true\nconsumer_opts = {max_attempts = 3}\n")
+    # The address is in $NSQD_TCP_ADDRESS.
+    env = environment(tmp_path, nsqd.tcp_address, NSQ_CONFIG=str(file), NSQ_PROCESES="2")
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *words, *more], cwd=folder, env=env, text=True,
+                              capture_output=True, timeout=LIMIT, check=False)
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert f"OK     nsqd {nsqd.tcp_address}\n" in done.stdout
+    assert "did you mean $NSQ_PROCESSES?" in done.stderr
+    wrong = run("--nsqd-tcp-address", "127.0.0.1:2")
+    assert wrong.returncode == 1 and "WRONG  nsqd 127.0.0.1:2" in wrong.stdout
+    env["NSQ_PROCESSES"] = "many"
+    assert run().returncode == 2

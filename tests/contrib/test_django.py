@@ -8,31 +8,30 @@ import pytest
 
 pytest.importorskip("django", reason="Django comes with the test extra")
 
-import django  # noqa: E402 - after the check, as all below
-from django.conf import settings  # noqa: E402
-from django.core.exceptions import ImproperlyConfigured  # noqa: E402
+from django.core.exceptions import ImproperlyConfigured  # noqa: E402 - after the check
 from django.core.management import CommandError, call_command  # noqa: E402
-from django.db import connection, transaction  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from nsqclient import (  # noqa: E402
-    Config, Consumer, InvalidMessageError, InvalidTopicError, PublishError,
+    Config, Consumer, GiveUp, InvalidMessageError, InvalidTopicError, PublishError, RetryTable,
+    handler,
 )
+from nsqclient.cli.worker import build_flags  # noqa: E402
 from nsqclient.contrib.django import get_producer, publish, publish_on_commit  # noqa: E402
-from nsqclient.contrib.django.handlers import with_databases  # noqa: E402
+from nsqclient.contrib.django.management.commands.nsq_consume import (  # noqa: E402
+    Command, database_connections,
+)
+from nsqclient.worker.registry import registry  # noqa: E402
+from tests.support import django_settings  # noqa: E402
+from tests.support.waiting import wait_until  # noqa: E402
 
-if not settings.configured:
-    settings.configure(
-        INSTALLED_APPS=["nsqclient.contrib.django"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-        NSQCLIENT={"NSQD_TCP_ADDRESSES": ["127.0.0.1:1"]}, USE_TZ=True,
-    )
-    django.setup()
+django_settings.configure()
 
 
 @pytest.fixture
 def project(nsqd, tmp_path, monkeypatch):
-    """A project with a database of its own that publishes to the running nsqd."""
+    """A project with its own database that publishes to the running nsqd."""
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "NAME", str(tmp_path / "db.sqlite3"))
     with override_settings(NSQCLIENT={
@@ -46,13 +45,13 @@ def project(nsqd, tmp_path, monkeypatch):
 
 
 def bodies(nsqd, topic="events"):
-    """What was published."""
+    """The published messages."""
     nsqd.create_topic(topic)
     return [message.body for message in nsqd.messages(topic)]
 
 
 def rows(body: str = "%") -> int:
-    """How many rows there are."""
+    """The number of rows."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM rows WHERE body LIKE %s", [body])
         return cursor.fetchone()[0]
@@ -65,7 +64,7 @@ def insert(body: str) -> None:
 
 
 def check() -> str:
-    """What ``manage.py check`` says."""
+    """The output of ``manage.py check``."""
     errors = io.StringIO()
     try:
         call_command("check", stderr=errors, stdout=errors)
@@ -82,28 +81,28 @@ def check() -> str:
     ({"NSQD_TCP_ADDRESSES": ["x:1"], "OPTIONS": {"tls": 1}}, ["nsqclient.E004"]),
     ({"NSQD_TCP_ADDRESSES": ["x:1"], "PRODUCER": {"on_full": 1}}, ["nsqclient.E005"]),
 ])
-def test_the_system_checks_name_what_is_wrong(value, words):
+def test_the_system_check_reports_wrong_settings(value, words):
     """``manage.py check`` has an id and a hint for each kind of problem."""
     with override_settings(NSQCLIENT=value):
         said = check()
     assert all(word in said for word in words) and "HINT" in said
 
 
-def test_the_system_checks_pass_where_all_is_well(project):
-    """A good setting is not complained about, and no server is asked."""
+def test_the_system_check_passes_with_valid_settings(project):
+    """A valid setting has no findings, and no server is contacted."""
     assert check() == "System check identified no issues (0 silenced).\n"
     assert not project.commands
 
 
 def test_publish_stores_with_one_producer(project):
-    """All of a process publish with the same producer, made with the settings."""
+    """All threads of a process use the same producer, made from the settings."""
     publish("events", b"one")
     assert get_producer().config.publish_timeout == 2.0
     assert get_producer() is get_producer() and bodies(project) == [b"one"]
 
 
 def test_overriding_the_setting_gives_another_producer(project, nsqd_factory):
-    """A test's settings hold at once, and the old producer is closed."""
+    """Overridden settings take effect at once, and the old producer is closed."""
     publish("events", b"one")
     other = nsqd_factory()
     with override_settings(NSQCLIENT={"NSQD_TCP_ADDRESSES": [other.tcp_address]}):
@@ -112,11 +111,37 @@ def test_overriding_the_setting_gives_another_producer(project, nsqd_factory):
     assert bodies(project) == [b"one", b"three"] and bodies(other) == [b"two"]
 
 
-def test_a_missing_setting_is_improper():
-    """Publishing without it says what to write."""
+def test_a_missing_setting_raises_improperly_configured():
+    """The error of a publish has an example."""
     with override_settings(NSQCLIENT=None):
         with pytest.raises(ImproperlyConfigured, match="write NSQCLIENT = "):
             publish("events", b"x")
+
+
+def test_dead_letters_may_be_kept_in_the_database(project):
+    """retry and on_giving_up use it as a handler does: their connections do not stay open."""
+    in_use = []
+
+    def keep(message):
+        insert(f"{message.body.decode()}: {message.failure.reason}")
+        in_use.append(connections["default"])  # of this thread
+
+    handler("orders", "mail", retry=RetryTable({ValueError: GiveUp("no order")}),
+            on_giving_up=keep)(fail)
+    try:
+        project.publish("orders", b"x")
+        options = {"atomic": None, "skip_checks": True, "handlers": []}
+        group = Command()._make_group(options, build_flags().parse(()), None)
+        group.start()
+        wait_until(lambda: in_use and rows("x: no order"))
+        assert all(group.stop(5)) and in_use[0].connection is None
+    finally:
+        registry.remove("orders", "mail")
+
+
+def fail(message):
+    """A handler that always raises."""
+    raise ValueError(message.body)
 
 
 def test_a_commit_publishes(project):
@@ -130,7 +155,7 @@ def test_a_commit_publishes(project):
 
 
 def test_a_rollback_publishes_nothing(project):
-    """What never happened is not announced."""
+    """A publish of a transaction that is rolled back does not happen."""
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         insert("a")
         publish_on_commit("events", b"never")
@@ -148,8 +173,8 @@ def test_without_a_transaction_it_is_published_at_once(project):
     ("no topic", b"x", InvalidTopicError), ("events", b"", InvalidMessageError),
     ("events", "text", InvalidMessageError), ("events", b"x" * 2_000_000, InvalidMessageError),
 ])
-def test_what_nsqd_would_refuse_fails_before_the_commit(project, topic, body, error):
-    """The transaction is rolled back: no row without its message."""
+def test_an_invalid_message_fails_before_the_commit(project, topic, body, error):
+    """The transaction is rolled back, so there is no row without its message."""
     with pytest.raises(error), transaction.atomic():
         insert("a")
         publish_on_commit(topic, body)
@@ -157,7 +182,7 @@ def test_what_nsqd_would_refuse_fails_before_the_commit(project, topic, body, er
 
 
 @pytest.mark.parametrize("robust", [False, True])
-def test_a_publish_that_fails_after_the_commit(project, robust, caplog):
+def test_a_failed_publish_after_the_commit_is_raised_or_logged(project, robust, caplog):
     """It raises, or with ``robust`` it is logged; the data is stored in both cases."""
     project.stop()
 
@@ -168,7 +193,7 @@ def test_a_publish_that_fails_after_the_commit(project, robust, caplog):
 
     if robust:
         order()
-        assert "PublishNotSent" in caplog.text
+        assert "PublishNotSentError" in caplog.text
     else:
         with pytest.raises(PublishError):
             order()
@@ -179,10 +204,9 @@ def test_a_publish_that_fails_after_the_commit(project, robust, caplog):
 def consume(project):
     """Run a handler, as the command would, until the channel is empty."""
     def run(handler, **options):
-        wrapped = with_databases(handler, **options)
         config = {"default_requeue_delay": 0, "max_backoff_duration": 0}
-        with Consumer("jobs", "c", wrapped, nsqd_tcp_addresses=[project.tcp_address],
-                      config=Config(**config)):
+        with Consumer("jobs", "c", handler, nsqd_tcp_addresses=[project.tcp_address],
+                      config=Config(**config), middleware=[database_connections(**options)]):
             project.wait_until_empty("jobs", "c", timeout=20)
     return run
 
@@ -201,7 +225,7 @@ def test_each_message_leaves_no_old_connection(project, consume):
 
 
 def test_a_handler_in_a_transaction_does_all_or_nothing(project, consume):
-    """What a failed attempt wrote and meant to publish is undone; the message comes again."""
+    """Writes and publishes of a failed attempt are undone; the message is redelivered."""
     def handler(message):
         insert(f"attempt {message.attempts}")
         publish_on_commit("events", b"attempt %d" % message.attempts)
@@ -215,7 +239,7 @@ def test_a_handler_in_a_transaction_does_all_or_nothing(project, consume):
 
 
 def test_queries_are_not_kept(project, consume):
-    """With DEBUG Django keeps queries; a worker forgets them with each message."""
+    """With DEBUG Django keeps queries; a worker clears them with each message."""
     counts = []
 
     def handler(message):
@@ -236,7 +260,7 @@ def test_queries_are_not_kept(project, consume):
     (["json.loads", "--topic", "t", "--channel", "c", "--workers", "0"], "workers"),
     (["json.loads", "--topic", "t", "--channel", "c", "--atomic", "nope"], "no database 'nope'"),
 ])
-def test_the_command_says_what_is_wrong_with_its_arguments(project, words, message):
+def test_the_command_rejects_wrong_arguments(project, words, message):
     """A wrong argument ends the command with one line."""
     with pytest.raises(CommandError, match=message):
         call_command("nsq_consume", *words)

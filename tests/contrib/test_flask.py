@@ -8,7 +8,9 @@ pytest.importorskip("flask", reason="Flask comes with the test extra")
 
 from flask import Flask, current_app, g  # noqa: E402 - after the check
 
-from nsqclient import BatchHandler, ConfigError, InvalidTopicError  # noqa: E402
+from nsqclient import (  # noqa: E402
+    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp, InvalidTopicError, Retry,
+)
 from nsqclient.contrib.flask import NSQ  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
@@ -67,15 +69,15 @@ def test_without_a_factory_the_app_is_given_at_once(nsqd):
     assert nsq.close(app)
 
 
-def test_an_app_without_the_extension_is_told(nsq):
-    """The error names the call that is missing."""
+def test_an_app_without_the_extension_raises_an_error(nsq):
+    """The error names the missing call."""
     with Flask("shop").app_context(), pytest.raises(RuntimeError, match="init_app"):
         nsq.publish("events", b"x")
 
 
 @pytest.mark.parametrize("value", [None, {}, {"NSQD_TCP_ADDRESSES": ["x"]}])
 def test_a_wrong_setting_fails_at_the_start(nsq, value):
-    """``init_app`` checks what it reads."""
+    """``init_app`` checks the setting."""
     app = Flask("shop")
     app.config["NSQCLIENT"] = value
     with pytest.raises(ConfigError, match="NSQCLIENT|addresses"):
@@ -83,7 +85,7 @@ def test_a_wrong_setting_fails_at_the_start(nsq, value):
 
 
 def test_a_handler_has_an_app_context_of_its_own(nsq, app, nsqd):
-    """``g`` is new for each message, and what cleans up after a request cleans up after it."""
+    """``g`` is new for each message, and teardown functions run after it."""
     seen, cleaned = [], []
     app.teardown_appcontext(lambda exc: cleaned.append(exc))
 
@@ -100,7 +102,41 @@ def test_a_handler_has_an_app_context_of_its_own(nsq, app, nsqd):
     assert all(group.stop(5)) and cleaned == [None] * 3
 
 
-def test_several_topics_and_batches(nsq, app, nsqd):
+def test_a_handler_has_a_retry_policy_and_dead_letters(nsq, app, nsqd):
+    """Both are called in an application context, so the extension itself can publish them."""
+    asked = []
+
+    def retry(message, exception):
+        asked.append(current_app.name)
+        return GiveUp("no order")
+
+    @nsq.handler("orders", channel="c", retry=retry,
+                 on_giving_up=DeadLetterTopic(nsq, "orders.dead"))
+    def handler(message):
+        raise ValueError(message.body)
+
+    nsqd.publish("orders", b"x")
+    group = nsq.make_group(app)
+    group.start()
+    wait_until(lambda: nsqd.stats("orders.dead")["topics"] and nsqd.messages("orders.dead"))
+    assert all(group.stop(5)) and asked == ["shop"]
+    [message] = nsqd.messages("orders.dead")
+    assert DeadLetter.parse(message.body).reason == "no order"
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"retry": Retry(max_attempts=9)}, "set max_attempts to 9 or more"),
+    ({"retry": lambda message: None}, "^.*retry: .* cannot be called with"),
+    ({"on_giving_up": 5}, "on_giving_up is not callable"),
+])
+def test_a_policy_that_cannot_work_is_refused_before_the_start(nsq, app, options, text):
+    """With the name of the handler."""
+    nsq.handler("orders", channel="c", **options)(print)
+    with pytest.raises(ConfigError, match=text):
+        nsq.make_group(app)
+
+
+def test_a_handler_may_have_several_topics_and_batches(nsq, app, nsqd):
     """A handler of several topics has a consumer for each; a BatchHandler works as well."""
     seen = []
     nsq.handler("a", "b", channel="c")(BatchHandler(
@@ -118,14 +154,14 @@ def test_several_topics_and_batches(nsq, app, nsqd):
     ((), "c", ConfigError), (("a b",), "c", InvalidTopicError),
     (("a",), "", ValueError),
 ])
-def test_a_handler_that_cannot_be_is_refused_where_it_is_written(nsq, topics, channel, error):
-    """At import time, not when the worker starts."""
+def test_an_invalid_handler_is_rejected_by_the_decorator(nsq, topics, channel, error):
+    """The error is raised at import time, not when the worker starts."""
     with pytest.raises(error):
         nsq.handler(*topics, channel=channel)(print)
 
 
-def test_an_asynchronous_handler_is_refused(nsq):
-    """It would never run."""
+def test_an_asynchronous_handler_is_rejected(nsq):
+    """Its coroutine would never run."""
     async def handler(message):
         """Never runs."""
 
@@ -138,11 +174,11 @@ def test_an_asynchronous_handler_is_refused(nsq):
     (["--topic", "refunds"], "no handler is registered for refunds"),
 ])
 def test_the_command_needs_a_handler(nsq, app, words, said):
-    """It ends with 1 and says what to write."""
+    """Without one it ends with 1 and an example."""
     if words:
         nsq.handler("orders", channel="c")(lambda message: None)
     result = app.test_cli_runner().invoke(args=["nsq", "consume", *words])
-    assert result.exit_code == 1 and said in result.output
+    assert result.exit_code == (2 if words else 1) and said in result.output
 
 
 def test_the_command_takes_one_topic_of_many(nsq, app):
@@ -150,3 +186,24 @@ def test_the_command_takes_one_topic_of_many(nsq, app):
     nsq.handler("orders", "refunds", channel="c")(lambda message: None)
     nsq.handler("mails", channel="c")(lambda message: None)
     assert [c.topic for c in nsq.make_group(app, ("refunds",)).consumers] == ["refunds"]
+
+
+def test_a_channel_has_one_handler_in_an_app(nsq):
+    """A second function for it is refused by the decorator."""
+    nsq.handler("orders", channel="c")(print)
+    with pytest.raises(ConfigError, match="orders/c has two handlers"):
+        nsq.handler("orders", "refunds", channel="c")(len)
+
+
+def test_a_factory_that_runs_twice_registers_its_handlers_anew(nsq):
+    """A function inside of a factory replaces its former self."""
+    def create_app() -> Flask:
+        @nsq.handler("orders", channel="c")
+        def handle(message):
+            """Handles nothing."""
+
+        return make_app(nsq)
+
+    create_app()
+    app = create_app()
+    assert [c.topic for c in nsq.make_group(app).consumers] == ["orders"]

@@ -1,4 +1,4 @@
-"""Prometheus and statsd: what they show is what happened."""
+"""Prometheus and statsd export the counters of consumers and producers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ pytest.importorskip("prometheus_client", reason="prometheus-client comes with th
 from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402 - after the check
 
 from nsqclient import (  # noqa: E402
-    BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejected, Requeue,
+    BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejectedError, Requeue,
 )
-from nsqclient.contrib.prometheus import NSQCollector  # noqa: E402
-from nsqclient.contrib.samples import Watch  # noqa: E402
+from nsqclient.contrib.metrics_registry import MetricsRegistry  # noqa: E402
+from nsqclient.contrib.prometheus import NSQCollector, metric_of  # noqa: E402
 from nsqclient.contrib.statsd import StatsdSink  # noqa: E402
+from tests.support import django_settings  # noqa: E402
 from tests.support.processes import CHECKOUT, in_child  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
@@ -27,7 +28,7 @@ QUICK = Config(default_requeue_delay=0, max_backoff_duration=0, max_in_flight=5)
 
 @pytest.fixture
 def registry():
-    """A registry of its own."""
+    """A separate registry."""
     return CollectorRegistry()
 
 
@@ -41,22 +42,22 @@ def handler(message):
 
 @pytest.fixture
 def work(nsqd):
-    """Publish and consume with a Watch; the consumer is still connected at the end."""
+    """Publish and consume with a registry; the consumer is still connected at the end."""
     with Producer([nsqd.tcp_address]) as producer:
         opened = []
 
-        def run(watch: Watch):
-            watch.add_producer(producer)
+        def run(metrics: MetricsRegistry):
+            metrics.add_producer(producer)
             for body in (b"fine", b"requeue", b"fail"):
                 producer.publish("orders", body)
             nsqd.faults.fail_next("PUB", "E_BAD_MESSAGE")
-            with pytest.raises(PublishRejected):
+            with pytest.raises(PublishRejectedError):
                 producer.publish("orders", b"refused")
             consumer = Consumer(
-                "orders", "mail", watch.timed(handler, "orders", "mail"), config=QUICK,
+                "orders", "mail", metrics.timed(handler, "orders", "mail"), config=QUICK,
                 nsqd_tcp_addresses=[nsqd.tcp_address])
             opened.append(consumer)
-            watch.add_consumer(consumer)
+            metrics.add_consumer(consumer)
             consumer.start()
             nsqd.wait_until_empty("orders", "mail")
             wait_until(lambda: consumer.stats().total.finished == 3)
@@ -66,7 +67,7 @@ def work(nsqd):
             consumer.stop(5)
 
 
-def test_prometheus_shows_what_happened(registry, work, nsqd):
+def test_prometheus_shows_the_numbers_of_the_work(registry, work, nsqd):
     """Counters, states, outcomes and histograms have the numbers of the work."""
     collector = NSQCollector(registry)
     work(collector)
@@ -105,15 +106,15 @@ def test_the_text_for_prometheus_can_be_read(registry, work):
 
 
 def test_a_second_collector_needs_a_registry_of_its_own(registry):
-    """Names are taken once: the registry says so at once, not when Prometheus asks."""
+    """Duplicate names are an error at once, not at the first scrape."""
     NSQCollector(registry)
     with pytest.raises(ValueError, match="Duplicated"):
         NSQCollector(registry)
     assert NSQCollector(None).families()
 
 
-def test_what_was_removed_is_not_shown(registry, work):
-    """A consumer or a producer that ended is taken out."""
+def test_removed_consumers_and_producers_are_not_exported(registry, work):
+    """Their samples disappear; the measurements of ``timed`` stay."""
     collector = NSQCollector(registry)
     work(collector)
     for what in (*collector._consumers, *collector._producers.values()):
@@ -124,28 +125,28 @@ def test_what_was_removed_is_not_shown(registry, work):
 
 
 def test_measuring_does_not_hide_an_asynchronous_handler():
-    """It is refused as it is without."""
+    """It is rejected as it is without ``timed``."""
     async def handler(message):
         """Runs only where it is awaited."""
 
     with pytest.raises(ConfigError, match="async"):
-        Watch().timed(handler, "t", "c")
+        MetricsRegistry().timed(handler, "t", "c")
 
 
 def test_batches_are_timed_as_a_whole(nsqd):
     """One time for a batch, an age for each message."""
-    watch = Watch()
-    timed = watch.timed(BatchHandler(lambda batch: None, size=3, max_wait=10), "t", "c")
+    metrics = MetricsRegistry()
+    timed = metrics.timed(BatchHandler(lambda batch: None, size=3, max_wait=10), "t", "c")
     nsqd.publish_many("t", [b"x"] * 3)
     with Consumer("t", "c", timed, nsqd_tcp_addresses=[nsqd.tcp_address], config=QUICK):
         nsqd.wait_until_empty("t", "c")
-    counts = {f.name: f.samples[0][1] for f in watch.families() if f.samples}
+    counts = {f.name: f.samples[0][1] for f in metrics.families() if f.samples}
     assert counts["nsq_consumer_handler_seconds"].count == 1
     assert counts["nsq_consumer_message_age_seconds"].count == 3
 
 
 def test_the_dashboard_asks_for_metrics_that_exist():
-    """Every name in the example dashboard is one that the collector shows."""
+    """Every name in the example dashboard is one of the collector's metrics."""
     path = CHECKOUT / "examples" / "grafana" / "nsqclient.json"
     dashboard = json.loads(path.read_text())
     known = set()
@@ -160,17 +161,22 @@ def test_the_dashboard_asks_for_metrics_that_exist():
 
 
 def test_the_page_lists_every_metric():
-    """The table in the docs has each name, and none that does not exist."""
+    """The tables in the docs have exactly the collector's metrics, and those of an outbox."""
+    pytest.importorskip("django", reason="Django comes with the test extra")
+    django_settings.configure()
+    from nsqclient.contrib.django.outbox.metrics import OutboxCounters
+
     page = (CHECKOUT / "docs" / "topics" / "metrics.rst").read_text()
     listed = set(re.findall(r"^``(nsq_\w+)``", page, re.MULTILINE))
     shown = {f"{metric.name}_total" if metric.type == "counter" else metric.name
-             for metric in NSQCollector(None).describe()}
+             for metric in [*NSQCollector(None).describe(),
+                            *map(metric_of, OutboxCounters().families())]}
     assert listed == shown
 
 
 @pytest.fixture
 def statsd():
-    """A statsd: gives its address, and what it was sent, as lines."""
+    """A statsd server: returns received lines, and has its address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(10)
@@ -185,7 +191,7 @@ def statsd():
 
 
 def read_until(statsd, wanted: str) -> dict[str, str]:
-    """Read lines until one of a name came."""
+    """Read lines until one of a name arrives."""
     seen: dict[str, str] = {}
     while wanted not in seen:
         seen.update(line.split(":", 1) for line in statsd())
@@ -209,7 +215,7 @@ def test_statsd_gets_differences_and_states(work, statsd):
 
 
 def test_statsd_is_sent_in_the_background_and_at_the_end(work, statsd):
-    """``with`` sends every interval, and what came last when it ends."""
+    """``with`` sends every interval, and a last time at its end."""
     with StatsdSink(statsd.address, interval=0.05) as sink:
         work(sink)
         read_until(statsd, "nsq.consumer.finished.orders.mail")
@@ -217,15 +223,15 @@ def test_statsd_is_sent_in_the_background_and_at_the_end(work, statsd):
     sink.close()
 
 
-def test_a_statsd_that_cannot_be_reached_is_told_once(caplog):
-    """A name that does not resolve costs a warning, and the program goes on."""
+def test_an_unreachable_statsd_is_logged_once(caplog):
+    """A name that does not resolve is a single warning, and no error."""
     with StatsdSink("statsd.invalid:8125", interval=100) as sink:
         assert (sink.send(), sink.send()) == (0, 0)
     assert caplog.text.count("not sent") == 1
 
 
 @pytest.mark.parametrize("arguments", [("nowhere",), ("127.0.0.1:8125", "", 0)])
-def test_a_sink_that_cannot_be_is_refused(arguments):
+def test_invalid_arguments_of_a_sink_are_rejected(arguments):
     """The address and the interval are checked."""
     with pytest.raises(ConfigError):
         StatsdSink(*arguments)

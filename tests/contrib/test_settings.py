@@ -1,11 +1,17 @@
-"""The settings that all frameworks share: everything wrong is found, with what to do."""
+"""The settings of all frameworks: every error is found, with a hint; one producer a process."""
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
+
 import pytest
 
-from nsqclient import ConfigError
-from nsqclient.contrib.settings import Settings, find_problems
+from nsqclient import ConfigError, Producer
+from nsqclient.contrib.settings import ProcessProducer, Settings, find_problems
+from nsqclient.devserver import Nsqd
+from tests.support.processes import CHECKOUT, LIMIT, in_child, start_threads
 
 NSQD = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
 
@@ -22,10 +28,17 @@ NSQD = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
     (NSQD | {"OPTIONS": {"max_in_flight": -1}}, "options", "out of range"),
     (NSQD | {"OPTIONS": {"publish_timeout": "soon"}}, "options", "soon"),
     (NSQD | {"PRODUCER": 1}, "producer", "must be a dict"),
+    (NSQD | {"MAX_IN_FLIGHT": 5}, "key", 'it belongs into "OPTIONS": {"max_in_flight": ...}'),
+    (NSQD | {"OPTIONS": {"sticky": True}}, "options",
+     'it belongs into "PRODUCER": {"sticky": ...}'),
+    (NSQD | {"PRODUCER": {"publish_timeout": 1}}, "producer",
+     'it belongs into "OPTIONS": {"publish_timeout": ...}'),
     (NSQD | {"PRODUCER": {"stikcy": True}}, "producer", "did you mean sticky?"),
     (NSQD | {"PRODUCER": {"max_pending": 0}}, "producer", "max_pending"),
+    (NSQD | {"MIDDLEWARE": "shop.errors"}, "middleware", "must be a list of dotted paths"),
+    (NSQD | {"MIDDLEWARE": [1]}, "middleware", "must be a list of dotted paths"),
 ])
-def test_a_wrong_setting_is_named_with_what_to_do(mapping, code, words):
+def test_a_wrong_setting_is_reported_with_a_hint(mapping, code, words):
     """Each problem has a kind, a text and a hint, and reading raises it."""
     (problem,) = find_problems(mapping)
     assert problem.code == code and words in f"{problem.text} {problem.hint}"
@@ -34,7 +47,7 @@ def test_a_wrong_setting_is_named_with_what_to_do(mapping, code, words):
 
 
 def test_all_problems_are_found_at_once():
-    """One look names everything."""
+    """One call returns every problem."""
     problems = find_problems({"X": 1, "OPTIONS": {"y": 1}, "PRODUCER": {"z": 1}})
     assert {p.code for p in problems} == {"key", "addresses", "options", "producer"}
 
@@ -50,10 +63,70 @@ def test_options_may_be_text():
     assert (config.client_id, config.msg_timeout) == ("me", 30.0)
 
 
-def test_consumers_discover_and_producers_use_the_nsqd_that_is_named():
-    """With both kinds of address each side takes the one that suits it."""
+def test_consumers_discover_and_producers_use_the_given_nsqd():
+    """With both kinds of address, each side uses its own kind."""
     settings = Settings.read(NSQD | {"LOOKUPD_HTTP_ADDRESSES": ["127.0.0.1:4161"]})
     assert settings.consumer_addresses() == {"lookupd_http_addresses": ("127.0.0.1:4161",)}
     producer = settings.make_producer()
     assert producer.stats().known == ["127.0.0.1:4150"]
     assert producer.close(0)
+
+
+@pytest.fixture
+def holder(nsqd):
+    """A holder of a producer for the running nsqd."""
+    holder = ProcessProducer(lambda: Producer([nsqd.tcp_address]))
+    yield holder
+    holder.close()
+
+
+def test_all_threads_get_the_same_producer(holder):
+    """Concurrent first calls create one producer."""
+    seen = []
+    for thread in start_threads(8, lambda: seen.append(holder.get())):
+        thread.join()
+    assert len(seen) == 8 and len(set(map(id, seen))) == 1
+
+
+def test_after_close_a_new_one_is_made(holder, nsqd):
+    """A closed producer is not returned again."""
+    first = holder.get()
+    assert holder.close()
+    holder.get().publish("events", b"x")
+    assert holder.get() is not first and len(nsqd.messages("events")) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
+    """Also when another thread was creating the producer at the moment of the fork."""
+    with holder._lock:
+        assert in_child(lambda: holder.get().publish("events", b"child")) == 0
+    holder.get().publish("events", b"parent")
+    assert in_child(lambda: holder.get().publish("events", b"child")) == 0
+    assert len(nsqd.messages("events")) == 3
+
+
+def test_the_end_of_the_process_sends_pending_publishes():
+    """Asynchronous publishes are stored when the process has ended."""
+    program = (
+        "import sys\n"
+        "from nsqclient import Producer\n"
+        "from nsqclient.contrib.settings import ProcessProducer\n"
+        "holder = ProcessProducer(lambda: Producer([sys.argv[1]], linger=0.2))\n"
+        "[holder.get().publish_async('events', b'x') for _ in range(100)]\n"
+    )
+    with Nsqd() as nsqd:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program, nsqd.tcp_address], cwd=CHECKOUT,
+            capture_output=True, text=True, timeout=LIMIT)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(nsqd.messages("events")) == 100
+
+
+def test_middleware_is_imported_by_its_path():
+    """A path to nothing is an error of the worker, not of a web server's process."""
+    settings = Settings.read(NSQD | {"MIDDLEWARE": ["contextlib.nullcontext", print]})
+    assert settings.load_middleware() == [contextlib.nullcontext, print]
+    settings = Settings.read(NSQD | {"MIDDLEWARE": ["contextlib.no_such"]})
+    with pytest.raises(ConfigError, match="middleware 'contextlib.no_such': .* has no 'no_such'"):
+        settings.load_middleware()

@@ -10,9 +10,9 @@ import pytest
 
 from nsqclient import Config, Consumer
 from tests.support.processes import LIMIT, start_threads
-from tests.support.servers import ServerFactory
+from tests.support.servers.factories import ServerFactory
+from tests.support.servers.web_servers import Gunicorn, end
 from tests.support.waiting import wait_until
-from tests.support.web_servers import Gunicorn, end
 
 for name in ("django", "flask", "gunicorn"):
     pytest.importorskip(name, reason=f"{name} comes with the test extra")
@@ -50,14 +50,14 @@ def consumed(nsqd, topic: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("framework", "flags", "kind"), [
-    pytest.param("django", SYNC, "embedded", id="django-sync"),
+    pytest.param("django", SYNC, "embedded", id="django-sync", marks=pytest.mark.long),
     pytest.param("django", (*THREADS, "--preload"), "real", id="django-gthread-preload",
                  marks=REAL),
     pytest.param("flask", (*SYNC, "--preload"), "real", id="flask-sync-preload", marks=REAL),
-    pytest.param("flask", THREADS, "embedded", id="flask-gthread"),
+    pytest.param("flask", THREADS, "embedded", id="flask-gthread", marks=pytest.mark.long),
 ])
 def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framework, flags, kind):
-    """Every request that was answered with success has its message in nsqd; the end is clean."""
+    """Every successful request has its message in nsqd; gunicorn ends without errors."""
     nsqd = servers(kind)
     with Gunicorn(framework, tmp_path, nsqd.tcp_address, *flags) as web:
         over = threading.Event()
@@ -85,7 +85,7 @@ def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framew
 
 
 def test_a_worker_that_is_stopped_finishes_its_requests(servers, tmp_path):
-    """The end of gunicorn in the middle of the load answers what was begun, or refuses it."""
+    """When gunicorn stops under load, each request is answered or its connection refused."""
     nsqd = servers("embedded")
     with Gunicorn("flask", tmp_path, nsqd.tcp_address, *THREADS) as web:
         threads = start_threads(8, lambda: [web.post(f"n{n}") for n in range(50)])
@@ -97,7 +97,7 @@ def test_a_worker_that_is_stopped_finishes_its_requests(servers, tmp_path):
 
 
 def test_requests_fail_in_time_while_nsqd_is_down_and_work_again_after(servers, tmp_path):
-    """A publish that cannot be is an error within its deadline; readiness says so before."""
+    """A publish fails within its deadline; the readiness check fails before."""
     nsqd = servers("embedded")
     with Gunicorn("flask", tmp_path, nsqd.tcp_address, *SYNC) as web:
         web.post("before")

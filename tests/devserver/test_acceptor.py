@@ -8,7 +8,7 @@ import pytest
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.runtime.deadline import Deadline
-from tests.support.raw import ask, connect, read_all
+from tests.support.servers.raw_socket import ask, connect, read_all
 from tests.support.waiting import wait_until
 
 
@@ -33,8 +33,8 @@ def make(leak_guard):
         acceptor.stop()
 
 
-def test_serves_several_clients_at_once(make):
-    """Each client has a thread, so one that says nothing holds nobody up."""
+def test_silent_client_does_not_delay_another(make):
+    """Each client has its own thread."""
     acceptor = make()
     acceptor.start()
     with connect(acceptor.address), connect(acceptor.address) as second:
@@ -43,7 +43,7 @@ def test_serves_several_clients_at_once(make):
 
 
 def test_stop_ends_clients_and_frees_the_port(make):
-    """After stop no client is connected and the port can be taken again."""
+    """After stop no client is connected and the port can be bound again."""
     acceptor = make()
     acceptor.start()
     with connect(acceptor.address) as client:
@@ -55,16 +55,16 @@ def test_stop_ends_clients_and_frees_the_port(make):
     make(port=acceptor.port).start()
 
 
-def test_stop_without_start(make):
-    """What was never started, or only listens, is stopped too."""
+def test_stop_without_start_closes_the_listener(make):
+    """An acceptor that was never started, or only listens, can be stopped."""
     make().stop()
     acceptor = make()
     acceptor.listen()
     acceptor.stop()
 
 
-def test_a_taken_port_says_which(make):
-    """The error names address and reason, and keeps the number."""
+def test_error_for_a_port_in_use_names_the_address(make):
+    """The error has the address, the reason and the errno."""
     first = make()
     first.start()
     with pytest.raises(OSError, match=f"cannot listen on {first.address}: ") as caught:
@@ -72,14 +72,14 @@ def test_a_taken_port_says_which(make):
     assert caught.value.errno == errno.EADDRINUSE
 
 
-def test_an_unknown_host_says_so(make):
-    """A host that is not ours cannot be listened on."""
+def test_error_for_a_foreign_host_names_the_address(make):
+    """A host that is not local cannot be listened on."""
     with pytest.raises(OSError, match="cannot listen on nowhere.invalid:0: "):
         make(host="nowhere.invalid").listen()
 
 
-def test_drop_clients_goes_on(make):
-    """Dropped clients are cut; new ones are served."""
+def test_drop_clients_ends_connections_and_accepts_new_ones(make):
+    """Dropped clients are disconnected; new ones are served."""
     acceptor = make()
     acceptor.start()
     with connect(acceptor.address) as client:
@@ -92,8 +92,8 @@ def test_drop_clients_goes_on(make):
         assert client.recv(1) == b"y"
 
 
-def test_a_handler_that_fails_is_logged(make, caplog):
-    """A bug in one client's thread ends that client alone, with a traceback in the log."""
+def test_exception_of_a_client_thread_is_logged(make, caplog):
+    """A bug in one client's thread ends that client only, with a traceback in the log."""
 
     def fail(_sock, _address):
         raise RuntimeError("boom")
@@ -104,8 +104,8 @@ def test_a_handler_that_fails_is_logged(make, caplog):
     wait_until(lambda: "boom" in caplog.text)
 
 
-def test_a_thread_that_does_not_end_is_named(make, caplog):
-    """Stop keeps its deadline and warns about what is left."""
+def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):
+    """Stop keeps its deadline and names the thread."""
     release = threading.Event()
     acceptor = make(lambda _sock, _address: release.wait(10))
     acceptor.start()

@@ -1,4 +1,4 @@
-"""Topics: how they come and go, store and copy; message ids."""
+"""The broker: creating, deleting and pausing topics and channels, publishing, subscribing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from nsqclient.devserver.broker import (
     Broker,
     BrokerError,
     ChannelNotFound,
-    MessageIds,
-    Notice,
+    TopicChange,
     TopicNotFound,
 )
-from nsqclient.devserver.queues import Consumer, QueueLimits
-from nsqclient.devserver.store import MemoryBackend
+from nsqclient.devserver.queues import Consumer, MemoryBackend, QueueLimits
 
 WALL = 1_795_000_000_000_000_000
 
@@ -33,26 +31,8 @@ def bodies(consumer):
     return [body for *_, body in consumer.outbox]
 
 
-def test_ids_increase_and_are_consecutive():
-    """Ids are 16 hex digits, consecutive in one publish, and rise whatever the clock does."""
-    ids = MessageIds(1000)
-    first = ids.take(3, WALL)
-    assert [int(b, 16) - int(a, 16) for a, b in zip(first, first[1:])] == [1, 1]
-    later = ids.take(1, WALL - 10**12) + ids.take(9000, WALL) + ids.take(1, WALL + 10**9)
-    everything = first + later
-    assert everything == sorted(set(everything))
-    assert {len(id_) for id_ in everything} == {16}
-
-
-def test_id_is_made_as_nsqd_makes_it():
-    """Time, node and sequence stand at nsqd's places in the id."""
-    number = int(MessageIds(691).take(1, WALL)[0], 16)
-    assert number >> 22 == (WALL >> 20) - 1288834974288
-    assert (number >> 12 & 1023, number & 4095) == (691, 0)
-
-
-def test_topic_stores_until_the_first_channel_comes():
-    """The first channel gets all that was stored, later ones only what is new."""
+def test_first_channel_gets_the_stored_messages():
+    """The first channel gets all stored messages, later channels only new ones."""
     broker = Broker()
     publish(broker, "t", b"1", b"2")
     assert len(broker.topic("t").queue) == 2
@@ -63,8 +43,8 @@ def test_topic_stores_until_the_first_channel_comes():
     assert first.outbox[2][:1] + first.outbox[2][2:] == second.outbox[0][:1] + second.outbox[0][2:]
 
 
-def test_counters():
-    """A topic counts messages and bytes since its start; a channel counts what reached it."""
+def test_topic_and_channel_count_their_messages():
+    """A topic counts messages and bytes since its start, a channel its own messages."""
     broker = Broker()
     publish(broker, "t", b"12", b"345")
     joined, _ = subscribe(broker, "t", "c")
@@ -72,7 +52,7 @@ def test_counters():
     assert (topic.message_count, topic.message_bytes, joined.message_count) == (2, 5, 2)
 
 
-def test_paused_topic():
+def test_paused_topic_stores_messages():
     """A paused topic keeps its messages, deferred ones with their whole delay."""
     broker = Broker()
     joined, consumer = subscribe(broker, "t", "c")
@@ -85,15 +65,15 @@ def test_paused_topic():
 
 
 def test_prepared_channels_all_get_the_first_message():
-    """Channels that are made with the topic exist before a message flows."""
+    """Channels that are created with the topic exist before a message flows."""
     broker = Broker()
     publish(broker, "t", b"1")
     broker.prepare_topic("t", ["a", "b"], 0.0)
     assert [len(broker.channel("t", name).queue) for name in "ab"] == [1, 1]
 
 
-def test_ephemeral_channel_goes_with_its_last_consumer():
-    """An ephemeral channel lives as long as somebody is subscribed."""
+def test_ephemeral_channel_is_deleted_with_its_last_consumer():
+    """An ephemeral channel exists as long as it has a consumer."""
     broker = Broker()
     joined, first = subscribe(broker, "t", "c#ephemeral", 1)
     _, second = subscribe(broker, "t", "c#ephemeral", 2)
@@ -103,8 +83,8 @@ def test_ephemeral_channel_goes_with_its_last_consumer():
     assert broker.topic("t").channels == {}
 
 
-def test_ephemeral_topic_goes_with_its_last_channel():
-    """A durable channel keeps an ephemeral topic, and one that only publishes lives on."""
+def test_ephemeral_topic_is_deleted_with_its_last_channel():
+    """A durable channel keeps an ephemeral topic; a topic that never had a channel stays."""
     broker = Broker()
     publish(broker, "t#ephemeral", b"1")
     joined, consumer = subscribe(broker, "t#ephemeral", "c#ephemeral")
@@ -117,7 +97,7 @@ def test_ephemeral_topic_goes_with_its_last_channel():
 
 
 def test_an_old_consumer_does_not_delete_a_new_channel():
-    """Leaving a channel that was deleted does nothing to one of the same name."""
+    """A consumer of a deleted channel does not affect a new one of the same name."""
     broker = Broker()
     joined, consumer = subscribe(broker, "t", "c#ephemeral")
     broker.delete_channel("t", "c#ephemeral")
@@ -126,29 +106,29 @@ def test_an_old_consumer_does_not_delete_a_new_channel():
     assert "c#ephemeral" in broker.topic("t").channels
 
 
-def test_delete_ends_consumers_and_tells():
-    """Deleting a topic ends the consumers of its channels; notices come in order."""
+def test_delete_topic_ends_consumers_and_reports_changes():
+    """Deleting a topic ends the consumers of its channels; changes are in order."""
     broker = Broker()
     _, consumer = subscribe(broker, "t", "c")
     broker.delete_topic("t")
     assert consumer.is_ended
-    assert broker.take_notices() == [
-        Notice(True, "t", None), Notice(True, "t", "c"),
-        Notice(False, "t", None), Notice(False, "t", "c"),
+    assert broker.take_changes() == [
+        TopicChange(True, "t", None), TopicChange(True, "t", "c"),
+        TopicChange(False, "t", None), TopicChange(False, "t", "c"),
     ]
-    assert broker.take_notices() == []
+    assert broker.take_changes() == []
 
 
-def test_limit_of_consumers():
-    """One consumer too many is refused with nsqd's words."""
+def test_consumer_over_the_limit_is_rejected():
+    """A consumer over max_channel_consumers gets nsqd's error."""
     broker = Broker(QueueLimits(max_channel_consumers=1))
     subscribe(broker, "m2", "c", 1)
     with pytest.raises(BrokerError, match="^consumers for m2:c exceeds limit of 1$"):
         subscribe(broker, "m2", "c", 2)
 
 
-def test_exiting():
-    """A broker that is exiting takes nothing any more."""
+def test_exiting_broker_rejects_publish_and_subscribe():
+    """A broker that is exiting accepts nothing."""
     broker = Broker()
     broker.is_exiting = True
     for act in (
@@ -160,8 +140,8 @@ def test_exiting():
             act()
 
 
-def test_unknown_names():
-    """What does not exist is told apart: the topic, or the channel."""
+def test_unknown_topic_and_unknown_channel_are_different_errors():
+    """The error says whether the topic or the channel does not exist."""
     broker = Broker()
     with pytest.raises(TopicNotFound):
         broker.empty_channel("t", "c", 0.0)
@@ -170,8 +150,8 @@ def test_unknown_names():
         broker.delete_channel("t", "c")
 
 
-def test_empty():
-    """Emptying a topic leaves its channels alone, and the other way round."""
+def test_empty_topic_keeps_the_messages_of_channels():
+    """Emptying a topic does not affect its channels, and the other way round."""
     broker = Broker()
     publish(broker, "t", b"1")
     broker.empty_topic("t")
@@ -184,8 +164,8 @@ def test_empty():
     assert broker.channel("t", "c").is_idle()
 
 
-def test_close_keeps_what_is_in_hand():
-    """At the end memory, in flight and deferred go to the backends, ephemerals to nothing."""
+def test_close_moves_all_messages_to_the_backends():
+    """Messages in memory, in flight and deferred are kept, those of ephemerals are not."""
     backends = {}
 
     def open_backend(topic, channel):

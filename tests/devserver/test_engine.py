@@ -1,4 +1,4 @@
-"""The broker made safe for threads: bells, ticks and observers."""
+"""The broker made safe for threads: wake-ups, ticks and observers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from nsqclient.devserver.bell import Bell
-from nsqclient.devserver.broker import Broker, Notice
+from nsqclient.devserver.broker import Broker, TopicChange
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.queues import Consumer
 from tests.support.waiting import wait_until
@@ -36,20 +35,35 @@ def publish(engine, deferral=0.0):
         broker.publish("t", [b"x"], engine.now, WALL, deferral)
 
 
-def test_bell_rings_for_whoever_got_messages(engine):
-    """Leaving the block rings the bell of a consumer that has something to send."""
-    rings = []
-    engine.attach(1, lambda: rings.append(1))
+def test_consumer_with_messages_is_woken_after_the_block(engine):
+    """Leaving the block wakes the session of a consumer that has messages to send."""
+    wakes = []
+    engine.attach(1, lambda: wakes.append(1))
     _, consumer = subscribe(engine)
     publish(engine)
-    assert rings == [1] and len(consumer.outbox) == 1
+    assert wakes == [1] and len(consumer.outbox) == 1
     engine.detach(1)
     channel, _ = subscribe(engine, 2)
     publish(engine)
-    assert rings == [1] and len(channel.in_flight) == 2
+    assert wakes == [1] and len(channel.in_flight) == 2
 
 
-def test_ticks_do_not_breed(engine):
+def test_a_file_that_was_removed_is_closed_after_the_block(engine):
+    """Closing a large file takes long: other threads may enter meanwhile."""
+
+    class File:
+        def close(self):
+            with engine:
+                closed.append(self)
+
+    closed, file = [], File()
+    with engine as broker:
+        broker.scheduler.discard(file)
+        assert not closed
+    assert closed == [file]
+
+
+def test_earlier_ticks_replace_later_ones(engine):
     """However often an earlier time comes up, one tick is scheduled in the end."""
     channel, _ = subscribe(engine, ready=0)
     for number in range(20):
@@ -60,7 +74,7 @@ def test_ticks_do_not_breed(engine):
     assert len(engine._timer._heap) == 1
 
 
-def test_wait_until_sees_a_tick(engine):
+def test_wait_until_ends_when_a_tick_moves_a_message(engine):
     """A wait ends when the timer moves a message."""
     channel, _ = subscribe(engine, ready=0)
     publish(engine, deferral=0.05)
@@ -68,33 +82,33 @@ def test_wait_until_sees_a_tick(engine):
     assert not engine.wait_until(lambda broker: False, 0.01)
 
 
-def test_observer_that_fails_does_not_silence_the_others(engine, caplog):
-    """An observer's exception is logged, and the next observer is told all the same."""
+def test_observer_that_fails_is_logged_and_the_next_is_called(engine, caplog):
+    """An observer's exception does not keep the next observer from its call."""
     heard = []
 
     class Broken:
-        def changed(self, notice):
+        def topic_changed(self, change):
             raise ValueError("no")
 
     class Good:
-        def changed(self, notice):
-            heard.append(notice)
+        def topic_changed(self, change):
+            heard.append(change)
 
     engine.add_observer(Broken())
     engine.add_observer(Good())
     with engine as broker:
         broker.open_topic("t")
-    assert heard == [Notice(True, "t", None)]
+    assert heard == [TopicChange(True, "t", None)]
     assert "observer failed" in caplog.text
 
 
-def test_notices_from_several_threads_come_in_order(engine):
-    """Each notice is told once, one at a time, in the order of the broker."""
+def test_observers_get_the_changes_of_all_threads_in_order(engine):
+    """Each change is reported once, one at a time, in the order of the broker."""
     heard = []
 
     class Observer:
-        def changed(self, notice):
-            heard.append(notice.topic)
+        def topic_changed(self, change):
+            heard.append(change.topic)
 
     engine.add_observer(Observer())
 
@@ -113,25 +127,10 @@ def test_notices_from_several_threads_come_in_order(engine):
         assert heard == list(broker.topics)
 
 
-def test_scan_lag_rounds_up():
+def test_scan_lag_rounds_ticks_up():
     """With a lag a tick falls on a multiple of it, never before its time."""
     engine = Engine(Broker(), scan_lag=5.0)
     with engine:
         assert engine._earlier_tick(12.0) == 15.0
         assert engine._earlier_tick(13.0) is None
         assert engine._earlier_tick(None) is None
-
-
-def test_bell():
-    """A ring is remembered from arm() on, forgotten while awake, and harmless after close."""
-    bell = Bell()
-    bell.ring()
-    bell.arm()
-    bell.ring()
-    bell.ring()
-    bell.disarm()
-    bell.arm()
-    bell.ring()
-    bell.disarm()
-    bell.close()
-    bell.ring()

@@ -6,8 +6,8 @@ import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.faults import Faults
-from nsqclient.protocol.server_events import Fin, Ignored, Pub
-from tests.support.raw_client import ERROR, RESPONSE, RawClient
+from nsqclient.devserver.protocol.commands import Fin, Ignored, Pub
+from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until
 
 OK = (RESPONSE, b"OK")
@@ -28,7 +28,7 @@ def client(nsqd):
 
 
 def test_commands_are_recorded(nsqd, client):
-    """What a client sent can be read back, in order."""
+    """The commands of a client can be read in order."""
     client.ask(b"SUB t c\n")
     assert [command.name for command in nsqd.commands] == ["NOP", "PUB", "SUB"]
     assert nsqd.commands[1].event == Pub("t", b"x")
@@ -37,7 +37,7 @@ def test_commands_are_recorded(nsqd, client):
 
 
 def test_record_is_bounded():
-    """Only the last commands are kept, and no more than so many bytes of bodies."""
+    """Only the last commands are kept, with a limit on the bytes of their bodies."""
     faults = Faults(lambda: None, lambda client, reset: 0, record_size=3, record_bytes=10)
     for number in range(5):
         faults.receive(1, Ignored(b"NOP %d" % number))
@@ -47,7 +47,7 @@ def test_record_is_bounded():
     assert len(faults.commands) == 1
 
 
-def test_fail_next(nsqd, client):
+def test_fail_next_fails_one_command(nsqd, client):
     """The next command of a name fails with a code, and has no effect."""
     nsqd.faults.fail_next("PUB", "E_FIN_FAILED", "made up", times=2)
     nsqd.faults.fail_next("PUB", "E_PUB_FAILED")
@@ -61,8 +61,8 @@ def test_fail_next(nsqd, client):
     assert len(nsqd.messages("t")) == 1
 
 
-def test_fail_sub_and_spare_the_client(nsqd, client):
-    """A client whose SUB failed without being dropped owns no message."""
+def test_client_whose_sub_failed_owns_no_message(nsqd, client):
+    """A SUB can fail with a code that leaves the connection open."""
     nsqd.faults.fail_next("SUB", "E_TOUCH_FAILED")
     client.ask(b"SUB t c\n")
     answer = client.ask(b"RDY 1\nFIN 0123456789abcdef\n")
@@ -70,8 +70,8 @@ def test_fail_sub_and_spare_the_client(nsqd, client):
     assert client.ask(b"CLS\n") == (RESPONSE, b"CLOSE_WAIT")
 
 
-def test_held_answers_come_in_order_when_released(nsqd, client):
-    """The command takes effect at once; its answer, and those after it, come on release."""
+def test_held_answers_are_sent_in_order_on_release(nsqd, client):
+    """The command takes effect at once; its answer, and later ones, are sent on release."""
     nsqd.faults.hold_answers("PUB")
     client.send(PUB + b"SUB t c\n")
     wait_until(lambda: nsqd.commands[-1].name == "SUB")
@@ -81,8 +81,8 @@ def test_held_answers_come_in_order_when_released(nsqd, client):
     assert [client.read_frame(), client.read_frame()] == [OK, OK]
 
 
-def test_delayed_answers(nsqd, client):
-    """A delayed answer comes by itself, and 0 ends the delay."""
+def test_delayed_answer_is_sent_after_its_delay(nsqd, client):
+    """0 ends the delay."""
     nsqd.faults.delay_answers(0.15)
     client.send(PUB)
     assert client.is_silent(0.1)
@@ -91,24 +91,24 @@ def test_delayed_answers(nsqd, client):
     assert client.ask(PUB) == OK
 
 
-def test_heartbeat_between_command_and_answer(nsqd, client):
-    """A heartbeat can stand just before every answer."""
+def test_heartbeat_can_precede_every_answer(nsqd, client):
+    """A heartbeat can be sent just before every answer."""
     nsqd.faults.heartbeat_before_answers = True
     client.send(PUB)
     raw = client._socket.recv(100)
     assert raw == b"\0\0\0\x0f\0\0\0\0_heartbeat_" + b"\0\0\0\x06\0\0\0\0OK"
 
 
-def test_withheld_heartbeats(nsqd, client):
-    """Without heartbeats a silent client is dropped all the same."""
+def test_silent_client_is_dropped_without_heartbeats(nsqd, client):
+    """Without heartbeats a silent client is dropped after the same time."""
     nsqd.faults.heartbeats_withheld = True
     client.ask(b'IDENTIFY\n\0\0\0\x1b{"heartbeat_interval":1000}')
     client._socket.settimeout(10)
     assert client._socket.recv(100) == b""
 
 
-def test_split_frames(nsqd, client):
-    """Output comes in small pieces, and is the same in the end."""
+def test_split_frames_writes_small_pieces(nsqd, client):
+    """The bytes are the same as without the fault."""
     nsqd.faults.split_frames(seed=1, largest=3)
     client.send(PUB * 5)
     pieces = []
@@ -118,7 +118,7 @@ def test_split_frames(nsqd, client):
     assert len(pieces) > 5
 
 
-def test_split_depends_on_the_seed_alone():
+def test_same_seed_splits_frames_in_the_same_pieces():
     """The same seed gives the same pieces for the same connection."""
     def sizes(seed):
         faults = Faults(lambda: None, lambda client, reset: 0)
@@ -129,8 +129,8 @@ def test_split_depends_on_the_seed_alone():
     assert Faults(lambda: None, lambda client, reset: 0).next_piece(1, 9) == (9, 0.0)
 
 
-def test_joined_frames(nsqd, client):
-    """Answers to separate commands come together."""
+def test_join_frames_writes_answers_together(nsqd, client):
+    """Answers to separate commands arrive together."""
     nsqd.faults.join_frames(0.2)
     client.send(PUB)
     wait_until(lambda: len(nsqd.messages("t")) == 2)
@@ -139,8 +139,8 @@ def test_joined_frames(nsqd, client):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_drop_connections(nsqd, client, reset):
-    """Connections can be cut, all of them or one client's, in order or with a reset."""
+def test_drop_connections_ends_all_or_one_client(nsqd, client, reset):
+    """Connections can be ended, of all clients or of one, orderly or with a reset."""
     assert nsqd.faults.drop_connections("nobody") == 0
     with RawClient(nsqd.tcp_address) as other:
         other.ask(b'IDENTIFY\n\0\0\0\x12{"client_id":"me"}')
@@ -151,16 +151,16 @@ def test_drop_connections(nsqd, client, reset):
     client.read_end()
 
 
-def test_reset_after_error(nsqd, client):
-    """A fatal error can be followed by a reset."""
+def test_fatal_error_can_be_followed_by_a_reset(nsqd, client):
+    """A client must survive a reset behind the error."""
     nsqd.faults.reset_after_error = True
     client.send(b"FOO\n")
     client.read_frame()
     assert client.read_end().reset
 
 
-def test_clear(nsqd, client):
-    """clear() turns everything off and lets held answers go."""
+def test_clear_ends_all_faults(nsqd, client):
+    """clear() also sends the held answers."""
     faults = nsqd.faults
     faults.hold_answers()
     faults.split_frames(1)

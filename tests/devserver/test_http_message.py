@@ -1,6 +1,7 @@
 """HTTP requests from bytes, whole and in pieces, and responses to bytes."""
 
 import io
+from email.utils import formatdate
 
 import pytest
 
@@ -9,6 +10,7 @@ from nsqclient.devserver.http_message import (
     BadRequestError,
     BodyError,
     Response,
+    http_date,
     parse_query,
     read_request,
 )
@@ -31,14 +33,14 @@ def chunked(body: bytes):
     return request("Transfer-Encoding: chunked", body=body)
 
 
-def test_the_parts_of_a_request():
-    """Method, unquoted path, raw query and headers in lower case."""
+def test_request_has_method_path_query_and_headers():
+    """The path is unquoted, the query raw, header names are in lower case."""
     got = request("X-Y:  a b ", target="/a%20b?c=%64")
     assert (got.method, got.path, got.query, got.version) == ("POST", "/a b", "c=%64", (1, 1))
     assert got.headers == {"host": "here", "x-y": "a b"}
 
 
-def test_nothing_is_the_end():
+def test_end_of_stream_before_a_request_is_none():
     """The end of the stream before a request is no error."""
     assert read(b"") is None
 
@@ -60,7 +62,7 @@ def test_nothing_is_the_end():
         b"GET",
     ],
 )
-def test_what_is_no_request(data):
+def test_invalid_head_is_400(data):
     """Other protocols and broken heads are 400 Bad Request."""
     with pytest.raises(BadRequestError, match="^400 Bad Request$"):
         read(data)
@@ -80,22 +82,22 @@ def test_what_is_no_request(data):
         (b"GET /" + b"a" * MAX_HEAD_SIZE, "431 Request Header Fields Too Large"),
     ],
 )
-def test_refusals_with_a_reason(data, status):
-    """Some heads are refused with a status of their own, and the connection ends."""
+def test_rejected_head_has_its_own_status(data, status):
+    """Some heads are rejected with their own status, and the connection ends."""
     with pytest.raises(BadRequestError) as caught:
         read(data)
     assert caught.value.to_bytes().startswith(b"HTTP/1.1 " + status.encode() + b"\r\n")
     assert b"Connection: close\r\n" in caught.value.to_bytes()
 
 
-def test_bare_newlines_folded_headers_and_absolute_targets():
-    """What Go tolerates is tolerated."""
+def test_bare_newlines_folded_headers_and_absolute_targets_are_accepted():
+    """Go accepts them too."""
     got = read(b"GET http://h/a?b HTTP/1.1\nHost: x\nA: 1\n 2\n\n")
     assert (got.path, got.query, got.headers["a"]) == ("/a", "b", "1 2")
 
 
-def test_a_body_of_known_length():
-    """The body is read up to a limit, and no further than its length."""
+def test_body_is_read_up_to_a_limit_and_its_length():
+    """Nothing after the body is read."""
     got = request("Content-Length: 5", body=b"helloGET /")
     assert got.body.read(3) == b"hel"
     assert (got.body.read(10), got.body.at_end, got.content_length) == (b"lo", True, 5)
@@ -106,8 +108,8 @@ def test_a_body_of_known_length():
     "body",
     [b"5\r\nhello\r\n0\r\n\r\n", b"2;x=y\r\nhe\r\n3\nllo\r\n0\r\nTrailer: x\r\n\r\n"],
 )
-def test_a_chunked_body(body):
-    """Chunks are joined; extensions and trailers are skipped."""
+def test_chunks_are_joined(body):
+    """Extensions and trailers are skipped."""
     got = chunked(body)
     assert (got.body.read(100), got.body.at_end, got.content_length) == (b"hello", True, -1)
 
@@ -115,7 +117,7 @@ def test_a_chunked_body(body):
 @pytest.mark.parametrize(
     "body", [b"zz\r\nhello\r\n", b"5\r\nhelloX\r\n", b"5\r\nhel", b"", b"0\r\n", b"\r\n"]
 )
-def test_a_broken_chunked_body(body):
+def test_malformed_chunks_are_an_error(body):
     """Malformed chunks and early ends raise, the second time too."""
     got = chunked(body)
     for _ in range(2):
@@ -124,8 +126,8 @@ def test_a_broken_chunked_body(body):
     assert not got.body.drain(100)
 
 
-def test_drain_swallows_what_fits():
-    """What is left of a body is swallowed up to a limit; more is left alone."""
+def test_drain_reads_the_rest_up_to_a_limit():
+    """A longer rest stays unread."""
     assert request("Content-Length: 5", body=b"hello").body.drain(5)
     assert not request("Content-Length: 5", body=b"hello").body.drain(4)
     assert chunked(b"5\r\nhello\r\n0\r\n\r\n").body.drain(5)
@@ -134,8 +136,8 @@ def test_drain_swallows_what_fits():
     assert not request("Content-Length: 5", body=b"he").body.drain(5)
 
 
-def test_continue_is_sent_when_the_body_is_wanted():
-    """"100 Continue" goes out before the first read, and never for a body nobody wants."""
+def test_100_continue_is_sent_before_the_first_read():
+    """It is never sent for a body that is not read."""
     data = b"PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nhi"
     asked = []
     got = read(data, asked)
@@ -152,25 +154,31 @@ def test_continue_is_sent_when_the_body_is_wanted():
         ("1.0", "Connection: keep-alive", False),
     ],
 )
-def test_who_closes(version, header, closes):
-    """HTTP/1.1 keeps the connection, HTTP/1.0 closes, unless told otherwise."""
+def test_version_and_connection_header_decide_on_closing(version, header, closes):
+    """HTTP/1.1 keeps the connection and HTTP/1.0 closes it, unless a header says otherwise."""
     assert request(header, version=version).wants_close is closes
 
 
-def test_query_parameters():
-    """Values are unquoted, the order of equal names is kept."""
+def test_query_values_are_unquoted_in_order():
+    """Values of equal names keep their order."""
     assert parse_query("a=1&b=x%23y+z&a=2&&c") == {"a": ["1", "2"], "b": ["x#y z"], "c": [""]}
 
 
 @pytest.mark.parametrize("query", ["a=%zz", "a=1;b=2", "a=%2"])
-def test_bad_queries(query):
-    """Bad escapes and semicolons are refused."""
+def test_invalid_query_is_an_error(query):
+    """Invalid escapes and semicolons are rejected."""
     with pytest.raises(ValueError, match="bad query"):
         parse_query(query)
 
 
-def test_responses():
-    """A response has a date and a length; an empty one no type; HEAD gets no body."""
+@pytest.mark.parametrize("seconds", [0, 951782400, 1767225599.9, 1792713600, 4102444800])
+def test_a_date_is_that_of_the_email_package(seconds):
+    """In the form of RFC 7231, for any weekday and month."""
+    assert http_date(seconds) == formatdate(seconds, usegmt=True)
+
+
+def test_response_has_date_length_and_type():
+    """An empty one has no type; HEAD gets no body."""
     plain = Response(200, b"OK", "text/plain").to_bytes(request(), close=False)
     assert plain.startswith(b"HTTP/1.1 200 OK\r\nDate: ")
     assert plain.endswith(b"Content-Length: 2\r\nContent-Type: text/plain\r\n\r\nOK")

@@ -5,13 +5,12 @@ import socket
 
 import pytest
 
-from nsqclient.devserver.http_router import json_answer
-from nsqclient.devserver.http_server import HTTPServer
-from nsqclient.devserver.lookupd_peer import Change, LookupdPeer
-from nsqclient.devserver.lookupd_peers import LookupdPeers, ask_channels
+from nsqclient.devserver.broker import TopicChange
+from nsqclient.devserver.http_server import HTTPServer, json_response
+from nsqclient.devserver.lookupd_peers import LookupdPeer, LookupdPeers, read_channels
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
-from nsqclient.protocol.lookupd import Identity
-from tests.support.ports import free_port
+from nsqclient.devserver.protocol.lookupd import Identity
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 NSQD = Identity("127.0.0.1", "there", 4151, 4150, "1.3.0")
@@ -25,7 +24,7 @@ def lookupd(leak_guard):
 
 
 class Owner:
-    """What the peers register: topics and channels of a nsqd that is not there."""
+    """What the peers register: topics and channels of an nsqd that is not there."""
 
     def __init__(self) -> None:
         self.has: list[tuple[str, str | None]] = []
@@ -62,44 +61,44 @@ def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
     return [sorted(node.topics) for node in lookupd._registry.nodes(lookupd._clock())]
 
 
-def test_start_registers_what_is_there(make, lookupd, owner):
-    """When start returns, nsqlookupd knows every topic and channel."""
+def test_start_registers_all_topics_and_channels(make, lookupd, owner):
+    """When start returns, nsqlookupd has every topic and channel."""
     owner.has = [("t", "c"), ("u", None)]
     make(lookupd.tcp_address)
     assert nodes(lookupd) == [["t", "u"]]
-    assert ask_channels(lookupd.http_address, "t") == ["c"]
+    assert read_channels(lookupd.http_address, "t") == ["c"]
 
 
-def test_changes_are_passed_on(make, lookupd):
-    """What is made is registered, what is lost unregistered, in order."""
+def test_changes_are_registered_in_order(make, lookupd):
+    """Created topics are registered, deleted ones unregistered."""
     peers = make(lookupd.tcp_address)
-    peers.notify(True, "t", None)
-    peers.notify(True, "t", "c")
-    peers.notify(True, "u", None)
+    peers.notify(TopicChange(True, "t", None))
+    peers.notify(TopicChange(True, "t", "c"))
+    peers.notify(TopicChange(True, "u", None))
     wait_until(lambda: nodes(lookupd) == [["t", "u"]])
-    peers.notify(False, "u", None)
+    peers.notify(TopicChange(False, "u", None))
     wait_until(lambda: nodes(lookupd) == [["t"]])
-    assert ask_channels(lookupd.http_address, "t") == ["c"]
+    assert read_channels(lookupd.http_address, "t") == ["c"]
 
 
-def test_stop_unregisters(make, lookupd):
-    """After stop nsqlookupd forgets this nsqd; changes are ignored."""
+def test_stop_unregisters_this_nsqd(make, lookupd):
+    """After stop nsqlookupd has removed this nsqd; changes are ignored."""
     peers = make(lookupd.tcp_address)
     assert nodes(lookupd) == [[]]
     peers.stop()
-    peers.notify(True, "t", None)
+    peers.notify(TopicChange(True, "t", None))
     wait_until(lambda: nodes(lookupd) == [])
 
 
-def test_a_lost_connection_is_made_again(make, lookupd, owner):
-    """After a lost connection everything is registered anew, without a change to cause it."""
+def test_lost_connection_is_dialed_and_registered_again(make, lookupd, owner):
+    """A PING is enough to notice it."""
     make(lookupd.tcp_address, ping_interval=0.05)
     owner.has = [("t", "c")]
     lookupd.drop_producers()
     wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
-def test_pings_keep_it_alive(make, lookupd):
+def test_ping_updates_the_time_of_the_producer(make, lookupd):
     """PINGs move the time at which nsqlookupd saw this nsqd."""
     make(lookupd.tcp_address, ping_interval=0.02)
     (node,) = lookupd._registry.nodes(lookupd._clock())
@@ -107,13 +106,13 @@ def test_pings_keep_it_alive(make, lookupd):
     wait_until(lambda: node.peer.last_update > first)
 
 
-def test_a_nsqlookupd_that_comes_later(make, owner):
-    """One that is not there at start is found when it comes, and a change is enough for that."""
+def test_nsqlookupd_that_starts_later_is_registered_with(make, owner):
+    """An nsqlookupd that was not there at start is dialed again with the next change."""
     port = free_port()
     peers = make(f"127.0.0.1:{port}")
     with Nsqlookupd(tcp_port=port) as lookupd:
         owner.has = [("t", None)]
-        peers.notify(True, "t", None)
+        peers.notify(TopicChange(True, "t", None))
         wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
@@ -128,8 +127,8 @@ def test_addresses_can_be_changed(make, lookupd, owner):
         wait_until(lambda: nodes(lookupd) == [])
 
 
-def test_channels_of_a_topic(make, lookupd):
-    """The channels that any nsqlookupd knows are named once, ephemeral ones are not."""
+def test_channels_of_all_nsqlookupds_are_merged(make, lookupd):
+    """Each channel is returned once; ephemeral ones are left out."""
     with Nsqlookupd() as other:
         for registry in (lookupd._registry, other._registry):
             registry.create("t", "c")
@@ -140,8 +139,8 @@ def test_channels_of_a_topic(make, lookupd):
         assert peers.channels_of("unknown") == []
 
 
-def test_channels_without_an_answer(make, lookupd, caplog):
-    """A nsqlookupd that does not answer is named in the log and costs no error."""
+def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplog):
+    """The log names it; there is no error."""
     peers = make(f"127.0.0.1:{free_port()}")
     assert peers.channels_of("t") == []
     assert "no available nsqlookupd" in caplog.text
@@ -152,37 +151,37 @@ def test_channels_without_an_answer(make, lookupd, caplog):
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"channels": 1}])
-def test_an_answer_that_is_no_list_of_channels(leak_guard, answer):
-    """Another server's answer is an error that quotes it."""
+def test_response_without_channels_is_an_error(leak_guard, answer):
+    """The error quotes the response of another server."""
     server = HTTPServer("test-http", "127.0.0.1", 0)
-    server.router.add("GET", "/channels", lambda request, part: json_answer(answer))
+    server.router.add("GET", "/channels", lambda request, part: json_response(answer))
     server.start()
     try:
         with pytest.raises(ValueError, match="not a list of channels"):
-            ask_channels(server.address, "t")
+            read_channels(server.address, "t")
     finally:
         server.stop()
 
 
-def test_a_status_that_is_not_200(leak_guard):
-    """An error of nsqlookupd is an error that quotes it."""
+def test_status_other_than_200_is_an_error(leak_guard):
+    """The error quotes the response."""
     server = HTTPServer("test-http", "127.0.0.1", 0)
     server.start()
     try:
         with pytest.raises(ValueError, match="status 404"):
-            ask_channels(server.address, "t")
+            read_channels(server.address, "t")
     finally:
         server.stop()
 
 
-def test_a_peer_that_is_not_nsqlookupd(make, lookupd, caplog):
+def test_http_port_as_tcp_address_is_logged(make, lookupd, caplog):
     """The HTTP port given for the TCP port is recognised and logged."""
     make(lookupd.http_address)
     assert "this looks like nsqlookupd's HTTP port" in caplog.text
 
 
-def test_a_peer_that_never_answers(leak_guard, caplog):
-    """A port that accepts and is silent costs the time limit, and is said so."""
+def test_silent_peer_is_given_up_after_the_time_limit(leak_guard, caplog):
+    """The log says that there was no answer."""
     with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=0.05)
@@ -192,7 +191,7 @@ def test_a_peer_that_never_answers(leak_guard, caplog):
 
 
 def test_stop_interrupts_a_wait_for_an_answer(leak_guard):
-    """Stop does not wait for a nsqlookupd that does not answer."""
+    """Stop does not wait for an nsqlookupd that does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=60.0)
@@ -203,11 +202,11 @@ def test_stop_interrupts_a_wait_for_an_answer(leak_guard):
             peer.stop()
 
 
-def test_a_failing_owner_is_logged(lookupd, caplog):
-    """A bug in what names the registrations does not end the thread."""
+def test_exception_of_registrations_is_logged(lookupd, caplog):
+    """A bug in the callback does not end the thread."""
     peer = LookupdPeer(lookupd.tcp_address, lambda: NSQD, lambda: 1 / 0)
     peer.start()
     wait_until(lambda: "ZeroDivisionError" in caplog.text)
-    peer.notify(Change(True, "t", None))
+    peer.notify(TopicChange(True, "t", None))
     wait_until(lambda: caplog.text.count("round failed") == 2)
     peer.stop()

@@ -6,11 +6,12 @@ import socket
 import threading
 
 import pytest
+import requests
 
-from nsqclient.devserver import Nsqd
-from nsqclient.devserver.broker import ChannelNotFound, Notice, TopicNotFound
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.devserver.broker import ChannelNotFound, TopicChange, TopicNotFound
 from nsqclient.devserver.persistence import DataPathError
-from tests.support.raw_client import ERROR, RESPONSE, RawClient
+from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until
 
 OK = (RESPONSE, b"OK")
@@ -46,8 +47,8 @@ def channel_stats(server, topic="t", channel="c"):
     return server.stats(topic, channel)["topics"][0]["channels"][0]
 
 
-def test_publish_and_consume(nsqd):
-    """A message goes from PUB to a consumer, and FIN ends it."""
+def test_published_message_reaches_a_consumer(nsqd):
+    """FIN removes it."""
     with consume(nsqd) as consumer, connect(nsqd) as producer:
         assert producer.ask(pub(b"t", b"hello")) == OK
         message_id, attempts, body = consumer.read_message()
@@ -56,8 +57,8 @@ def test_publish_and_consume(nsqd):
         nsqd.wait_until_empty("t", "c")
 
 
-def test_mpub_and_dpub(nsqd):
-    """MPUB keeps the order; DPUB comes later, and not before its delay."""
+def test_mpub_keeps_the_order_and_dpub_delays(nsqd):
+    """DPUB delivers after its delay, not before."""
     with consume(nsqd) as consumer, connect(nsqd) as producer:
         assert producer.ask(b"DPUB t 300\n\0\0\0\1d") == OK
         bodies = b"\0\0\0\2\0\0\0\1a\0\0\0\1b"
@@ -66,8 +67,8 @@ def test_mpub_and_dpub(nsqd):
         assert nsqd.messages("t", "c")[0].state == "in_flight"
 
 
-def test_requeue_and_timeout(nsqd):
-    """REQ and a timeout both bring the message back with one attempt more."""
+def test_requeue_and_timeout_deliver_again(nsqd):
+    """Both add one attempt."""
     nsqd.publish("t", b"x")
     with connect(nsqd) as consumer:
         assert consumer.ask(identify(b'{"msg_timeout":1000}')) == OK
@@ -80,8 +81,8 @@ def test_requeue_and_timeout(nsqd):
         assert channel_stats(nsqd)["timeout_count"] == 1
 
 
-def test_leaving_does_not_requeue(nsqd):
-    """What a consumer had in flight when it left waits for its timeout."""
+def test_disconnected_consumer_keeps_messages_until_their_timeout(nsqd):
+    """A disconnect requeues nothing."""
     nsqd.publish("t", b"x")
     with consume(nsqd) as consumer:
         consumer.read_message()
@@ -89,16 +90,16 @@ def test_leaving_does_not_requeue(nsqd):
     assert channel_stats(nsqd)["in_flight_count"] == 1
 
 
-def test_refused_consumer_gives_its_place_back_at_once(nsqd):
-    """A consumer that is dropped for an error gets no more messages."""
+def test_consumer_dropped_for_an_error_gets_no_more_messages(nsqd):
+    """It leaves its channel at once."""
     with consume(nsqd) as consumer:
         assert consumer.ask(b"FOO\n") == (ERROR, b"E_INVALID invalid command FOO")
         consumer.read_end()
         wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
 
 
-def test_fatal_error_is_the_last_word(nsqd):
-    """No message follows a fatal error, even when there are some to give."""
+def test_no_frame_follows_a_fatal_error(nsqd):
+    """No message follows it, even when some are waiting."""
     nsqd.publish("t", b"x")
     with connect(nsqd) as consumer:
         consumer.send(b"SUB t c\nRDY 1\nFOO\n")
@@ -107,8 +108,8 @@ def test_fatal_error_is_the_last_word(nsqd):
         consumer.read_end()
 
 
-def test_close_wait_is_the_last_word(nsqd):
-    """After CLOSE_WAIT no message comes, and answers are still taken."""
+def test_no_message_follows_close_wait(nsqd):
+    """FIN and REQ are still accepted."""
     with consume(nsqd) as consumer:
         nsqd.publish("t", b"1")
         message_id = consumer.read_message()[0]
@@ -119,8 +120,8 @@ def test_close_wait_is_the_last_word(nsqd):
         assert channel_stats(nsqd)["depth"] == 1
 
 
-def test_ephemeral_channel_goes_with_the_connection(nsqd):
-    """An ephemeral channel is gone once its only consumer is."""
+def test_ephemeral_channel_ends_with_its_only_connection(nsqd):
+    """The channel is deleted with its last consumer."""
     with consume(nsqd, channel="c#ephemeral"):
         assert nsqd.registrations() == [("t", "c#ephemeral")]
     wait_until(lambda: nsqd.registrations() == [("t", None)])
@@ -128,23 +129,45 @@ def test_ephemeral_channel_goes_with_the_connection(nsqd):
 
 @pytest.mark.parametrize("delete", [["delete_topic", "t"], ["delete_channel", "t", "c"]])
 def test_delete_ends_consumers_without_a_frame(nsqd, delete):
-    """Whoever consumes what is deleted loses the connection, and is told nothing."""
+    """Consumers of a deleted topic or channel lose the connection."""
     with consume(nsqd) as consumer:
         consumer.send(b"NOP\n")
         getattr(nsqd, delete[0])(*delete[1:])
         consumer.read_end()
 
 
-def test_stop_ends_everything(nsqd):
-    """stop() closes the clients without a frame, and may come twice."""
+def test_stop_closes_clients_without_a_frame(nsqd):
+    """stop() may be called twice."""
     with consume(nsqd) as consumer:
         nsqd.stop()
         consumer.read_end()
         nsqd.stop()
 
 
-def test_heartbeats_and_silence(nsqd):
-    """A client that says nothing gets a heartbeat per interval, and is dropped after two."""
+def test_stop_unregisters_before_connections_end():
+    """A consumer that polls nsqlookupd when its connection ends does not find it again."""
+
+    def producers():
+        answer = requests.get(f"http://{lookupd.http_address}/nodes", timeout=20)
+        return len(answer.json()["producers"])
+
+    def stop(deadline):
+        wait_until(lambda: producers() == 0)
+        assert client.ask(b"NOP\nPUB t\n\0\0\0\1x")[0] == ERROR  # exiting, and still connected
+        found.append(producers())
+        end_clients(deadline)
+
+    found = []
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd, \
+            RawClient(nsqd.tcp_address) as client:
+        assert producers() == 1
+        end_clients, nsqd._acceptor.stop = nsqd._acceptor.stop, stop
+        nsqd.stop()
+    assert found == [0]
+
+
+def test_silent_client_is_dropped_after_two_heartbeats(nsqd):
+    """A silent client gets a heartbeat per interval, and is dropped after two."""
     with connect(nsqd) as client:
         client.send(identify(b'{"heartbeat_interval":1000}'))
         started = threading.Event()
@@ -157,7 +180,7 @@ def test_heartbeats_and_silence(nsqd):
 
 
 def test_any_command_keeps_the_connection(nsqd):
-    """A client that says NOP once per interval stays."""
+    """A client that sends NOP once per interval stays."""
     with connect(nsqd) as client:
         client.ask(identify(b'{"heartbeat_interval":1000}'))
         for _ in range(3):
@@ -167,7 +190,7 @@ def test_any_command_keeps_the_connection(nsqd):
 
 
 def test_pipelined_answers_keep_their_order(nsqd):
-    """Answers come in the order of the commands, the fatal one last."""
+    """Answers are in the order of the commands, the fatal one last."""
     with connect(nsqd) as client:
         client.send(pub(b"t", b"x") * 3 + b"FOO\n")
         assert [client.read_frame() for _ in range(4)] == [OK] * 3 + [
@@ -176,14 +199,14 @@ def test_pipelined_answers_keep_their_order(nsqd):
         client.read_end()
 
 
-def test_error_arrives_before_the_end(nsqd):
-    """An error reaches a client that is still sending, before the connection ends."""
+def test_error_arrives_before_the_connection_ends(nsqd):
+    """Also at a client that is still sending."""
     with connect(nsqd) as client:
         client.send(b"PUB t\n\0\x20\0\0" + b"x" * 2_000_000)
         assert client.read_frame()[1].startswith(b"E_BAD_MESSAGE PUB message too big")
 
 
-def test_one_consumer_too_many():
+def test_consumer_over_the_limit_gets_an_error():
     """max_channel_consumers is a limit per channel."""
     with Nsqd(max_channel_consumers=1) as nsqd, consume(nsqd), connect(nsqd) as second:
         assert second.ask(b"SUB t c\n") == (
@@ -192,15 +215,15 @@ def test_one_consumer_too_many():
         second.read_end()
 
 
-def test_deaf_client_does_not_hold_up_the_others(nsqd):
-    """A consumer that does not read costs only itself."""
+def test_client_that_does_not_read_does_not_delay_others(nsqd):
+    """A consumer that does not read affects only itself."""
     nsqd.publish_many("t", [b"x" * 100_000] * 200)
     with consume(nsqd, 200), connect(nsqd) as other:
         wait_until(lambda: channel_stats(nsqd)["in_flight_count"] == 200)
         assert other.ask(pub(b"u", b"x")) == OK
 
 
-def test_deaf_client_is_dropped(nsqd, caplog):
+def test_client_that_does_not_read_is_dropped(nsqd, caplog):
     """A client that takes no bytes for a heartbeat interval loses the connection."""
     caplog.set_level("INFO", "nsqclient.devserver")
     nsqd.publish_many("t", [b"x" * 100_000] * 200)
@@ -217,8 +240,8 @@ def test_deaf_client_is_dropped(nsqd, caplog):
         assert "does not read" in caplog.text
 
 
-def test_many_messages_to_several_consumers(nsqd):
-    """Each of many messages reaches one consumer, whole and once."""
+def test_each_message_reaches_one_consumer_once(nsqd):
+    """Each of many messages reaches one consumer, whole."""
     clients = [consume(nsqd, 100) for _ in range(3)]
     counts = [0, 0, 0]
     bodies: list[bytes] = []
@@ -247,8 +270,8 @@ def test_many_messages_to_several_consumers(nsqd):
     assert sorted(bodies) == sorted(sent) and all(counts)
 
 
-def test_stats(nsqd):
-    """stats() has nsqd's keys, for consumers and for producers."""
+def test_stats_have_nsqds_keys(nsqd):
+    """For consumers and for producers."""
     with consume(nsqd, 5) as consumer:
         consumer.ask(pub(b"t", b"abc"))
         consumer.read_message()
@@ -264,8 +287,8 @@ def test_stats(nsqd):
         assert bare["producers"] is None and bare["topics"][0]["channels"][0]["clients"] is None
 
 
-def test_operations_on_what_does_not_exist(nsqd):
-    """Operations say whether the topic or the channel is unknown."""
+def test_operation_on_an_unknown_topic_or_channel_is_an_error(nsqd):
+    """The error says which of the two is unknown."""
     with pytest.raises(TopicNotFound):
         nsqd.pause_topic("t")
     with pytest.raises(TopicNotFound):
@@ -275,27 +298,27 @@ def test_operations_on_what_does_not_exist(nsqd):
         nsqd.unpause_channel("t", "c")
 
 
-def test_observer_is_told_in_order(nsqd):
-    """Whoever observes hears of topics and channels in order, and may call the server."""
+def test_observer_gets_changes_in_order(nsqd):
+    """It may call the server."""
     heard = []
 
     class Observer:
-        def changed(self, notice: Notice) -> None:
-            heard.append((notice, nsqd.has_topic("t")))
+        def topic_changed(self, change: TopicChange) -> None:
+            heard.append((change, nsqd.has_topic("t")))
 
     nsqd.add_observer(Observer())
     nsqd.create_topic("t")
     nsqd.create_channel("t", "c")
     nsqd.delete_topic("t")
-    assert [notice for notice, _ in heard] == [
-        Notice(True, "t", None), Notice(True, "t", "c"),
-        Notice(False, "t", None), Notice(False, "t", "c"),
+    assert [change for change, _ in heard] == [
+        TopicChange(True, "t", None), TopicChange(True, "t", "c"),
+        TopicChange(False, "t", None), TopicChange(False, "t", "c"),
     ]
     assert [exists for _, exists in heard] == [True, True, False, False]
 
 
-def test_wait_until_empty_says_what_is_left(nsqd):
-    """Waiting in vain names what is left."""
+def test_wait_until_empty_counts_the_messages_left(nsqd):
+    """The TimeoutError says what is left."""
     nsqd.publish("t", b"x")
     with pytest.raises(TimeoutError, match="there is no such channel"):
         nsqd.wait_until_empty("t", "c", 0.01)
@@ -305,14 +328,14 @@ def test_wait_until_empty_says_what_is_left(nsqd):
 
 
 def test_scan_lag_is_late_and_never_early():
-    """With a lag timers fire together and late, as nsqd's do."""
+    """With a lag timers expire together and late, as nsqd's."""
     with Nsqd(scan_lag=0.5) as nsqd, consume(nsqd) as consumer:
         nsqd.publish("t", b"x", defer=0.01)
         assert consumer.read_message()[2] == b"x"
 
 
-def test_restart_with_a_data_path(tmp_path):
-    """Messages, topics, channels and pauses survive a stop; counters and delays do not."""
+def test_restart_with_a_data_path_keeps_messages(tmp_path):
+    """Messages, topics, channels and pauses stay; counters and delays do not."""
     with Nsqd(data_path=str(tmp_path), mem_queue_size=2) as nsqd:
         with consume(nsqd, 1) as consumer:
             wait_until(lambda: channel_stats(nsqd)["clients"][0]["ready_count"] == 1)
@@ -333,8 +356,8 @@ def test_restart_with_a_data_path(tmp_path):
         assert [message.body for message in nsqd.messages("lonely")] == [b"x"]
 
 
-def test_kill_loses_what_is_in_memory(tmp_path):
-    """kill() keeps what was on disk and the names, as a killed nsqd does."""
+def test_kill_loses_messages_in_memory(tmp_path):
+    """kill() keeps messages on disk and the names, as a killed nsqd does."""
     nsqd = Nsqd(data_path=str(tmp_path), mem_queue_size=1)
     nsqd.start()
     nsqd.publish_many("t", [b"memory", b"disk"])
@@ -343,7 +366,7 @@ def test_kill_loses_what_is_in_memory(tmp_path):
         assert [message.body for message in again.messages("t")] == [b"disk"]
 
 
-def test_start_that_fails_leaves_nothing(tmp_path):
+def test_start_that_fails_leaves_nothing_open(tmp_path):
     """A data path in use, damage, or a port in use is an error; damage is not overwritten."""
     with Nsqd(data_path=str(tmp_path)) as nsqd:
         with pytest.raises(DataPathError, match="failed to lock data-path"):
@@ -357,8 +380,8 @@ def test_start_that_fails_leaves_nothing(tmp_path):
     assert (tmp_path / "nsqd.dat").read_text() == "{"
 
 
-def test_full_disk(tmp_path, monkeypatch):
-    """A disk that refuses fails the publish with the reason, and shows in the health."""
+def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
+    """The error has the reason, and health() shows it."""
     with Nsqd(data_path=str(tmp_path), mem_queue_size=0) as nsqd, connect(nsqd) as client:
         with monkeypatch.context() as patch:
             patch.setattr("os.pwrite", lambda *_: 0)
@@ -369,8 +392,8 @@ def test_full_disk(tmp_path, monkeypatch):
         assert nsqd.health() == "OK"
 
 
-def test_info(nsqd):
-    """info() has nsqd's keys, with durations in nanoseconds."""
+def test_info_has_nsqds_keys(nsqd):
+    """Durations are in nanoseconds."""
     info = nsqd.info()
     assert info["version"] == "1.3.0" and info["max_heartbeat_interval"] == 60_000_000_000
     assert info["tcp_port"] == int(nsqd.tcp_address.rpartition(":")[2])

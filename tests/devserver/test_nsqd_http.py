@@ -1,8 +1,11 @@
 """The embedded nsqd's HTTP API: statuses, codes, and what they leave behind.
 
 The answers were compared with the real server's; see the tests of integration for that.
+
+The bodies of /mpub, at the end, are tested by value.
 """
 
+import io
 import logging
 
 import pytest
@@ -10,8 +13,11 @@ import requests
 
 from nsqclient import ConfigError
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.support.raw import ask, connect
-from tests.support.raw_client import RawClient
+from nsqclient.devserver.http_message import BodyReader
+from nsqclient.devserver.http_server import HTTPError
+from nsqclient.devserver.nsqd_http import read_binary, read_lines
+from tests.support.servers.raw_client import RawClient
+from tests.support.servers.raw_socket import ask, connect
 from tests.support.waiting import wait_until
 
 
@@ -46,7 +52,7 @@ def bodies(nsqd: Nsqd, topic: str, channel: str | None = None) -> list[bytes]:
 
 
 def test_pub_stores_the_body(nsqd, call):
-    """A body is stored byte for byte, and the answer is OK."""
+    """A body is stored byte for byte, and the response is OK."""
     assert call("POST", "/pub?topic=t", b"a\n\0b") == (200, "OK")
     assert bodies(nsqd, "t") == [b"a\n\0b"]
 
@@ -66,7 +72,7 @@ def test_pub_stores_the_body(nsqd, call):
         ("topic=t&defer=3600001", b"x", 400, "INVALID_DEFER"),
     ],
 )
-def test_pub_refuses_in_order(nsqd, call, query, body, status, code):
+def test_pub_checks_in_nsqds_order(nsqd, call, query, body, status, code):
     """Size, emptiness, query, topic and delay are checked in this order."""
     assert call("POST", f"/pub?{query}", body) == (status, error(code))
     # nsqd's quirk: the topic is made before the delay is looked at.
@@ -81,16 +87,16 @@ def test_a_deferred_message_waits_in_the_channel(nsqd, call):
     assert [message.state for message in nsqd.messages("t", "c")] == ["deferred"]
 
 
-def test_mpub_lines(nsqd, call):
-    """Each line is a message; nothing at all is fine too."""
+def test_mpub_publishes_each_line(nsqd, call):
+    """An empty body is allowed too."""
     assert call("POST", "/mpub?topic=t", b"a\n\nb") == (200, "OK")
     assert call("POST", "/mpub?topic=t", b"") == (200, "OK")
     assert bodies(nsqd, "t") == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("flag", ["binary=true", "binary=1", "binary=", "binary=yes"])
-def test_mpub_binary(nsqd, call, flag):
-    """Any flag that is not clearly false means binary."""
+def test_mpub_reads_the_binary_form(nsqd, call, flag):
+    """All flags but those of false mean binary."""
     body = b"\0\0\0\x02\0\0\0\x01a\0\0\0\x02b\n"
     assert call("POST", f"/mpub?topic=t&{flag}", body) == (200, "OK")
     assert bodies(nsqd, "t") == [b"a", b"b\n"]
@@ -104,8 +110,8 @@ def test_mpub_is_all_or_nothing(nsqd, call):
     assert bodies(nsqd, "t") == []
 
 
-def test_the_announced_size_is_checked_first(nsqd):
-    """An oversize upload is refused before it is read, and the connection closed."""
+def test_content_length_is_checked_before_the_body(nsqd):
+    """An upload over the limit is rejected before it is read, and the connection closed."""
     for path, code in (("/pub", b"MSG_TOO_BIG"), ("/mpub", b"BODY_TOO_BIG")):
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n"
         answer = ask(nsqd.http_address, head.encode())
@@ -114,8 +120,8 @@ def test_the_announced_size_is_checked_first(nsqd):
         assert answer.endswith(b'{"message":"%b"}' % code)
 
 
-def test_a_chunked_body(nsqd):
-    """A body may come in chunks; the limit holds all the same."""
+def test_chunked_body_has_the_same_limit(nsqd):
+    """A body may be chunked."""
     head = (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n")
     assert ask(nsqd.http_address, head + b"2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n").endswith(b"OK")
@@ -126,8 +132,8 @@ def test_a_chunked_body(nsqd):
     assert bodies(nsqd, "t") == [b"hi!"]
 
 
-def test_the_life_of_a_topic_and_a_channel(nsqd, call):
-    """Made, paused, emptied and deleted, each with an empty 200."""
+def test_topic_and_channel_are_created_paused_emptied_and_deleted(nsqd, call):
+    """Each request gets an empty 200."""
     for path in ("/topic/create?topic=t", "/topic/create?topic=t",
                  "/channel/create?topic=t&channel=c", "/topic/pause?topic=t",
                  "/channel/pause?topic=t&channel=c"):
@@ -167,14 +173,14 @@ def test_the_life_of_a_topic_and_a_channel(nsqd, call):
         ("/channel/pause?topic=there&channel=c", 404, "CHANNEL_NOT_FOUND"),
     ],
 )
-def test_what_is_missing_or_invalid(nsqd, call, path, status, code):
+def test_missing_and_invalid_arguments_have_nsqds_codes(nsqd, call, path, status, code):
     """Each endpoint has nsqd's own codes."""
     nsqd.create_topic("there")
     assert call("POST", path) == (status, error(code))
     assert not nsqd.has_topic("t")
 
 
-def test_ping_info_and_stats(nsqd, call):
+def test_ping_info_and_stats_answer(nsqd, call):
     """The ports in /info are the real ones; /stats is text unless JSON is asked for."""
     assert call("GET", "/ping") == (200, "OK")
     info = requests.get(f"http://{nsqd.http_address}/info", timeout=10).json()
@@ -185,7 +191,7 @@ def test_ping_info_and_stats(nsqd, call):
 
 
 def test_stats_show_clients_and_producers(nsqd):
-    """A consumer stands under its channel, a connection that published under producers."""
+    """A consumer is listed under its channel, a connection that published under producers."""
     with RawClient(nsqd.tcp_address) as client:
         client.subscribe("t", "c")
         client.ask(b"PUB t\n\0\0\0\x01x")
@@ -198,8 +204,8 @@ def test_stats_show_clients_and_producers(nsqd):
         assert (without["producers"], "memory" in without) == (None, False)
 
 
-def test_the_log_level(call, caplog):
-    """It is that of the embedded servers' log, from the next line on."""
+def test_log_level_changes_at_once(call, caplog):
+    """It is the level of the embedded servers' log, from the next line on."""
     logger = logging.getLogger("nsqclient.devserver")
     assert call("GET", "/config/log_level") == (200, "2")
     assert call("PUT", "/config/log_level", b"Error") == (200, "4")
@@ -211,8 +217,8 @@ def test_the_log_level(call, caplog):
     assert call("PUT", "/config/log_level") == (413, error("INVALID_VALUE"))
 
 
-def test_a_log_level_ends_with_its_nsqd():
-    """What was there before is there again."""
+def test_stop_restores_the_log_level():
+    """The level of before is restored."""
     logger = logging.getLogger("nsqclient.devserver")
     former = logger.level
     with Nsqd(log_level="warn") as nsqd:
@@ -223,8 +229,8 @@ def test_a_log_level_ends_with_its_nsqd():
         Nsqd(log_level="loud")
 
 
-def test_config(call):
-    """Options are read by nsqd's names: durations in ns, strings as text."""
+def test_config_returns_options_by_nsqds_names(call):
+    """Durations in ns, strings as text."""
     assert call("GET", "/config/msg_timeout") == (200, "60000000000")
     assert call("GET", "/config/broadcast_address") == (200, "127.0.0.1")
     assert call("GET", "/config/max_msg_size") == (200, "100")
@@ -233,7 +239,7 @@ def test_config(call):
 
 
 def test_nsqlookupds_can_be_changed(nsqd, call):
-    """A nsqlookupd that is put is registered with at once; null means none."""
+    """An nsqlookupd that is put is registered with at once; null means none."""
     nsqd.create_topic("t")
     with Nsqlookupd() as lookupd:
         path = "/config/nsqlookupd_tcp_addresses"
@@ -247,23 +253,116 @@ def test_nsqlookupds_can_be_changed(nsqd, call):
             assert call("PUT", path, bad) == (400, error("INVALID_VALUE"))
 
 
-def test_while_it_stops_it_says_exiting(nsqd, call):
-    """A publish that comes while nsqd ends is 503, and surely not stored."""
+def test_publish_during_stop_is_503(nsqd, call):
+    """The message is not stored."""
     nsqd.create_topic("t")
-    nsqd._broker.is_exiting = True
+    with nsqd._engine as broker:
+        broker.is_exiting = True
     assert call("POST", "/pub?topic=t", b"x") == (503, error("EXITING"))
     assert call("POST", "/pub?topic=new", b"x") == (503, error("EXITING"))
     assert call("POST", "/channel/create?topic=t&channel=c") == (503, error("EXITING"))
 
 
-def test_the_tcp_protocol_on_the_http_port(nsqd):
-    """nsqd's own client at the wrong port is told 400, as by nsqd."""
+def test_tcp_protocol_on_the_http_port_gets_400(nsqd):
+    """As from nsqd."""
     answer = ask(nsqd.http_address, b"  V2SUB t c\n")
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
-def test_http_on_the_tcp_port(nsqd):
-    """A browser at the TCP port gets the protocol's error, and the end."""
+def test_http_on_the_tcp_port_gets_an_error_frame(nsqd):
+    """A browser at the TCP port gets the protocol's error, and the connection ends."""
     with connect(nsqd.tcp_address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert sock.recv(100) == b"\0\0\0\x12\0\0\0\x01E_BAD_PROTOCOL"
+
+
+MAX_MSG, MAX_BODY = 10, 50
+
+
+def body(data: bytes) -> BodyReader:
+    """A body of known length."""
+    return BodyReader(io.BytesIO(data), len(data))
+
+
+def broken() -> BodyReader:
+    """A body that ends early."""
+    return BodyReader(io.BytesIO(b"ab"), 20)
+
+
+def binary(*messages: bytes, count: int | None = None) -> bytes:
+    """MPUB's binary form."""
+    parts = [(len(messages) if count is None else count).to_bytes(4, "big", signed=True)]
+    for message in messages:
+        parts += [len(message).to_bytes(4, "big"), message]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("data", "messages"),
+    [
+        (b"", []),
+        (b"\n\n", []),
+        (b"a", [b"a"]),
+        (b"a\n\nb\r\nc\n", [b"a", b"b\r", b"c"]),
+        (b"x" * 10, [b"x" * 10]),
+        (b"xxxx\n" * 10, [b"xxxx"] * 10),
+    ],
+)
+def test_each_line_is_a_message(data, messages):
+    """Empty lines are dropped, the last needs no newline."""
+    assert read_lines(body(data), MAX_MSG, MAX_BODY) == messages
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"a\n" + b"x" * 11, "MSG_TOO_BIG"),
+        (b"xxxx\n" * 10 + b"x", "BODY_TOO_BIG"),
+        (b"xxxx\n" * 10 + b"\n", "BODY_TOO_BIG"),
+        (b"x" * 11 + b"\n" + b"x\n" * 40, "MSG_TOO_BIG"),
+    ],
+)
+def test_line_or_body_over_its_limit_is_rejected(data, code):
+    """The limit that is met first decides on the code."""
+    with pytest.raises(HTTPError) as caught:
+        read_lines(body(data), MAX_MSG, MAX_BODY)
+    assert (caught.value.status, caught.value.code) == (413, code)
+
+
+def test_incomplete_body_of_lines_is_an_internal_error():
+    """A body that ends early is an internal error, as in nsqd."""
+    with pytest.raises(HTTPError, match="INTERNAL_ERROR"):
+        read_lines(broken(), MAX_MSG, MAX_BODY)
+
+
+def test_binary_body_has_a_count_and_sizes():
+    """Bytes after the last message are ignored."""
+    assert read_binary(body(binary(b"a", b"b\nc")), MAX_MSG, MAX_BODY) == [b"a", b"b\nc"]
+    assert read_binary(body(binary(b"a") + b"more"), MAX_MSG, MAX_BODY) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "BAD_BODY"),
+        (b"\0\0", "BAD_BODY"),
+        (binary(), "BAD_BODY"),
+        (binary(b"a", count=-1), "BAD_BODY"),
+        (binary(b"a", count=10), "BAD_BODY"),
+        (binary(b"a", count=2), "BAD_MESSAGE"),
+        (binary(b"a", b""), "BAD_MESSAGE"),
+        (binary(b"a", b"x" * 11), "BAD_MESSAGE"),
+        (binary(b"a", b"bc")[:-1], "BAD_MESSAGE"),
+    ],
+)
+def test_invalid_binary_body_is_rejected(data, code):
+    """A bad count is BAD_BODY, all other errors are BAD_MESSAGE."""
+    with pytest.raises(HTTPError) as caught:
+        read_binary(body(data), MAX_MSG, MAX_BODY)
+    assert (caught.value.status, caught.value.code) == (413, code)
+
+
+def test_incomplete_binary_body_is_rejected():
+    """A body that ends early is a bad count."""
+    with pytest.raises(HTTPError, match="BAD_BODY"):
+        read_binary(broken(), MAX_MSG, MAX_BODY)

@@ -8,8 +8,8 @@ import pytest
 import requests
 
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
-from nsqclient.protocol.lookupd import MAGIC_V1, Identity
-from tests.support.raw import ask, connect, read_all, read_exactly
+from nsqclient.devserver.protocol.lookupd import MAGIC_V1, Identity
+from tests.support.servers.raw_socket import ask, connect, read_all, read_exactly
 from tests.support.waiting import wait_until
 
 NSQD = Identity("10.0.0.1", "there", 4151, 4150, "1.3.0")
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Producer:
-    """A nsqd as nsqlookupd sees it."""
+    """An nsqd as nsqlookupd sees it."""
 
     def __init__(self, address: str) -> None:
         self.sock = connect(address)
@@ -80,8 +80,8 @@ def post(lookupd):
     return lambda path: requests.post(f"http://{lookupd.http_address}{path}", timeout=10)
 
 
-def test_identify_answers_with_the_ports(lookupd, producer):
-    """nsqd learns where to ask over HTTP."""
+def test_identify_response_has_the_ports(lookupd, producer):
+    """nsqd gets the address for HTTP requests."""
     peer = producer.lookupd
     assert f"{peer['broadcast_address']}:{peer['http_port']}" == lookupd.http_address
     assert f"{peer['broadcast_address']}:{peer['tcp_port']}" == lookupd.tcp_address
@@ -102,7 +102,7 @@ def test_a_registered_producer_is_found(producer, get):
     assert get("/channels?topic=t").json() == {"channels": ["c"]}
 
 
-def test_unregister_takes_it_away(producer, get):
+def test_unregister_removes_the_producer(producer, get):
     """After the OK of UNREGISTER the producer is gone and the topic stays."""
     producer.say(b"REGISTER t#ephemeral\n")
     producer.say(b"REGISTER t\n")
@@ -113,15 +113,15 @@ def test_unregister_takes_it_away(producer, get):
 
 
 def test_a_closed_connection_drops_the_producer(producer, get):
-    """A nsqd that goes away is found no more."""
+    """An nsqd that disconnects is not found."""
     producer.say(b"REGISTER t c\n")
     producer.sock.shutdown(socket.SHUT_RDWR)
     wait_until(lambda: get("/lookup?topic=t").json() == {"channels": ["c"], "producers": []})
     assert get("/nodes").json() == {"producers": []}
 
 
-def test_drop_producers(lookupd, producer, get):
-    """A test may cut every nsqd off."""
+def test_drop_producers_disconnects_every_nsqd(lookupd, producer, get):
+    """A test may disconnect every nsqd."""
     producer.say(b"REGISTER t\n")
     lookupd.drop_producers()
     assert read_all(producer.sock) == b""
@@ -129,7 +129,7 @@ def test_drop_producers(lookupd, producer, get):
 
 
 def test_ping_keeps_a_producer_active(producer, clock, get):
-    """A producer that was silent too long is hidden until it pings."""
+    """A producer that was silent too long is hidden until its next PING."""
     producer.say(b"REGISTER t\n")
     clock.now += 301
     assert get("/lookup?topic=t").json()["producers"] == []
@@ -137,7 +137,7 @@ def test_ping_keeps_a_producer_active(producer, clock, get):
     assert len(get("/lookup?topic=t").json()["producers"]) == 1
 
 
-def test_a_tombstone_wears_off(producer, clock, get, post):
+def test_a_tombstone_hides_a_producer_until_it_expires(producer, clock, get, post):
     """A tombstoned producer is hidden from /lookup, marked in /nodes, and comes back."""
     producer.say(b"REGISTER t\n")
     assert post("/topic/tombstone?topic=t&node=10.0.0.1:4151").status_code == 200
@@ -147,8 +147,8 @@ def test_a_tombstone_wears_off(producer, clock, get, post):
     assert len(get("/lookup?topic=t").json()["producers"]) == 1
 
 
-def test_create_and_delete_over_http(get, post):
-    """Names are made and deleted without a producer; deleting takes the channels along."""
+def test_topics_and_channels_are_created_and_deleted_over_http(get, post):
+    """They need no producer; deleting a topic deletes its channels."""
     assert post("/channel/create?topic=t&channel=c").content == b""
     assert post("/topic/create?topic=u").status_code == 200
     assert get("/topics").json() == {"topics": ["t", "u"]}
@@ -170,14 +170,14 @@ def test_create_and_delete_over_http(get, post):
         ("/channel/delete?topic=t&channel=%20", "INVALID_ARG_CHANNEL"),
     ],
 )
-def test_bad_arguments(post, path, code):
-    """Missing and invalid arguments are 400 with the real one's codes."""
+def test_missing_and_invalid_arguments_are_400(post, path, code):
+    """The codes are nsqlookupd's."""
     answer = post(path)
     assert (answer.status_code, answer.json()) == (400, {"message": code})
 
 
-def test_ping_info_and_debug(producer, clock, get):
-    """The small answers; /debug shows times in ns."""
+def test_ping_info_and_debug_answer(producer, clock, get):
+    """/debug shows times in ns."""
     producer.say(b"REGISTER t\n")
     assert (get("/ping").text, get("/info").text) == ("OK", '{"version":"1.3.0"}')
     (entry,) = get("/debug").json()["topic:t:"]
@@ -186,21 +186,21 @@ def test_ping_info_and_debug(producer, clock, get):
     assert list(entry) == sorted(entry)
 
 
-def test_http_on_the_tcp_port(lookupd):
-    """A browser on the TCP port gets the protocol's error, and the end."""
+def test_http_on_the_tcp_port_gets_an_error(lookupd):
+    """A browser on the TCP port gets the protocol's error, and the connection ends."""
     answer = ask(lookupd.tcp_address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer == b"\x00\x00\x00\x0eE_BAD_PROTOCOL"
 
 
-def test_the_size_that_kills_the_real_one(lookupd, get):
-    """A negative body size costs the connection, not the process."""
+def test_negative_body_size_ends_only_the_connection(lookupd, get):
+    """The real nsqlookupd crashes."""
     answer = ask(lookupd.tcp_address, MAGIC_V1 + b"IDENTIFY\n\xff\xff\xff\xff")
     assert answer[4:] == b"E_BAD_BODY IDENTIFY invalid body size -1"
     assert get("/ping").text == "OK"
 
 
-def test_a_taken_http_port_frees_the_tcp_port(lookupd):
-    """When one port cannot be had, the other one is given back."""
+def test_http_port_in_use_frees_the_tcp_port(lookupd):
+    """When one port is in use, the other one is closed."""
     port = int(lookupd.http_address.rpartition(":")[2])
     other = Nsqlookupd(http_port=port)
     with pytest.raises(OSError, match="cannot listen on"):
@@ -208,8 +208,8 @@ def test_a_taken_http_port_frees_the_tcp_port(lookupd):
     other.stop()
 
 
-def test_the_broadcast_address():
-    """nsqd is told the address that was asked for."""
+def test_broadcast_address_is_sent_to_nsqd():
+    """nsqd gets the address that was asked for."""
     with Nsqlookupd(broadcast_address="outside") as lookupd:
         producer = Producer(lookupd.tcp_address)
         with producer.sock:

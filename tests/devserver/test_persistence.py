@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from nsqclient.devserver.catalog import SavedChannel, SavedTopic
+from nsqclient.devserver.broker import ChannelMetadata, TopicMetadata
 from nsqclient.devserver.persistence import DataPath, DataPathError
-from nsqclient.devserver.store import StoredMessage
+from nsqclient.devserver.queues import StoredMessage
 
 
 @pytest.fixture
@@ -27,23 +27,46 @@ def numbers(messages):
     return [message.timestamp for message in messages]
 
 
-def test_one_server_at_a_time(data, tmp_path):
-    """A data path that is in use is refused with nsqd's words."""
+@pytest.mark.parametrize("empty", [
+    lambda spool: spool.clear(), lambda spool: spool.delete(),
+    lambda spool: [spool.get() for _ in range(spool.depth)],
+])
+def test_a_large_file_is_removed_and_closed_by_the_caller(tmp_path, empty):
+    """Its blocks are freed when it is closed, which takes long: not under the caller's lock."""
+    discarded = []
+    data = DataPath(str(tmp_path), discarded.append)
+    spool = data.open_disk_queue("t", None)
+    for number in range(11):
+        spool.put(make_message(number, size=100_000))
+    empty(spool)
+    assert spool.depth == 0 and not (tmp_path / "t.spool").exists()
+    assert os.fstat(discarded[0].fileno()).st_size > 1_000_000
+    spool.put(make_message(99))
+    assert (tmp_path / "t.spool").exists() and numbers([spool.get()]) == [99]
+    assert len(discarded) == 1  # a small one is truncated
+    spool.close()
+    data.close()
+    for file in discarded:
+        file.close()
+
+
+def test_data_path_in_use_is_an_error(data, tmp_path):
+    """The error has nsqd's words."""
     with pytest.raises(DataPathError, match="failed to lock data-path: cannot flock directory"):
         DataPath(str(tmp_path))
 
 
-def test_missing_directory(tmp_path):
+def test_missing_data_path_is_an_error(tmp_path):
     """A data path has to exist."""
     with pytest.raises(DataPathError, match="failed to lock data-path: No such file"):
         DataPath(str(tmp_path / "no"))
 
 
-def test_metadata_is_nsqds(data, tmp_path):
-    """nsqd.dat has nsqd's format, and comes back as it was saved."""
+def test_metadata_has_nsqds_format(data, tmp_path):
+    """nsqd.dat is read as it was saved."""
     topics = [
-        SavedTopic("events", False, (SavedChannel("archive", True),)),
-        SavedTopic("other", True, ()),
+        TopicMetadata("events", False, (ChannelMetadata("archive", True),)),
+        TopicMetadata("other", True, ()),
     ]
     data.save(topics)
     assert (tmp_path / "nsqd.dat").read_text() == (
@@ -53,8 +76,8 @@ def test_metadata_is_nsqds(data, tmp_path):
     assert data.load() == topics
 
 
-def test_metadata_missing_or_damaged(data, tmp_path):
-    """No file means no topics; a damaged one is an error, and bad names are left out."""
+def test_damaged_metadata_is_an_error(data, tmp_path):
+    """No file means no topics; invalid names are left out."""
     assert data.load() == []
     (tmp_path / "nsqd.dat").write_text('{"topics":[{"name":"../x","paused":false,"channels":[]}]}')
     assert data.load() == []
@@ -64,9 +87,9 @@ def test_metadata_missing_or_damaged(data, tmp_path):
             data.load()
 
 
-def test_spool_is_a_queue(data, tmp_path):
-    """Messages come out as they went in; an empty queue leaves no file behind."""
-    spool = data.open_spool("t", "c")
+def test_disk_queue_is_first_in_first_out(data, tmp_path):
+    """An empty queue leaves no file."""
+    spool = data.open_disk_queue("t", "c")
     for number in range(3):
         spool.put(make_message(number, attempts=number))
     assert numbers(spool.peek()) == [0, 1, 2] and spool.depth == 3
@@ -79,23 +102,23 @@ def test_spool_is_a_queue(data, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_spool_goes_on_where_it_was(data):
-    """After a clean close reading goes on behind what was read."""
-    spool = data.open_spool("t", None)
+def test_disk_queue_continues_after_a_clean_close(data):
+    """Reading continues behind the messages that were read."""
+    spool = data.open_disk_queue("t", None)
     for number in range(4):
         spool.put(make_message(number, size=200_000))
     spool.get()
     spool.close()
-    again = data.open_spool("t", None)
+    again = data.open_disk_queue("t", None)
     again.put(make_message(9))
     assert again.depth == 4
     assert numbers([again.get() for _ in range(4)]) == [1, 2, 3, 9]
     again.close()
 
 
-def test_spool_after_a_crash(data, tmp_path):
-    """Without a clean close all that is in the file comes again, save a cut-off record."""
-    spool = data.open_spool("t", None)
+def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
+    """Without a clean close all records are read again, except an incomplete one."""
+    spool = data.open_disk_queue("t", None)
     for number in range(3):
         spool.put(make_message(number))
     spool.get()
@@ -103,31 +126,31 @@ def test_spool_after_a_crash(data, tmp_path):
     whole = file.read_bytes()
     spool.delete()
     file.write_bytes(whole[:-1])
-    again = data.open_spool("t", None)
+    again = data.open_disk_queue("t", None)
     assert numbers(again.peek()) == [0, 1] and again.depth == 2
     again.put(make_message(5))
     assert numbers(again.peek()) == [0, 1, 5]
     again.delete()
 
 
-def test_stale_meta_is_not_used_twice(data, tmp_path):
-    """The note of a clean close is gone once the file is in use again."""
-    spool = data.open_spool("t", None)
+def test_read_position_is_not_used_twice(data, tmp_path):
+    """The position of a clean close is deleted once the file is in use again."""
+    spool = data.open_disk_queue("t", None)
     spool.put(make_message(1))
     spool.put(make_message(2))
     spool.get()
     spool.close()
     assert json.loads((tmp_path / "t.meta").read_text())["depth"] == 1
-    again = data.open_spool("t", None)
+    again = data.open_disk_queue("t", None)
     assert not (tmp_path / "t.meta").exists()
     again.clear()
     assert again.depth == 0
     again.close()
 
 
-def test_failed_write_leaves_the_file_as_it_was(data, monkeypatch):
+def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
     """A message that does not fit on the disk is an error, and the others stay readable."""
-    spool = data.open_spool("t", None)
+    spool = data.open_disk_queue("t", None)
     spool.put(make_message(1))
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:10], at))

@@ -1,4 +1,4 @@
-"""A channel's rules, with the time as an argument."""
+"""The rules of channels, with the time as an argument; message ids."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqclient.devserver.queues import Agenda, Channel, Consumer, QueueLimits
-from nsqclient.devserver.store import MemoryBackend, NullBackend, StoredMessage
+from nsqclient.devserver.queues import (
+    Channel,
+    Consumer,
+    MemoryBackend,
+    MessageIds,
+    NullBackend,
+    QueueLimits,
+    Scheduler,
+    StoredMessage,
+)
+
+WALL = 1_795_000_000_000_000_000
 
 
 def make_channel(limits=QueueLimits(), backend=None, rng=None):
-    return Channel("t", "c", limits, backend or MemoryBackend(), Agenda(rng))
+    return Channel("t", "c", limits, backend or MemoryBackend(), Scheduler(rng))
 
 
 def make_message(number, deferral=0.0):
@@ -42,7 +52,7 @@ def id_of(number):
     return b"%016x" % number
 
 
-def test_rdy_is_a_window():
+def test_rdy_limits_the_messages_in_flight():
     """RDY 2 means two in flight, not two deliveries: the next one comes after a FIN."""
     channel = make_channel()
     consumer = join(channel, ready=2)
@@ -55,8 +65,8 @@ def test_rdy_is_a_window():
     assert numbers(consumer) == [] and consumer.in_flight == 1
 
 
-def test_consumers_with_room_take_turns():
-    """Messages go round among the consumers that have room."""
+def test_ready_consumers_take_turns():
+    """Messages are distributed among the ready consumers."""
     channel = make_channel()
     first, second = join(channel, 10, 1), join(channel, 2, 2)
     fill(channel, 8)
@@ -76,15 +86,15 @@ def test_attempts_count_deliveries_modulo_2_16():
     assert [attempts for _, attempts, *_ in consumer.outbox] == [0, 1]
 
 
-def test_answers_need_the_owner():
-    """FIN, REQ and TOUCH fail for what is not in flight, or in flight at somebody else."""
+def test_fin_req_and_touch_need_the_owner():
+    """They fail for messages that are not in flight, or in flight at another consumer."""
     channel = make_channel()
     owner, other = join(channel, 1, 1), join(channel, 0, 2)
     fill(channel, 1)
     for answer in (
-        lambda who, n: channel.finish(who, id_of(n), 1.0),
-        lambda who, n: channel.requeue(who, id_of(n), 0, 1.0),
-        lambda who, n: channel.touch(who, id_of(n), 1.0),
+        lambda consumer, n: channel.finish(consumer, id_of(n), 1.0),
+        lambda consumer, n: channel.requeue(consumer, id_of(n), 0, 1.0),
+        lambda consumer, n: channel.touch(consumer, id_of(n), 1.0),
     ):
         assert answer(owner, 5) == "ID not in flight"
         assert answer(other, 0) == "client does not own message"
@@ -92,7 +102,7 @@ def test_answers_need_the_owner():
 
 
 def test_timeout_is_prompt_and_never_early():
-    """At its deadline, not before, a message goes back and is counted."""
+    """At its deadline, not before, a message is requeued and counted."""
     channel = make_channel()
     consumer = join(channel, 1, msg_timeout=2.0)
     fill(channel, 1, now=10.0)
@@ -144,8 +154,8 @@ def test_deferral_starts_at_the_channel():
     assert numbers(consumer) == [1]
 
 
-def test_leaving_does_not_requeue():
-    """What a consumer had in flight when it left waits for its timeout."""
+def test_removed_consumer_keeps_messages_until_their_timeout():
+    """Removing a consumer requeues nothing."""
     channel = make_channel()
     gone = join(channel, 1, 1, msg_timeout=5.0)
     fill(channel, 1)
@@ -156,8 +166,8 @@ def test_leaving_does_not_requeue():
     assert numbers(stays) == [0]
 
 
-def test_a_consumer_that_left_gets_nothing():
-    """A consumer with room that leaves loses its place in the line."""
+def test_removed_consumer_gets_no_message():
+    """A ready consumer that is removed loses its turn."""
     channel = make_channel()
     gone = join(channel, 5, 1)
     channel.remove_consumer(gone)
@@ -165,8 +175,8 @@ def test_a_consumer_that_left_gets_nothing():
     assert numbers(gone) == [] and len(channel.queue) == 1
 
 
-def test_pause():
-    """A paused channel gathers messages, and gives them at once when it goes on."""
+def test_paused_channel_delivers_nothing():
+    """It collects messages and delivers them at once when it is resumed."""
     channel = make_channel()
     consumer = join(channel, 5)
     channel.set_paused(True, 0.0)
@@ -176,8 +186,8 @@ def test_pause():
     assert numbers(consumer) == [0, 1]
 
 
-def test_empty_forgets_everything():
-    """After empty nothing is held, consumers have room again, and a late FIN fails."""
+def test_empty_drops_all_messages():
+    """Consumers are ready again, and a late FIN fails."""
     channel = make_channel()
     consumer = join(channel, 1)
     fill(channel, 3)
@@ -193,7 +203,7 @@ def test_empty_forgets_everything():
 
 
 def test_memory_overflows_to_the_backend_in_order():
-    """Beyond its memory a channel counts on its backend, and the order stays."""
+    """Beyond its memory a channel uses its backend, and the order stays."""
     channel = make_channel(QueueLimits(mem_queue_size=2))
     fill(channel, 5)
     assert (len(channel.queue), channel.queue.backend.depth) == (5, 3)
@@ -206,15 +216,15 @@ def test_memory_overflows_to_the_backend_in_order():
     assert channel.queue.backend.depth == 0
 
 
-def test_ephemeral_drops_what_does_not_fit():
-    """Without a backend the rest is dropped, and counted all the same."""
+def test_ephemeral_channel_drops_messages_beyond_memory():
+    """They are counted nevertheless."""
     channel = make_channel(QueueLimits(mem_queue_size=10), NullBackend())
     fill(channel, 25)
     assert (channel.message_count, len(channel.queue)) == (25, 10)
 
 
-def test_no_memory_at_all_still_delivers_to_who_waits():
-    """With a memory of 0 a waiting consumer gets the message directly."""
+def test_message_reaches_a_waiting_consumer_without_memory():
+    """With a memory of 0 a ready consumer gets the message directly."""
     channel = make_channel(QueueLimits(mem_queue_size=0), NullBackend())
     consumer = join(channel, 1)
     fill(channel, 2)
@@ -223,7 +233,7 @@ def test_no_memory_at_all_still_delivers_to_who_waits():
 
 
 def test_deferred_message_loses_its_delay_in_the_backend():
-    """A backend keeps no delay, so a deferred message of a topic rather stays in memory."""
+    """A backend keeps no delay, so a deferred message of a topic prefers memory."""
     backend = MemoryBackend()
     backend.put(make_message(1, deferral=9.0))
     assert backend.get().deferral == 0
@@ -243,8 +253,8 @@ def test_sample_rate_drops_for_the_whole_channel():
     assert len(numbers(everything)) == 1000
 
 
-def test_answered_messages_do_not_pile_up():
-    """Deadlines of finished messages are forgotten long before they pass."""
+def test_deadlines_of_finished_messages_are_removed():
+    """They are removed long before they pass."""
     channel = make_channel()
     consumer = join(channel, 10)
     for number in range(5000):
@@ -254,28 +264,28 @@ def test_answered_messages_do_not_pile_up():
     assert len(channel._deadlines) < 200
 
 
-def test_agenda_wakes_once_and_ticks_what_is_due():
+def test_scheduler_wakes_once_and_ticks_due_channels():
     """A consumer is woken once for a full outbox; a channel ticks at its earliest time."""
     channel = make_channel()
-    agenda = channel._agenda
+    scheduler = channel._scheduler
     consumer = join(channel, 2, msg_timeout=3.0)
     fill(channel, 2)
-    assert list(agenda.take_woken()) == [consumer]
-    assert list(agenda.take_woken()) == []
-    assert agenda.next_due() == 3.0
-    agenda.tick(2.0)
+    assert list(scheduler.take_woken()) == [consumer]
+    assert list(scheduler.take_woken()) == []
+    assert scheduler.next_due() == 3.0
+    scheduler.tick(2.0)
     assert channel.timeout_count == 0
-    agenda.tick(3.0)
+    scheduler.tick(3.0)
     assert channel.timeout_count == 2
-    assert agenda.next_due() == 6.0
+    assert scheduler.next_due() == 6.0
 
 
-def test_end_tells_every_consumer():
-    """A channel that goes away ends its consumers."""
+def test_deleted_channel_ends_every_consumer():
+    """A deleted channel ends its consumers."""
     channel = make_channel()
     consumer = join(channel, 1)
     channel.end()
-    assert consumer.is_ended and consumer in channel._agenda.take_woken()
+    assert consumer.is_ended and consumer in channel._scheduler.take_woken()
     assert channel.consumers == {}
 
 
@@ -297,8 +307,8 @@ def test_no_message_is_lost_or_doubled(operations, memory):
     consumers = [join(channel, 0, number + 1, msg_timeout=3.0) for number in range(3)]
     alive: set[bytes] = set()
     now = 0.0
-    for count, (operation, value, who) in enumerate(operations):
-        consumer = consumers[who]
+    for count, (operation, value, index) in enumerate(operations):
+        consumer = consumers[index]
         held = sorted(channel.in_flight)
         target = held[value % len(held)] if held else id_of(999_999)
         now += value / 4
@@ -318,7 +328,7 @@ def test_no_message_is_lost_or_doubled(operations, memory):
             channel.set_ready(consumer, value, now)
         else:
             channel.set_paused(operation == "pause", now)
-        channel._agenda.tick(now)
+        channel._scheduler.tick(now)
         waiting = [message.id for message in channel.queue.peek()]
         places = [*waiting, *channel.in_flight, *channel.deferred]
         assert sorted(places) == sorted(alive)
@@ -329,7 +339,7 @@ def test_no_message_is_lost_or_doubled(operations, memory):
 
 
 def test_message_copy_keeps_id_and_timestamp():
-    """Each channel has a message of its own with the same id, time and delay."""
+    """Each channel has its own message with the same id, time and delay."""
     message = make_message(3, deferral=1.0)
     message.attempts = 4
     copy = message.copy()
@@ -337,10 +347,28 @@ def test_message_copy_keeps_id_and_timestamp():
 
 
 @pytest.mark.parametrize("backend", [MemoryBackend(), NullBackend()])
-def test_backends_clear(backend):
+def test_cleared_backend_is_empty(backend):
     """A backend that is cleared or deleted is empty."""
     backend.put(make_message(1))
     backend.clear()
     backend.delete()
     backend.close()
     assert (backend.depth, backend.peek()) == (0, [])
+
+
+def test_ids_increase_and_are_consecutive():
+    """Ids are 16 hex digits, consecutive in one publish, and increase whatever the clock does."""
+    ids = MessageIds(1000)
+    first = ids.take(3, WALL)
+    assert [int(b, 16) - int(a, 16) for a, b in zip(first, first[1:])] == [1, 1]
+    later = ids.take(1, WALL - 10**12) + ids.take(9000, WALL) + ids.take(1, WALL + 10**9)
+    everything = first + later
+    assert everything == sorted(set(everything))
+    assert {len(id_) for id_ in everything} == {16}
+
+
+def test_id_has_nsqds_layout():
+    """Time, node and sequence have nsqd's positions in the id."""
+    number = int(MessageIds(691).take(1, WALL)[0], 16)
+    assert number >> 22 == (WALL >> 20) - 1288834974288
+    assert (number >> 12 & 1023, number & 4095) == (691, 0)

@@ -1,15 +1,15 @@
-"""The registry by value: who is found where, and until when."""
+"""The registry by value: which producers are found under which name, and until when."""
 
 import pytest
 
-from nsqclient.devserver.registry import Peer, Registry
-from nsqclient.protocol.lookupd import Identity
+from nsqclient.devserver.protocol.lookupd import Identity
+from nsqclient.devserver.registry import PeerInfo, Registry
 
 
-def make_peer(number: int, now: float = 0.0) -> Peer:
+def make_peer(number: int, now: float = 0.0) -> PeerInfo:
     """A peer named by a number."""
     identity = Identity(f"host{number}", f"host{number}", 4151, 4150, "1.3.0")
-    return Peer(f"127.0.0.1:{number}", identity, now)
+    return PeerInfo(f"127.0.0.1:{number}", identity, now)
 
 
 @pytest.fixture
@@ -26,21 +26,21 @@ def peer(registry):
     return peer
 
 
-def test_a_channel_brings_its_topic(registry, peer):
-    """Registering a channel makes its producer found under the topic."""
+def test_registering_a_channel_registers_its_topic(registry, peer):
+    """The producer is found under the topic."""
     registry.register(peer, "t", "c")
     assert registry.topics() == ["t"]
     assert registry.lookup("t", 0.0) == (["c"], [peer])
 
 
-def test_an_unknown_topic(registry):
-    """An unknown topic is no topic, and has no channels."""
+def test_unknown_topic_has_no_lookup_and_no_channels(registry):
+    """An unknown topic is None, and has no channels."""
     assert registry.lookup("t", 0.0) is None
     assert registry.channels("t") == []
 
 
 def test_topics_and_channels_stay_without_producer(registry, peer):
-    """When the last nsqd leaves, names stay and producers go, ephemeral names too."""
+    """When the last nsqd disconnects, names stay and producers are removed."""
     registry.register(peer, "t#ephemeral", "c#ephemeral")
     registry.drop(peer)
     assert registry.lookup("t#ephemeral", 0.0) == (["c#ephemeral"], [])
@@ -48,7 +48,7 @@ def test_topics_and_channels_stay_without_producer(registry, peer):
 
 
 def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
-    """An ephemeral name goes when its last producer unregisters it; others stay."""
+    """An ephemeral name is removed when its last producer unregisters it; others stay."""
     other = make_peer(2)
     for one in (peer, other):
         registry.register(one, "t#ephemeral", "c#ephemeral")
@@ -64,7 +64,7 @@ def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
     assert registry.lookup("t", 0.0) == (["c"], [])
 
 
-def test_unregistering_what_is_not_there_does_nothing(registry, peer):
+def test_unregistering_an_unknown_name_does_nothing(registry, peer):
     """UNREGISTER of an unknown topic or channel changes nothing."""
     registry.unregister(peer, "t", "c")
     registry.unregister(peer, "t", None)
@@ -72,7 +72,7 @@ def test_unregistering_what_is_not_there_does_nothing(registry, peer):
 
 
 def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
-    """A producer silent for longer than the timeout is in no answer; a PING brings it back."""
+    """A producer silent for longer than the timeout is in no response until its next PING."""
     registry.register(peer, "t", None)
     assert registry.lookup("t", 300.0).producers == [peer]
     assert registry.lookup("t", 300.1) == ([], [])
@@ -82,7 +82,7 @@ def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
 
 
 def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while(registry, peer):
-    """A tombstoned producer is missing in /lookup and marked in /nodes until it wears off."""
+    """A tombstoned producer is missing in /lookup and marked in /nodes until it expires."""
     other = make_peer(2)
     for topic in ("t", "u"):
         registry.register(peer, topic, None)
@@ -107,7 +107,7 @@ def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
     assert registry.lookup("t", 1.0).producers == [again]
 
 
-def test_a_tombstone_for_nobody_changes_nothing(registry, peer):
+def test_tombstone_for_an_unknown_node_changes_nothing(registry, peer):
     """An unknown node or topic is no error."""
     registry.register(peer, "t", None)
     registry.tombstone("t", "nobody:1", 0.0)
@@ -116,15 +116,15 @@ def test_a_tombstone_for_nobody_changes_nothing(registry, peer):
 
 
 def test_created_names_have_no_producer(registry):
-    """A channel created by HTTP brings its topic, and both have no producer."""
+    """A channel created over HTTP creates its topic, and both have no producer."""
     registry.create("t")
     registry.create("u", "c")
     assert registry.topics() == ["t", "u"]
     assert registry.lookup("u", 0.0) == (["c"], [])
 
 
-def test_deleting_a_topic_takes_its_channels(registry, peer):
-    """A deleted topic is gone with its channels, also for the nsqd that still has it."""
+def test_deleting_a_topic_deletes_its_channels(registry, peer):
+    """Also for the nsqd that still has it."""
     registry.register(peer, "t", "c")
     registry.delete_topic("t")
     registry.delete_topic("t")
@@ -132,8 +132,8 @@ def test_deleting_a_topic_takes_its_channels(registry, peer):
     assert registry.nodes(0.0) == [(peer, [], [])]
 
 
-def test_deleting_a_channel(registry, peer):
-    """A channel is deleted once; the second time there is none."""
+def test_channel_is_deleted_once(registry, peer):
+    """The second time there is none."""
     registry.register(peer, "t", "c")
     assert registry.delete_channel("t", "c")
     assert not registry.delete_channel("t", "c")
@@ -141,14 +141,14 @@ def test_deleting_a_channel(registry, peer):
 
 
 def test_a_star_matches_every_topic(registry, peer):
-    """The wildcard quirk of the real one: every channel, every producer once."""
+    """As in the real one: every channel, every producer once."""
     registry.register(peer, "t", "c")
     registry.register(peer, "u", "d")
     assert registry.lookup("*", 0.0) == (["c", "d"], [peer])
     assert registry.channels("*") == ["c", "d"]
 
 
-def test_everything_for_debug(registry, peer):
+def test_entries_have_clients_topics_and_channels(registry, peer):
     """The debug view has a key for the client, the topic and the channel."""
     registry.register(peer, "t", "c")
     keys = [":".join(key) for key, entries in registry.entries() if entries]

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nsqclient import Config, Consumer, Producer, PublishUnknown
-from tests.support.proxy import FaultProxy
-from tests.support.servers import ServerUnderTest
+from nsqclient import Config, Consumer, Producer, PublishUnknownError
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.factories import ServerUnderTest
 from tests.support.waiting import wait_until
 
 #: Whether every position is tried, or a choice.
 FULL = os.environ.get("NSQ_FAULTS") == "full"
 #: Dialogues under way at once: they mostly wait.
-_CROWD = 8
+_PARALLEL = 8
 #: Seconds in which a client has recovered from a fault that is over.
 RECOVERY = 5.0
 #: nsqd looks at a channel's timeouts again after so many seconds at most.
@@ -112,14 +112,14 @@ def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
 def publish_once(
     server: ServerUnderTest, topic: str, config: Config, fault: Fault
 ) -> dict[str, int]:
-    """Publish without repeating what is unknown: stored, or PublishUnknown, and no duplicate."""
+    """Publish without repeating what is unknown: stored, or unknown, and no duplicate."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config, retry_unknown=False) as producer:
             unknown = False
             try:
                 producer.publish(topic, b"once", timeout=RECOVERY)
-            except PublishUnknown:
+            except PublishUnknownError:
                 unknown = True
         forwarded = dict(proxy.forwarded)
     count = server.stats(topic)["message_count"]
@@ -176,8 +176,8 @@ def try_all(
                 failures.append(f"{name}: {exc!r}")
 
     chosen = list(faults)
-    with ThreadPoolExecutor(_CROWD) as crowd:
-        list(crowd.map(play, enumerate(chosen)))
+    with ThreadPoolExecutor(_PARALLEL) as executor:
+        list(executor.map(play, enumerate(chosen)))
     print(f"{len(chosen)} dialogues")  # for the tables of the manual: pytest -rP shows it
     assert not failures, f"{len(failures)} of {len(chosen)}: " + "; ".join(failures[:5])
     return len(chosen)

@@ -20,16 +20,16 @@ from typing import NamedTuple
 
 from nsqclient import Config, Consumer, Message, Producer
 from nsqclient.runtime.timer import TimerTask
-from tests.support.ending import end_once
+from tests.support.exit_signals import exit_on_first_signal
+from tests.support.faults.proxy import FaultProxy
 from tests.support.memory import MIB, resident
-from tests.support.proxy import FaultProxy
-from tests.support.real_servers import RealNsqd
+from tests.support.servers.real_servers import RealNsqd
 
 RECONNECT, LOOK = 10.0, 5.0
 #: Messages of one publish_many.
 BATCH = 100
 MAX_GROWTH = 0.05
-#: So many may be stored and not handled; their numbers have room in the window many times.
+#: So many may be stored and not handled; the window holds many times as many numbers.
 MOST_MISSING, WINDOW = 20_000, 1 << 20
 
 
@@ -88,10 +88,10 @@ class Soak:
         began, before = time.monotonic(), self.stored
         while time.monotonic() - began < seconds:
             self._publish_batch()
-            self._wait_for_room()
+            self._wait_for_space()
         return (self.stored - before) / (time.monotonic() - began)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_space(self) -> None:
         """The consumer sets the pace: what was stored and not handled is bounded."""
         pause = threading.Event()
         until = time.monotonic() + 60
@@ -108,7 +108,7 @@ class Soak:
             start, next_drop, next_look = self.stored, began + RECONNECT, began + LOOK
             while (now := time.monotonic()) < began + seconds:
                 self._publish_batch()
-                self._wait_for_room()
+                self._wait_for_space()
                 pause.wait(max(0.0, began + (self.stored - start) / rate - time.monotonic()))
                 if now >= next_drop:
                     self._proxy.drop()
@@ -167,7 +167,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0, help="default: half an hour")
     seconds = parser.parse_args().seconds
-    end_once()
+    exit_on_first_signal()
     with tempfile.TemporaryDirectory() as folder:
         nsqd = RealNsqd(Path(folder))
         try:

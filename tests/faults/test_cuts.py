@@ -16,8 +16,8 @@ from tests.faults.dialogues import (
     try_all,
 )
 from tests.support.certificates import Certificates
-from tests.support.proxy import CLIENT, SERVER
-from tests.support.servers import ServerFactory
+from tests.support.faults.proxy import CLIENT, SERVER
+from tests.support.servers.factories import ServerFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 

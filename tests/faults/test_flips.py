@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient import Consumer, Producer, PublishError
-from nsqclient.publishing.links import HANDSHAKE_TIMEOUT
+from nsqclient.producer.nodes import HANDSHAKE_TIMEOUT
 from tests.faults.dialogues import (
     BODIES,
     FULL,
@@ -22,8 +22,8 @@ from tests.faults.dialogues import (
     try_all,
 )
 from tests.support.certificates import Certificates
-from tests.support.proxy import CLIENT, SERVER, FaultProxy
-from tests.support.servers import ServerFactory
+from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.servers.factories import ServerFactory
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
@@ -84,7 +84,7 @@ def survive_consuming(server, topic, config, fault):
 
 
 def persist(server, topic, config, fault):
-    """As ``publish``; an opening that failed for good, as it seemed, is tried again."""
+    """As ``publish``; a handshake with a permanent error is tried again."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
@@ -107,7 +107,7 @@ def survive_publishing(server, topic, config, fault):
 
 
 def publishes(producer, topic):
-    """Tell whether all can be stored now. What answers with nonsense is given up at once."""
+    """Return whether all can be stored now. An invalid answer ends the attempt at once."""
     try:
         publish_three_ways(producer, topic)
     except PublishError:

@@ -17,7 +17,7 @@ from tests.faults.dialogues import (
     make_channel,
     try_all,
 )
-from tests.support.proxy import CLIENT, SERVER
+from tests.support.faults.proxy import CLIENT, SERVER
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 600)]
@@ -64,7 +64,7 @@ def ends_of_commands(data: bytes) -> list[int]:
     return ends
 
 
-def test_boundaries_are_found():
+def test_the_boundaries_of_frames_and_commands_are_found():
     """The bytes of a dialogue are taken apart where its frames and commands end."""
     frame = struct.pack(">II", 6, 0) + b"OK"
     assert ends_of_frames(frame + frame) == [10, 20]

@@ -11,9 +11,9 @@ import pytest
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.protocol import commands
-from tests.support.bombs import snappy_claim, snappy_stream
+from tests.support.faults.compression_bombs import snappy_claim, snappy_stream
 from tests.support.memory import MIB, run_bounded
-from tests.support.raw import connect, read_all
+from tests.support.servers.raw_socket import connect, read_all
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.timeout(60),
@@ -80,7 +80,7 @@ HTTP = {
 @pytest.mark.parametrize("port", ["tcp_address", "http_address"])
 @pytest.mark.parametrize("server_class", [Nsqd, Nsqlookupd])
 def test_the_servers_listen_on_loopback_alone(server_class, port):
-    """Unless told otherwise nobody else can reach them."""
+    """By default no other machine can reach them."""
     with server_class() as server:
         assert getattr(server, port).startswith("127.0.0.1:")
 

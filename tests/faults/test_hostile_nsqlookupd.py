@@ -1,4 +1,4 @@
-"""A nsqlookupd that means harm costs a typed error, a bounded time and bounded memory."""
+"""An nsqlookupd that means harm costs a typed error, a bounded time and bounded memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from nsqclient import Config, ConfigError, Consumer, DiscoveryError, InvalidTopicError
 from nsqclient.cli import nsq_stat
 from nsqclient.cli.doctor import doctor
-from nsqclient.discovery import lookup, lookup_url, nodes
-from nsqclient.runtime.transport import parse_address
+from nsqclient.discovery import lookup, lookup_nodes, lookup_url
+from nsqclient.runtime.addresses import parse_address
 from tests.faults.dialogues import Seen, make_channel
 from tests.support.memory import MIB, run_bounded
-from tests.support.scripted import Peer, ScriptedServer
+from tests.support.servers.scripted import Peer, ScriptedServer
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -91,7 +91,7 @@ HARMFUL = {
 }
 
 
-@pytest.mark.parametrize("call", [lookup, nodes])
+@pytest.mark.parametrize("call", [lookup, lookup_nodes])
 @pytest.mark.parametrize("harm", HARMFUL)
 def test_a_harmful_answer_is_a_discovery_error(harm, call):
     """Soon, and without the memory that was meant to be taken."""
@@ -150,7 +150,7 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("case", range(len(IMPOSSIBLE)))
 def test_an_impossible_address_harms_nobody_else(server, case):
-    """A consumer that is told of it goes on with the others and stops in time."""
+    """A consumer that gets its address goes on with the others and stops in time."""
     make_channel(server, "t")
     server.post("/pub", b"x", topic="t")
     over = threading.Event()
@@ -170,7 +170,7 @@ def test_an_impossible_address_harms_nobody_else(server, case):
             wait_until(lambda: seen.bodies == {b"x"})
 
 
-def test_a_listing_of_thousands_of_nsqds_that_are_none():
+def test_thousands_of_listed_addresses_without_an_nsqd_are_survived():
     """Each is dialed in vain; memory stays bounded, and stop returns in time."""
     producers = [{"broadcast_address": f"127.0.{n >> 8}.{n & 255}", "tcp_port": 1}
                  for n in range(30_000)]
@@ -219,7 +219,7 @@ def test_an_address_that_is_refused_shows_no_password(parse, address):
     assert "pa55" not in str(raised.value)
 
 
-def test_tools_show_no_password(capfd):
+def test_the_tools_show_no_password(capfd):
     """Their tables and logs are copied into tickets."""
     address = "http://user:pa55word@127.0.0.1:1"
     assert doctor.main(["--topic=t", f"--lookupd-http-address={address}"]) == 1

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from nsqclient import Config, Consumer, Producer
+from nsqclient.devserver import PartitionedCluster
 from nsqclient.runtime.threads import LibraryThread
 from tests.faults.dialogues import FULL
-from tests.support.interrupts import Interruption
+from tests.support.faults.interrupts import Interruption
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -62,24 +63,28 @@ CALLS = {
 }
 
 
+def check_interrupted_call(producer, call, name, partitions=1):
+    """Interrupt a call at each point: the next publishes are stored, and close() is clean."""
+    producer.publish("events", b"x")
+
+    def check(place):
+        for _ in range(partitions):  # one to each
+            producer.publish("events", b"x", timeout=20)
+        assert producer.flush(20), place
+
+    first = sum(map(ord, name)) % STEP
+    assert interrupt_each_point(lambda: call(producer), check, first=first) > 20
+    assert producer.close(20)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_interrupted_anywhere_leaves_the_producer_usable(name, server):
     """The exception reaches the caller, the next publishes are stored, and close() is clean."""
     with Producer([server.tcp_address], config=Config(publish_timeout=20)) as producer:
-        producer.publish("events", b"x")
-
-        def check(place):
-            producer.publish("events", b"x", timeout=20)
-            assert producer.flush(20), place
-
-        points = interrupt_each_point(
-            lambda: CALLS[name](producer), check, first=sum(map(ord, name)) % STEP
-        )
-        assert points > 20
-        assert producer.close(20)
+        check_interrupted_call(producer, CALLS[name], name)
 
 
-def test_the_first_publish_that_is_interrupted_anywhere(server):
+def test_an_interrupted_first_publish_leaves_the_producer_usable(server):
     """While threads are started and an nsqd is dialed: the next publish is stored all the same."""
     number = 0
     while True:
@@ -98,14 +103,62 @@ def test_the_first_publish_that_is_interrupted_anywhere(server):
     assert number > 50
 
 
-def test_a_loop_over_messages_that_is_interrupted_anywhere(server):
+@pytest.fixture
+def cluster(leak_guard):
+    """A partitioned cluster with a topic of two partitions."""
+    with PartitionedCluster(2, 1) as running:
+        running.create_topic("events", 2)
+        yield running
+
+
+PARTITIONED_CALLS = {
+    "publish": lambda producer: producer.publish("events", b"x", timeout=20),
+    "publish with a key": lambda producer: producer.publish("events", b"x", key="k", timeout=20),
+    "publish with a trace": lambda producer: producer.publish("events", b"x", trace_id=7),
+    "publish_many": lambda producer: producer.publish_many("events", [b"x"] * 3, timeout=20),
+    "publish_async": lambda producer: producer.publish_async("events", b"x", key="k").result(20),
+    "flush": lambda producer: producer.publish_async("events", b"x") and producer.flush(20),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONED_CALLS)
+def test_an_interrupted_call_of_a_partitioned_producer_leaves_it_usable(name, cluster):
+    """As with a stock cluster: the next publishes to every partition are stored."""
+    lookupds = cluster.lookupd_http_addresses
+    with Producer(lookupd_http_addresses=lookupds, config=Config(publish_timeout=20)) as producer:
+        check_interrupted_call(producer, PARTITIONED_CALLS[name], name, partitions=2)
+
+
+def test_an_interrupted_first_publish_to_a_partition_leaves_the_producer_usable(cluster):
+    """While the cluster is detected, the leaders are looked up, and a leader is dialed."""
+    number = 0
+    while True:
+        interruption = Interruption(number, error=Expired)
+        producer = Producer(lookupd_http_addresses=cluster.lookupd_http_addresses)
+        try:
+            with interruption:
+                producer.publish("events", b"x", key="k", timeout=20)
+        except Expired:
+            pass
+        producer.publish("events", b"x", key="k", timeout=20)
+        producer.close(20)  # a lookup may be under way, which it does not wait for
+        if not interruption.has_come:
+            break
+        number += 5 * STEP
+    assert number > 50
+
+
+def test_an_interrupted_loop_leaves_the_consumer_usable(server):
     """Starting included: the next loop gets messages, and stop() is complete."""
     with Producer([server.tcp_address]) as producer:
         producer.publish_many("events", [b"x"] * 20)
         number = 0
+        # Each point costs messages an attempt, and may requeue one: none is given up or deferred.
+        config = Config(max_attempts=0, default_requeue_delay=0)
         while True:
             consumer = Consumer(
                 "events", "c", nsqd_tcp_addresses=[server.tcp_address], max_in_flight=5,
+                config=config,
             )
             interruption = Interruption(number, error=Expired)
             loops = []
@@ -169,12 +222,12 @@ def test_a_thread_with_a_name_like_ours_gets_a_complete_stop(server):
 
 
 @pytest.mark.parametrize("mode, error", [
-    ("publish", "Expired"), ("publish", "TimeoutError"), ("crowd", "Expired"),
-    ("crowd", "IndexError"), ("messages", "IndexError"),
+    ("publish", "Expired"), ("publish", "TimeoutError"), ("group", "Expired"),
+    ("group", "IndexError"), ("messages", "IndexError"),
     ("async", "RuntimeError"), ("flush", "KeyboardInterrupt"), ("messages", "Expired"),
     ("mixed", "ValueError"),
 ])
-def test_signals_at_random_moments(mode, error, server):
+def test_an_exception_of_a_signal_handler_reaches_the_caller_at_any_moment(mode, error, server):
     """Every exception reaches the caller; then 50 publishes are stored, and all ends."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM), server.tcp_address, mode, error, str(COUNT), "1"],
@@ -187,7 +240,7 @@ def test_signals_at_random_moments(mode, error, server):
     assert outcomes.pop("caught") + outcomes.pop("in a finalizer", 0) == outcomes.pop("raised")
     del outcomes["took"]
     expected = {"async afterwards": True, "flushed": True, "closed": True, "left": 0}
-    if mode == "crowd":
+    if mode == "group":
         expected["hung"] = 0
     if mode == "messages":
         expected |= {"received afterwards": 20, "stopped": True}

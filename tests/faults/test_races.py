@@ -21,7 +21,7 @@ ROUNDS = 100 if FULL else 4
 
 
 @pytest.mark.parametrize("interval", ["1e-6", "1"], ids=["eager", "lazy"])
-def test_eight_threads_against_each_other(server, interval):
+def test_all_calls_from_eight_threads_at_once_end(server, interval):
     """No call hangs, every one ends as the docs say, no thread is left, forked children work."""
     make_channel(server, "races")
     done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import Nsqd
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
-from tests.support.silent import listing, silent_addresses
+from tests.support.faults.silent_addresses import listing, silent_addresses
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -49,7 +49,7 @@ class Threads:
 
 @contextlib.contextmanager
 def two_nsqlookupds(accepts: bool) -> Iterator[tuple]:
-    """A nsqlookupd with silent addresses, and another with one healthy nsqd."""
+    """An nsqlookupd with silent addresses, and another with one healthy nsqd."""
     with (
         Nsqd() as nsqd, silent_addresses(SILENT, accepts=accepts) as silent,
         listing(silent) as bad, listing([nsqd.tcp_address]) as good,

@@ -9,9 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from nsqclient import Config, ConnectError, Consumer, Producer, PublishRejected, PublishUnknown
+from nsqclient import (
+    Config,
+    ConnectError,
+    Consumer,
+    Producer,
+    PublishRejectedError,
+    PublishUnknownError,
+)
 from tests.faults.dialogues import QUICK, RECOVERY, SCAN, Seen, drain, make_channel
-from tests.support.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow]
@@ -60,7 +67,7 @@ def test_clients_keep_their_deadlines_and_recover(server, proxy, name):
         wait_until(lambda: b"before" in seen.bodies, RECOVERY)
         stall.begin(proxy)
         began = time.monotonic()
-        ignored = () if stall.works else (PublishRejected, PublishUnknown)
+        ignored = () if stall.works else (PublishRejectedError, PublishUnknownError)
         with contextlib.suppress(*ignored):
             producer.publish("events", b"during", timeout=RECOVERY if stall.works else TIMEOUT)
             assert stall.works or name.startswith("half"), "nothing could have been stored"
@@ -91,7 +98,7 @@ def test_stop_and_close_end_while_nobody_answers(server, proxy, name):
         began = time.monotonic()
         end(1)
         assert time.monotonic() - began < 15
-    assert isinstance(future.exception(0), PublishUnknown)
+    assert isinstance(future.exception(0), PublishUnknownError)
     proxy.reset()
 
 
@@ -107,7 +114,7 @@ def test_a_host_that_answers_no_dial_costs_the_deadline_alone():
         config = Config(dial_timeout=0.3)
         with Producer([f"127.0.0.1:{full.getsockname()[1]}"], config=config) as producer:
             began = time.monotonic()
-            with pytest.raises(PublishRejected, match=r"no answer within 0\.3 s"):
+            with pytest.raises(PublishRejectedError, match=r"no answer within 0\.3 s"):
                 producer.publish("events", b"x", timeout=TIMEOUT)
             with pytest.raises(ConnectError):
                 producer.ping(0.1)

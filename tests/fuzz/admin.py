@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import socket
 import sys
 import time
@@ -33,7 +34,9 @@ _PATHS = tuple(path.encode() for path in (
     "/api/topics/events", "/api/topics/events/c", "/api/nodes", "/api/nodes/{node}",
     "/api/counter", "/api/live/topics", "/api/live/topics/events", "/api/live/topics/events/c",
     "/api/live/nodes", "/api/live/nodes/{node}", "/api/live/lookup", "/api/live/producers",
-    "/api/live/publish", "/api/live/peek", "/config/nsqlookupd_http_addresses", "/config/x",
+    "/api/live/publish", "/api/live/peek", "/api/live/bulk", "/api/live/replay",
+    "/api/live/doctor", "/api/live/consumers", "/consumers", "/doctor",
+    "/config/nsqlookupd_http_addresses", "/config/x",
     "/topics/%ff%00", "/nodes/%ed%a0%80", "/api/topics/..%2f..", "/api/nodes/[::1]:1",
 ))
 _QUERIES = (
@@ -46,6 +49,9 @@ _BODIES = (
     b'{"topic": "events", "body": "eA==", "encoding": "base64"}',
     b'{"topic": "events", "count": 1, "seconds": 0.01}',
     b'{"topic": "events", "channel": "c", "count": 1, "seconds": 0.01}',
+    b'{"action": "pause", "topics": ["events", "made"]}',
+    b'{"action": "empty", "topic": "events", "channels": ["c"]}',
+    b'{"topic": "events", "channel": "c", "rate": 1000}',
     b'["127.0.0.1:1"]', b'["{lookupd}"]', b"",
 )
 _HEADERS = (
@@ -142,8 +148,15 @@ def fuzz(count: int, seed: int) -> Counter[str]:
             seen[status] += 1
             assert status != "500" and b"INTERNAL_ERROR" not in answer, f"{data!r}: {answer!r:.999}"
             if status == "200" and b"application/json" in answer and b"\r\n\r\n{" in answer:
-                json.loads(answer.partition(b"\r\n\r\n")[2], parse_constant=_refuse)
+                json.loads(_body(answer), parse_constant=_refuse)
     return seen
+
+
+def _body(answer: bytes) -> bytes:
+    """The body of the first answer: what follows a mutated length is another request."""
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    found = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return rest[:int(found[1])] if found else rest
 
 
 def _refuse(name: str) -> None:

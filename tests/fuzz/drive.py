@@ -5,18 +5,25 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable
 
+from nsqclient.devserver.protocol.commands import (
+    Auth,
+    Cls,
+    Dpub,
+    Identify,
+    Mpub,
+    Pub,
+    ServerLimits,
+    Sub,
+)
+from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.errors import RemoteProtocolError, TLSError
 from nsqclient.protocol import commands
-from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.client_states import State
-from nsqclient.protocol.deflate import DeflateLayer
+from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
-from nsqclient.protocol.layers import ByteLayer
-from nsqclient.protocol.server import ServerProtocol
-from nsqclient.protocol.server_events import Auth, Cls, Dpub, Identify, Mpub, Pub, Sub
-from nsqclient.protocol.server_identify import ServerLimits
-from nsqclient.protocol.snappy_layer import SnappyLayer
-from nsqclient.protocol.tls import TLSLayer
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.stack import ByteLayer
+from nsqclient.protocol.layers.tls import TLSLayer
 
 #: No frame may be longer, so no core may hold more than this and what it was just fed.
 MAX_FRAME_SIZE = 64 * 1024
@@ -33,7 +40,7 @@ def client(chunks: Iterable[bytes], context: ssl.SSLContext | None = None) -> st
         for chunk in chunks:
             core.receive_data(chunk)
             _listen(core, context)
-            while core.is_behind:
+            while core.has_buffered_input:
                 core.receive_data(b"")
                 _listen(core, context)
     except (RemoteProtocolError, TLSError) as exc:

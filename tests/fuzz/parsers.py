@@ -19,33 +19,33 @@ from typing import NamedTuple
 from unittest import mock
 
 from nsqclient import Config, ConfigError, InvalidTopicError, RemoteProtocolError
+from nsqclient.admin.aggregate import Source, merge_topic, objects, text
 from nsqclient.admin.cluster import Node as AdminNode
-from nsqclient.admin.history import Histories
-from nsqclient.admin.merging import From, merge_topic, objects, text
 from nsqclient.admin.metrics import to_text
-from nsqclient.admin.overview import build_rows, samples
+from nsqclient.admin.overview import RateHistory, build_rows, samples
 from nsqclient.cli.goflags import FlagError, HelpRequested
 from nsqclient.cli.nsq_stat import build_flags as nsq_stat_flags
 from nsqclient.cli.nsq_tail import build_flags as nsq_tail_flags
 from nsqclient.cli.nsqd import build_flags as nsqd_flags
 from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_message import BadRequestError, BodyError, read_request
-from nsqclient.devserver.http_router import HTTPError
-from nsqclient.devserver.mpub_body import read_binary, read_lines
-from nsqclient.errors import HTTPError as ClientHTTPError
+from nsqclient.devserver.http_server import HTTPError
+from nsqclient.devserver.nsqd_http import read_binary, read_lines
+from nsqclient.devserver.protocol.lookupd import (
+    Identity,
+    LookupdClientProtocol,
+    LookupdServerProtocol,
+)
+from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
-from nsqclient.http.answers import LookupdInfo, Node, NsqdInfo, Producer, Stats
-from nsqclient.http.fields import Fields, Malformed
-from nsqclient.http.partitioned import read_lookupds, read_meta, read_partitions
-from nsqclient.http.stats_check import check_stats
+from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats, check_stats
+from nsqclient.http.nsqlookupd import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.protocol.events import read_settings
-from nsqclient.protocol.lookupd import Identity, LookupdServerCore
-from nsqclient.protocol.lookupd_client import LookupdClientCore
 from nsqclient.protocol.names import check_topic
-from nsqclient.protocol.peer_json import InvalidJson, read_json
+from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonReader, read_json
+from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import parse_duration
-from nsqclient.runtime.transport import parse_address
 from tests.fuzz.streams import mutate, mutate_json
 from tests.support.memory import MIB, resident
 
@@ -73,7 +73,7 @@ def _words(data: bytes) -> list[str]:
 
 
 def _lookupd_server(data: bytes) -> None:
-    core = LookupdServerCore(Identity("127.0.0.1", "h", 4160, 4161, "1.3.0"))
+    core = LookupdServerProtocol(Identity("127.0.0.1", "h", 4160, 4161, "1.3.0"))
     for piece in (data[:7], data[7:]):
         core.receive_data(piece)
         core.take_events()
@@ -82,7 +82,7 @@ def _lookupd_server(data: bytes) -> None:
 
 
 def _lookupd_client(data: bytes) -> None:
-    core = LookupdClientCore(Identity("127.0.0.1", "h", 4150, 4151, "1.3.0"))
+    core = LookupdClientProtocol(Identity("127.0.0.1", "h", 4150, 4151, "1.3.0"))
     core.send_register("t", "c")
     core.data_to_send()
     for piece in (data[:5], data[5:]):
@@ -114,18 +114,18 @@ def _answers(data: bytes) -> None:
     value = read_json(data)
     for kind in (Stats, NsqdInfo, LookupdInfo, Producer, Node):
         try:
-            kind.read(Fields(value, "it"))
-        except Malformed:
+            kind.read(JsonReader(value, "it"))
+        except InvalidField:
             pass
 
 
 def _partitioned_answers(data: bytes) -> None:
     value = read_json(data)
-    fields = Fields(value, "it")
+    fields = JsonReader(value, "it")
     for read in (read_partitions, read_meta, lambda _: read_lookupds(value)):
         try:
             read(fields)
-        except Malformed:
+        except InvalidField:
             pass
 
 
@@ -146,12 +146,12 @@ def _admin_stats(data: bytes) -> None:
     """The numbers of the admin page, from what one nsqd says of itself."""
     answer = check_stats(read_json(data))
     stats = {_NODE: answer}
-    histories = Histories()
+    history = RateHistory()
     for at in (1.0, 2.0):
-        histories.add_round(samples(stats), {_NODE.address: at})
-    rows = build_rows(stats, (), histories)
+        history.add_round(samples(stats), {_NODE.address: at})
+    rows = build_rows(stats, (), history)
     topics = [
-        merge_topic(text(topic, "topic_name"), [From("n:1", "h", topic)] * 2, 1.7e9)
+        merge_topic(text(topic, "topic_name"), [Source("n:1", "h", topic)] * 2, 1.7e9)
         for topic in objects(answer, "topics")
     ]
     shown = json.dumps([list(rows.values()), topics], ensure_ascii=False, allow_nan=False)
@@ -251,7 +251,7 @@ TARGETS = {
         b"0\r\nT: x\r\n\r\n",
     )),
     "mpub": Target(_mpub, (), (b"a\nb\n\nc", b"\0\0\0\2\0\0\0\1a\0\0\0\2bc")),
-    "answers": Target(_answers, (InvalidJson, Malformed), (_STATS, _PRODUCER), True),
+    "answers": Target(_answers, (InvalidJson, InvalidField), (_STATS, _PRODUCER), True),
     "HTTP answer": Target(_http_answer, (), (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
             len(_STATS), _STATS),
@@ -263,8 +263,8 @@ TARGETS = {
         b'HTTP/1.1 403 Forbidden\r\nContent-Length: 44\r\n\r\n'
         b'{"message": "TLS_REQUIRED", "https_port": 1}',
     ), True),
-    "admin stats": Target(_admin_stats, (InvalidJson, Malformed), (_STATS,), True),
-    "partitioned answers": Target(_partitioned_answers, (InvalidJson, Malformed), (
+    "admin stats": Target(_admin_stats, (InvalidJson, InvalidField), (_STATS,), True),
+    "partitioned answers": Target(_partitioned_answers, (InvalidJson, InvalidField), (
         b'{"partitions":{"0":' + _PRODUCER + b'},"meta":{"partition_num":2,"replica":1}}',
         b'{"lookupdleader":{"ID":"x"},"lookupdnodes":[{"ID":"x","NodeIP":"127.0.0.1",'
         b'"HttpPort":"4161"}]}',

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from nsqclient.protocol.tls import TLSLayer
+from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.tls import client_context, server_context
 from tests.fuzz import drive, streams
 from tests.support.certificates import Certificates

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nsqclient.protocol import commands
-from nsqclient.protocol.deflate import DeflateLayer
-from nsqclient.protocol.snappy_layer import SnappyLayer
-from nsqclient.protocol.wire import encode_frame, encode_message
+from nsqclient.protocol.frames import encode_frame, encode_message
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
 
 ID = b"0123456789abcdef"
 OK = encode_frame(0, b"OK")

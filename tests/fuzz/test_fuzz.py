@@ -14,7 +14,7 @@ COUNT = 200_000 if FULL else 4_000
 
 
 @pytest.mark.timeout(1800 if FULL else 120)
-def test_mutated_streams():
+def test_a_mutated_stream_gives_events_or_a_documented_error():
     """Whatever is done to a stream, a core gives events or a documented error."""
     ends = Fuzz(seed=1).run(COUNT)
     assert sum(ends.values()) == COUNT

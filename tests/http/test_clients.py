@@ -15,10 +15,10 @@ import requests
 from nsqclient.config import Config
 from nsqclient.errors import (
     ConfigError,
-    HTTPAnswerError,
-    HTTPError,
-    HTTPNoAnswerError,
-    HTTPStatusError,
+    NSQHTTPResponseError,
+    NSQHTTPError,
+    NSQHTTPTransportError,
+    NSQHTTPStatusError,
     InvalidChannelError,
     InvalidMessageError,
     InvalidTopicError,
@@ -28,7 +28,7 @@ from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.tls import server_context
 from tests.support.certificates import Certificates
-from tests.support.http_recorder import recording
+from tests.support.servers.http_recorder import recording
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def nsqd(server):
 
 @pytest.fixture
 def lookupd(server):
-    """A client of it that takes it for a nsqlookupd."""
+    """A client of it that takes it for an nsqlookupd."""
     with NsqlookupdHTTP(server.address) as client:
         yield client
 
@@ -59,21 +59,21 @@ def lookupd(server):
     ("h:1", "http://h:1/pub"), ("http://h:1/", "http://h:1/pub"), ("https://h", "https://h/pub"),
     ("http://h/nsq/", "http://h/nsq/pub"), ("[::1]:1", "http://[::1]:1/pub"),
 ])
-def test_url_of_an_nsqd(address, url):
+def test_path_in_an_address_of_nsqd_is_a_prefix(address, url):
     """host:port or a URL, whose path is a prefix."""
     assert nsqd_url(address, "pub") == url
 
 
 @pytest.mark.parametrize("make", [NsqdHTTP, NsqlookupdHTTP])
 @pytest.mark.parametrize("address", ["h", "", "ftp://h:1", None, "h:x"])
-def test_bad_address(make, address):
+def test_invalid_address_is_refused(make, address):
     """What is no address is refused at once."""
     with pytest.raises(ConfigError, match="http_address"):
         make(address)
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"connect_timeout": -1}, {"timeout": "x"}])
-def test_bad_timeout(options):
+def test_timeout_must_be_a_positive_duration(options):
     """A timeout is a positive duration."""
     with pytest.raises(ConfigError, match="timeout"):
         NsqdHTTP("h:1", **options)
@@ -88,13 +88,13 @@ def test_bad_timeout(options):
     (lambda c: c.empty_channel("t", "c"), "/channel/empty?topic=t&channel=c"),
     (lambda c: c.pub("t", b"x", defer=1.5), "/pub?topic=t&defer=1500"),
 ])
-def test_request_of_nsqd(server, nsqd, call, path):
+def test_changes_are_posts_with_arguments_in_the_query(server, nsqd, call, path):
     """Changes are POSTs, with all arguments in the query."""
     call(nsqd)
     assert [(r.method, r.path) for r in server.requests] == [("POST", path)]
 
 
-def test_headers(server):
+def test_secret_is_sent_to_nsqlookupd_only(server):
     """The name of the program, own headers and a token go along; the secret only to nsqlookupd."""
     config = Config(user_agent="mine/1", auth_secret="s3cret")
     server.body = b'{"topics":[]}'
@@ -128,7 +128,7 @@ def test_headers(server):
     (lambda c: c.create_channel("t", ""), InvalidChannelError),
     (lambda c: c.stats("a b"), InvalidTopicError),
 ])
-def test_what_nsqd_would_refuse_is_not_sent(server, call, error):
+def test_arguments_that_nsqd_would_refuse_are_not_sent(server, call, error):
     """Sizes, names and delays are checked first."""
     config = Config(nsqd_max_msg_size=100, nsqd_max_body_size=1000)
     with NsqdHTTP(server.address, config) as nsqd, pytest.raises(error):
@@ -139,14 +139,14 @@ def test_what_nsqd_would_refuse_is_not_sent(server, call, error):
 # -- answers
 
 
-def test_wrapped_json_of_old_servers(server, lookupd):
+def test_wrapped_json_of_old_servers_is_unwrapped(server, lookupd):
     """Before 1.0 the answer stood in "data", and the error in "status_txt"."""
     server.body = json.dumps(
         {"status_code": 200, "status_txt": "OK", "data": {"topics": ["a"]}}
     ).encode()
     assert lookupd.topics() == ("a",)
     server.status, server.body = 500, b'{"status_code":500,"status_txt":"NOPE","data":null}'
-    with pytest.raises(HTTPStatusError) as caught:
+    with pytest.raises(NSQHTTPStatusError) as caught:
         lookupd.topics()
     assert (caught.value.status, caught.value.message) == (500, "NOPE")
 
@@ -158,20 +158,20 @@ def test_wrapped_json_of_old_servers(server, lookupd):
     (b"[1]", "[1]"),
     (b"", ""),
 ])
-def test_the_servers_own_words(server, nsqd, body, message):
+def test_error_has_the_status_and_text_of_the_server(server, nsqd, body, message):
     """A refusal carries the status and what the server said."""
     server.status, server.body = 403, body
-    with pytest.raises(HTTPStatusError) as caught:
+    with pytest.raises(NSQHTTPStatusError) as caught:
         nsqd.ping()
     assert (caught.value.status, caught.value.message) == (403, message)
     assert str(caught.value) == f"http://{server.address}/ping: HTTP 403: {message}"
 
 
 @pytest.mark.parametrize("body", [b"", b"OK", b"[]", b'{"topics": {}}', b"[" * 100_000])
-def test_an_answer_that_is_none(server, nsqd, body):
+def test_response_that_is_no_stats_is_an_error(server, nsqd, body):
     """No JSON, or a field of a wrong type."""
     server.body = body
-    with pytest.raises(HTTPAnswerError):
+    with pytest.raises(NSQHTTPResponseError):
         nsqd.stats()
 
 
@@ -180,7 +180,7 @@ def test_an_answer_that_is_none(server, nsqd, body):
     (b"9" * 4299, "4299 digits"), (b"9" * 5000, "5000 digits"), (b"1e999", "20 digits"),
     (b"[" * 500 + b"]" * 500, "levels"),
 ], ids=["309", "-400", "4299", "5000", "1e999", "deep"])
-def test_json_beyond_the_limits_is_no_usable_answer(server, nsqd, lookupd, value, why):
+def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd, value, why):
     """Wherever it stands: the error is typed and says what it was."""
     calls = [
         (b'{"start_time": %s}', nsqd.info), (b'{"max_heartbeat_interval": %s}', nsqd.info),
@@ -194,36 +194,36 @@ def test_json_beyond_the_limits_is_no_usable_answer(server, nsqd, lookupd, value
     ]
     for body, call in calls:
         server.body = body % value
-        with pytest.raises(HTTPAnswerError, match=f"not a usable answer: .*{why}"):
+        with pytest.raises(NSQHTTPResponseError, match=f"not a usable answer: .*{why}"):
             call()
 
 
 @pytest.mark.parametrize("body", [
     b'{"max_heartbeat_interval": NaN}', b'{"version": "\\ud800"}', b'{"version": "\xff"}',
 ])
-def test_what_is_nearly_json_is_no_usable_answer(server, nsqd, body):
+def test_values_that_are_not_json_are_an_error(server, nsqd, body):
     """Python would take it, and fail later where it is printed or computed with."""
     server.body = body
-    with pytest.raises(HTTPAnswerError, match="not a usable answer: JSON that cannot be read"):
+    with pytest.raises(NSQHTTPResponseError, match="not a usable answer: JSON that cannot be read"):
         nsqd.info()
 
 
 def test_an_error_page_of_deep_json_is_quoted(server, nsqd):
     """The status is what counts; its text is the start of what came."""
     server.status, server.body = 500, b'{"message":' + b"[" * 100_000
-    with pytest.raises(HTTPStatusError, match="HTTP 500") as caught:
+    with pytest.raises(NSQHTTPStatusError, match="HTTP 500") as caught:
         nsqd.ping()
     assert len(str(caught.value)) < 400
 
 
-def test_one_unusable_producer_does_not_hide_the_others(server, lookupd, caplog):
+def test_invalid_producers_do_not_hide_the_others(server, lookupd, caplog):
     """It is left out with a warning."""
     server.body = b'{"producers": [7, {"tcp_port": "x"}, {"broadcast_address": "h"}]}'
     assert [p.broadcast_address for p in lookupd.lookup("t").producers] == ["h"]
     assert caplog.text.count("unusable producer") == 2
 
 
-def test_unusable_parts_of_a_partitioned_cluster_are_left_out(server, lookupd, caplog):
+def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd, caplog):
     """What is no partition, and what is no host or port, does not hide the others."""
     good = {"broadcast_address": "h", "tcp_port": 1}
     server.body = json.dumps({
@@ -241,7 +241,7 @@ def test_unusable_parts_of_a_partitioned_cluster_are_left_out(server, lookupd, c
 def test_a_redirected_publish_is_refused(server, nsqd):
     """It would become a GET, and the message would be lost."""
     server.status, server.headers = 301, {"Location": f"http://{server.address}/ping"}
-    with pytest.raises(HTTPStatusError, match="301"):
+    with pytest.raises(NSQHTTPStatusError, match="301"):
         nsqd.pub("t", b"x")
     assert len(server.requests) == 1
 
@@ -250,18 +250,18 @@ def test_a_redirected_publish_is_refused(server, nsqd):
     "http://[::1/", "http://[", "http://h:port/", "//[x]/", "\xff\xfe", "http://\xff/", "mailto:x",
     "http://" + "a" * 300 + "/", "http://h:99999/", "http://\u00b2/", "http://a..b/",
 ])
-def test_a_redirect_to_what_is_no_url(server, nsqd, location):
+def test_redirect_to_an_invalid_url_is_an_nsq_http_error(server, nsqd, location):
     """It is a typed error that says whose it is."""
     server.status, server.headers = 302, {"Location": location}
-    with pytest.raises(HTTPError) as caught:
+    with pytest.raises(NSQHTTPError) as caught:
         nsqd.info()
     assert "auth_secret" not in str(caught.value)
 
 
-def test_contradicting_lengths_are_the_servers_fault(server, nsqd):
+def test_two_content_lengths_are_an_invalid_response(server, nsqd):
     """Two different Content-Length headers have nothing to do with auth_secret."""
     server.body, server.headers = b"{}", {"Content-Length": "5"}
-    with pytest.raises(HTTPAnswerError, match="headers contradict each other") as caught:
+    with pytest.raises(NSQHTTPResponseError, match="headers contradict each other") as caught:
         nsqd.info()
     assert "auth_secret" not in str(caught.value)
 
@@ -277,27 +277,27 @@ def test_cookies_are_not_kept(server, nsqd):
 # -- no answer
 
 
-def test_no_answer_in_time(server):
+def test_server_that_does_not_respond_is_a_timeout(server):
     """A server that says nothing is given up after the timeout."""
     server.release.clear()
     with NsqdHTTP(server.address, timeout=0.05) as nsqd:
-        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 0.05 s"):
+        with pytest.raises(NSQHTTPTransportError, match="no whole answer within 0.05 s"):
             nsqd.ping()
 
 
-def test_nobody_there():
-    """A port where nobody listens."""
+def test_refused_connection_names_the_server():
+    """The error asks whether nsqd runs at a port that no process listens on."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         with NsqdHTTP("127.0.0.1:%d" % bound.getsockname()[1]) as nsqd:
-            with pytest.raises(HTTPNoAnswerError, match="refused: is nsqd running there"):
+            with pytest.raises(NSQHTTPTransportError, match="refused: is nsqd running there"):
                 nsqd.ping()
 
 
-def test_a_header_that_cannot_be(server):
+def test_error_of_an_invalid_header_does_not_show_the_secret(server):
     """The error does not show the secret."""
     with NsqdHTTP(server.address, bearer_token="s3cret\n") as nsqd:
-        with pytest.raises(HTTPNoAnswerError) as caught:
+        with pytest.raises(NSQHTTPTransportError) as caught:
             nsqd.ping()
     assert "s3cret" not in str(caught.value) and server.requests == []
 
@@ -320,25 +320,25 @@ def _broken_upload(monkeypatch, server, limit):
         nsqd.pub("t", b"x" * 1000)
 
 
-def test_a_broken_upload_that_was_too_large_is_413(monkeypatch, server):
-    """When nsqd's answer was lost on the way, its limit tells what it was."""
-    with pytest.raises(HTTPStatusError) as caught:
+def test_broken_upload_of_a_body_over_the_limit_is_413(monkeypatch, server):
+    """When nsqd's answer was lost on the way, its limit shows what it was."""
+    with pytest.raises(NSQHTTPStatusError) as caught:
         _broken_upload(monkeypatch, server, b"999")
     assert (caught.value.status, caught.value.message) == (413, "MSG_TOO_BIG")
     assert server.requests[0].path == "/config/max_msg_size"
 
 
 @pytest.mark.parametrize("limit", [b"1000", b"what", b"{}"])
-def test_a_broken_upload_that_was_not_too_large(monkeypatch, server, limit):
-    """Then nobody can say."""
-    with pytest.raises(HTTPNoAnswerError, match="in the upload of 1000 bytes"):
+def test_broken_upload_of_a_body_within_the_limit_is_a_transport_error(monkeypatch, server, limit):
+    """The outcome is unknown."""
+    with pytest.raises(NSQHTTPTransportError, match="in the upload of 1000 bytes"):
         _broken_upload(monkeypatch, server, limit)
 
 
 # -- threads and forks
 
 
-def test_calls_of_many_threads(server, nsqd):
+def test_client_serves_several_threads_at_once(server, nsqd):
     """One client serves several threads at once."""
     threads = [threading.Thread(target=lambda: [nsqd.ping() for _ in range(5)]) for _ in range(8)]
     for thread in threads:
@@ -390,7 +390,7 @@ def _ping(server, **options):
         nsqd.ping()
 
 
-def test_tls(secure, certificates):
+def test_server_is_verified_against_the_ca_of_the_options(secure, certificates):
     """The server is checked against the authority of the options."""
     _ping(secure((certificates.server, certificates.server_key)),
           tls_v1=True, tls_root_ca_file=certificates.ca)
@@ -399,13 +399,13 @@ def test_tls(secure, certificates):
 @pytest.mark.parametrize("which, authority", [
     ("server", "other_ca"), ("misnamed", "ca"), ("expired", "ca"), ("server", None),
 ])
-def test_a_server_that_cannot_be_trusted(secure, certificates, which, authority):
+def test_untrusted_server_is_refused(secure, certificates, which, authority):
     """A strange authority, a wrong name and an old certificate are refused."""
     server = secure((getattr(certificates, which), getattr(certificates, f"{which}_key")))
     options = {} if authority is None else {
         "tls_v1": True, "tls_root_ca_file": getattr(certificates, authority),
     }
-    with pytest.raises(HTTPNoAnswerError, match="TLS: .*certificate verify failed"):
+    with pytest.raises(NSQHTTPTransportError, match="TLS: .*certificate verify failed"):
         _ping(server, **options)
     assert server.requests == []
 
@@ -417,26 +417,26 @@ def test_verification_can_be_turned_off(secure, certificates):
         _ping(server, tls_v1=True, tls_insecure_skip_verify=True)
 
 
-def test_client_certificate(secure, certificates):
+def test_client_certificate_is_sent(secure, certificates):
     """A server that asks for a certificate gets the one of the options."""
     server = secure((certificates.server, certificates.server_key),
                     ca_file=certificates.ca, verify_clients=True)
     options = {"tls_v1": True, "tls_root_ca_file": certificates.ca}
-    with pytest.raises(HTTPError):
+    with pytest.raises(NSQHTTPError):
         _ping(server, **options)
     _ping(server, tls_cert=certificates.client, tls_key=certificates.client_key, **options)
     assert len(server.requests) == 1
 
 
-def test_a_ready_context(secure, certificates):
+def test_tls_config_is_used_as_it_is(secure, certificates):
     """tls_config is used as it is."""
     context = ssl.create_default_context(cafile=certificates.ca)
     _ping(secure((certificates.server, certificates.server_key)),
           tls_v1=True, tls_config=context)
 
 
-def test_a_file_that_cannot_be_read():
-    """It is told when the client is made."""
+def test_unreadable_ca_file_is_a_tls_error():
+    """The error comes when the client is made."""
     with pytest.raises(TLSError, match="no-such-file"):
         with closing(NsqdHTTP("https://h", Config(tls_v1=True, tls_root_ca_file="no-such-file"))):
             pass

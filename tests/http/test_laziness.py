@@ -19,19 +19,19 @@ def modules_after(code):
     return set(done.stdout.split())
 
 
-def test_the_library_alone_loads_no_requests():
-    """Who gives addresses of nsqds never needs it."""
+def test_importing_the_library_does_not_load_requests():
+    """A client with addresses of nsqds never needs it."""
     made = "import nsqclient; nsqclient.Producer(['127.0.0.1:1']).close()"
     assert "requests" not in modules_after(made)
 
 
 @pytest.mark.parametrize("name", nsqclient.http.__all__)
-def test_every_name_is_there(name):
+def test_every_public_name_can_be_imported(name):
     """Also those that are loaded when they are asked for."""
     assert getattr(nsqclient.http, name).__name__ == name
 
 
-def test_a_name_that_is_not_there():
+def test_unknown_name_is_an_attribute_error():
     """It is an AttributeError, as for every module."""
     with pytest.raises(AttributeError, match="no attribute 'NsqHTTP'"):
         nsqclient.http.NsqHTTP  # noqa: B018 - it is the lookup that raises

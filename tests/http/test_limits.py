@@ -13,10 +13,15 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.devserver import Nsqd
 from nsqclient.discovery import lookup
-from nsqclient.errors import ConfigError, DiscoveryError, HTTPAnswerError, HTTPNoAnswerError
+from nsqclient.errors import (
+    ConfigError,
+    DiscoveryError,
+    NSQHTTPResponseError,
+    NSQHTTPTransportError,
+)
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
-from tests.support.http_recorder import recording
 from tests.support.memory import MIB
+from tests.support.servers.http_recorder import recording
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 
@@ -49,29 +54,29 @@ def dripping(first):
 
 @pytest.mark.parametrize("first", [b"", HEAD[:20], HEAD], ids=["line", "headers", "body"])
 @pytest.mark.parametrize("client", [NsqdHTTP, NsqlookupdHTTP])
-def test_an_answer_that_drips_ends_in_time(leak_guard, client, first):
+def test_response_that_arrives_slowly_times_out(leak_guard, client, first):
     """Each byte comes soon after the one before; the timeout is for all of them."""
     with dripping(first) as address, client(address, timeout=0.3) as http:
-        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 0.3 s"):
+        with pytest.raises(NSQHTTPTransportError, match="no whole answer within 0.3 s"):
             http.ping()
 
 
-def test_a_handshake_that_drips_ends_in_time(leak_guard):
+def test_slow_tls_handshake_times_out(leak_guard):
     """TLS does not take longer either: it belongs to the connection."""
     with dripping(b"\x16\x03\x03\x40\x00") as address:
         with NsqdHTTP(f"https://{address}", connect_timeout=0.3) as http:
-            with pytest.raises(HTTPNoAnswerError, match="no connection within 0.3 s"):
+            with pytest.raises(NSQHTTPTransportError, match="no connection within 0.3 s"):
                 http.ping()
 
 
-def test_a_lookup_that_drips_ends_in_time(leak_guard):
+def test_slow_lookup_times_out(leak_guard):
     """lookupd_poll_timeout is the total time of a lookup."""
     with dripping(HEAD) as address:
         with pytest.raises(DiscoveryError, match="no whole answer within 0.3 s"):
             lookup(address, "t", Config(lookupd_poll_timeout=0.3))
 
 
-def test_redirects_have_the_time_of_one_answer(leak_guard):
+def test_redirects_have_the_time_of_one_response(leak_guard):
     """A chain of slow ones does not begin anew with each."""
     pause = threading.Event()
 
@@ -81,7 +86,7 @@ def test_redirects_have_the_time_of_one_answer(leak_guard):
 
     with recording() as server, NsqdHTTP(server.address, connect_timeout=0.1, timeout=1) as http:
         server.headers, server.decide = {"Location": "/again"}, decide
-        with pytest.raises(HTTPNoAnswerError, match="no whole answer within 1 s"):
+        with pytest.raises(NSQHTTPTransportError, match="no whole answer within 1 s"):
             http.info()
         assert 1 < len(server.requests) < 8
 
@@ -94,39 +99,39 @@ def test_a_redirect_is_followed_without_its_body(leak_guard):
         assert http.stats().version == "9"
 
 
-def test_an_answer_that_is_too_large(leak_guard):
+def test_response_over_the_size_limit_is_refused(leak_guard):
     """It is refused with its limit, and the next one is read."""
     with recording() as server, NsqdHTTP(server.address, max_answer_size=1000) as http:
         server.body = b"x" * 1001
-        with pytest.raises(HTTPAnswerError, match="more than 1000 bytes"):
+        with pytest.raises(NSQHTTPResponseError, match="more than 1000 bytes"):
             http.stats_text()
         server.body = b"x" * 1000
         assert len(http.stats_text()) == 1000
 
 
-def test_the_limit_is_for_what_comes_out_of_compression(leak_guard):
+def test_size_limit_is_for_the_decompressed_response(leak_guard):
     """A small answer that becomes a large one does not get past it."""
     with recording() as server, NsqdHTTP(server.address, max_answer_size=10**6) as http:
         server.body = gzip.compress(bytes(10**7))
         server.headers = {"Content-Encoding": "gzip"}
-        with pytest.raises(HTTPAnswerError, match="more than 1000000 bytes"):
+        with pytest.raises(NSQHTTPResponseError, match="more than 1000000 bytes"):
             http.stats_text()
 
 
 @pytest.mark.parametrize("encoding", [
     "gzip, gzip", "gzip,gzip", "identity, gzip", "deflate", "br", "zstd", "GZIP, GZIP, GZIP",
 ])
-def test_an_encoding_that_was_not_asked_for_is_refused(leak_guard, encoding):
-    """Nothing of it is decoded: one that is encoded twice can grow a millionfold."""
+def test_encoding_that_was_not_requested_is_refused(leak_guard, encoding):
+    """Nothing of it is decoded: a body that is encoded twice can grow a millionfold."""
     with recording() as server, NsqdHTTP(server.address) as http:
         server.body = gzip.compress(gzip.compress(b"x"))
         server.headers = {"Content-Encoding": encoding}
-        with pytest.raises(HTTPAnswerError, match="not a usable answer: .* Content-Encoding"):
+        with pytest.raises(NSQHTTPResponseError, match="not a usable answer: .* Content-Encoding"):
             http.stats_text()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZip", "identity"])
-def test_an_encoding_that_was_asked_for_is_read(leak_guard, encoding):
+def test_gzip_and_identity_are_read(leak_guard, encoding):
     """A proxy before nsqd may compress its answers once."""
     with recording() as server, NsqdHTTP(server.address) as http:
         server.body = b"text" if encoding == "identity" else gzip.compress(b"text")
@@ -134,7 +139,7 @@ def test_an_encoding_that_was_asked_for_is_read(leak_guard, encoding):
         assert http.stats_text() == "text"
 
 
-def test_an_answer_that_is_gzipped_twice_takes_no_memory(leak_guard):
+def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard):
     """One header says so, or two do."""
     inner = gzip.compress(bytes(64 * MIB), 1)
     with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
@@ -145,14 +150,14 @@ def test_an_answer_that_is_gzipped_twice_takes_no_memory(leak_guard):
                 server.headers = {"Content-Encoding": "gzip", name: "gzip"}
             tracemalloc.start()
             try:
-                with pytest.raises(HTTPAnswerError, match="Content-Encoding"):
+                with pytest.raises(NSQHTTPResponseError, match="Content-Encoding"):
                     http.stats_text()
                 assert tracemalloc.get_traced_memory()[1] < 8 * MIB
             finally:
                 tracemalloc.stop()
 
 
-def test_a_lookup_that_is_too_large(leak_guard, monkeypatch):
+def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
     """Discovery takes no endless list."""
     monkeypatch.setattr("nsqclient.discovery._MAX_ANSWER_SIZE", 1000)
     with recording() as server:
@@ -161,13 +166,13 @@ def test_a_lookup_that_is_too_large(leak_guard, monkeypatch):
             lookup(server.address, "t", Config())
 
 
-def test_a_connection_is_used_again_with_the_whole_time(leak_guard):
+def test_reused_connection_has_the_whole_timeout_again(leak_guard):
     """What one answer has used of its time is not taken from the next one."""
     with Nsqd() as server, NsqdHTTP(server.http_address, timeout=5.0) as http:
         assert http.info().version == http.info().version == http.info().version
 
 
-def test_a_limit_is_at_least_a_byte():
+def test_size_limit_must_be_at_least_one_byte():
     """0 would refuse every answer."""
     with pytest.raises(ConfigError, match="max_answer_size"):
         NsqdHTTP("h:1", max_answer_size=0)

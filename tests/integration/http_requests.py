@@ -86,7 +86,7 @@ NSQLOOKUPD: list[Request] = [
 
 _STATS = "/stats?format=json&include_mem=false"
 
-#: Against a nsqd with max_msg_size 100 and max_body_size 1000.
+#: Against an nsqd with max_msg_size 100 and max_body_size 1000.
 NSQD: list[Request] = [
     *ROUTER,
     ("GET", _STATS, b""),

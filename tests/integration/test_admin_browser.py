@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config, Consumer, DeadLetter, Producer
 from nsqclient.devserver import Nsqd
-from tests.support.accessibility import CHECK_SHOWN
-from tests.support.admin import Cluster, running_admin
-from tests.support.browser import Browser, Page, chromium
-from tests.support.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.browser.accessibility import CHECK_SHOWN
+from tests.support.browser.admin import Cluster, running_admin
+from tests.support.browser.browser import Browser, Page
+from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 ROWS = "tbody tr:not(.spacer)"
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One Chromium for all tests; each has a page with storage of its own."""
-    running = Browser(chromium(), tmp_path_factory.mktemp("chromium"))
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page; a complaint of its console fails the test."""
-    found = browser.page()
-    yield found
-    found.close()
-    assert found.errors == []
-
-
 @pytest.fixture
 def cluster(browser: Browser, server_factory: Any, lookupd_factory: Any) -> Iterator[Cluster]:
-    """Two nsqds with a nsqlookupd, of the kind under test."""
+    """Two nsqds with an nsqlookupd, of the kind under test."""
     found = Cluster(server_factory, lookupd_factory)
     yield found
     found.close()
@@ -99,17 +84,17 @@ def test_every_page_is_reached_by_links(page, cluster):
 def pages(cluster: Cluster) -> list[str]:
     """The path of each page, and an element that is filled."""
     return ["/", "/topics/events", "/topics/events/archive", "/nodes",
-            f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers"]
+            f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers", "/consumers", "/doctor"]
 
 
-def test_pages_are_for_everybody(page, cluster):
+def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
     """Names, labels, headings and contrast are right, light and dark, wide and on a phone."""
     cluster.fill("events", "archive")
     cluster.nsqds[0].post("/topic/pause", topic="events")
     admin = cluster.admin(allow_peek=True)
     for path in pages(cluster):
         page.goto(admin.url + path)
-        page.wait("document.querySelector('#live').dataset.state === 'live'")
+        page.wait("['live', 'problem'].includes(document.querySelector('#live').dataset.state)")
         for scheme in ("light", "dark"):
             page.prefer(scheme)
             page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
@@ -139,7 +124,7 @@ def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
     assert page.eval("performance.getEntriesByType('navigation').length") == 1
 
 
-def test_a_topic_is_steered(page, cluster):
+def test_a_topic_is_paused_emptied_and_deleted_from_its_page(page, cluster):
     """Pause, unpause, a new channel, empty and delete, with the name typed for what destroys."""
     cluster.fill("events", "archive")
     admin = cluster.admin()
@@ -162,7 +147,7 @@ def test_a_topic_is_steered(page, cluster):
     assert all(not nsqd.stats("events") for nsqd in cluster.nsqds)
 
 
-def test_a_channel_is_steered(page, cluster):
+def test_an_action_on_a_channel_acts_on_every_nsqd_that_has_it(page, cluster):
     """Pause, empty and delete of a channel act on every nsqd that has it."""
     cluster.fill("events", "archive")
     admin = cluster.admin()
@@ -180,7 +165,7 @@ def test_a_channel_is_steered(page, cluster):
     assert all(not nsqd.stats("events", "archive") for nsqd in cluster.nsqds)
 
 
-def test_one_nsqd_is_steered(page, cluster):
+def test_an_action_in_the_row_of_an_nsqd_acts_there_alone(page, cluster):
     """The buttons in the row of an nsqd act there alone; a tombstone takes the topic from it."""
     cluster.fill("events", "archive")
     admin = cluster.admin()
@@ -246,7 +231,7 @@ def test_a_message_is_published_and_peeked_at(page, cluster):
     assert cluster.nsqds[0].stats("events", "archive")["depth"] == 1
 
 
-def test_dead_letters_are_shown_and_given_back(page, cluster):
+def test_dead_letters_are_shown_and_requeued(page, cluster):
     """What waits in a channel of dead letters is shown, stays there, and can be sent again."""
     cluster.fill("orders.dead", "keep", 2)
     cluster.fill("orders", "work", 0)
@@ -257,12 +242,30 @@ def test_dead_letters_are_shown_and_given_back(page, cluster):
     page.wait_text("#depth", "4")
     page.click("#peek-loan")
     page.wait("document.querySelectorAll('#peek-list li').length === 4")
-    page.wait_text("#peek-note", "given back")
+    page.wait_text("#peek-note", "requeued")
     page.click("#peek-list button")
     page.wait_text("#toasts", "Published a copy to orders")
     depths = [nsqd.stats("orders.dead", "keep") for nsqd in cluster.nsqds]
     assert [each["depth"] for each in depths] == [2, 2]
     assert sum(nsqd.stats("orders", "work")["depth"] for nsqd in cluster.nsqds) == 1
+
+
+def test_a_dead_letter_goes_back_to_its_own_topic(page, cluster):
+    """An envelope is shown with its reason; its body is published to the topic that it names."""
+    cluster.fill("failed.dead", "keep", 0)
+    cluster.fill("orders", "work", 0)
+    letter = DeadLetter(b"original", "orders", "work", reason="no total", traceback="Traceback: x")
+    cluster.nsqds[0].post("/pub", letter.to_envelope(), topic="failed.dead")
+    admin = cluster.admin(allow_peek=True)
+    page.goto(f"{admin.url}/topics/failed.dead/keep")
+    page.wait_text("#depth", "1")
+    page.click("#peek-loan")
+    page.wait_text("#peek-list .why", "no total")
+    page.click("#peek-list button")
+    page.wait_text("#toasts", "Published a copy to orders")
+    with Consumer("orders", "work", nsqd_tcp_addresses=[
+            nsqd.tcp_address for nsqd in cluster.nsqds]) as consumer:
+        assert next(consumer.messages(timeout=20)).body == b"original"
 
 
 def test_a_killed_nsqd_is_named_and_comes_back(page, cluster):
@@ -281,7 +284,7 @@ def test_a_killed_nsqd_is_named_and_comes_back(page, cluster):
     page.wait_text("#live-text", "Live")
 
 
-def test_an_nsqd_that_hangs_is_waited_for(page, cluster):
+def test_the_page_shows_the_others_while_one_nsqd_hangs(page, cluster):
     """Its row and the panel say so, the rows of the others are there, and it becomes up."""
     cluster.fill("events", "archive")
     with HostileNsqd("events", "archive") as hung, HostileNsqlookupd("events", [hung]) as lookupd:
@@ -299,7 +302,7 @@ def test_an_nsqd_that_hangs_is_waited_for(page, cluster):
             page.goto("about:blank")
 
 
-def test_the_keyboard_is_enough(page, cluster):
+def test_search_sort_and_dialogs_work_with_the_keyboard_alone(page, cluster):
     """Search, sort, and confirm or leave a dialog, without a mouse."""
     cluster.fill("events", "archive")
     cluster.fill("other", "archive", 0)
@@ -313,6 +316,8 @@ def test_the_keyboard_is_enough(page, cluster):
     page.wait_text("#shown", "1 of 2 topics")
     page.press("Escape")
     page.wait_text("#shown", "2 topics")
+    page.press("Tab")
+    assert page.eval("document.activeElement.id") == "bulk-all"
     page.press("Tab")
     page.press("Enter")
     page.wait("document.querySelector('th[data-key=name]').ariaSort === 'descending'")
@@ -332,7 +337,7 @@ def test_the_keyboard_is_enough(page, cluster):
     assert cluster.nsqds[0].stats("events")
 
 
-def test_who_may_not_act_sees_no_buttons(page, cluster):
+def test_a_user_without_rights_sees_no_buttons(page, cluster):
     """A read-only page says so and has nothing to press."""
     cluster.fill("events", "archive")
     admin = cluster.admin(allow_actions=False)
@@ -346,7 +351,7 @@ def test_who_may_not_act_sees_no_buttons(page, cluster):
         assert buttons == 0
 
 
-def test_the_theme_is_remembered(page, cluster):
+def test_the_chosen_theme_is_kept_on_the_next_page(page, cluster):
     """The button turns the theme round, against the system's wish, on the next page too."""
     admin = cluster.admin()
     page.prefer("light")
@@ -372,3 +377,134 @@ def test_thousands_of_topics_stay_fluid(page):
             page.fill("#search", "1234")
             page.wait(f"document.querySelectorAll('{ROWS}').length === 1")
             assert page.text(ROWS).startswith("topic-1234")
+
+
+def test_several_topics_are_deleted_with_one_confirmation(page, cluster):
+    """The number of topics is typed once; the selection is dropped afterwards."""
+    for topic in ("one", "two", "three"):
+        cluster.fill(topic, "c", 0)
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/")
+    page.wait_text("#shown", "3 topics")
+    assert page.eval("[...document.querySelectorAll('[data-bulk]')].every((e) => e.disabled)")
+    for topic in ("one", "two"):
+        page.click(f"[data-pick={topic}]")
+    page.wait_text("#bulk-count", "2 topics selected")
+    page.click("[data-bulk=pause]")
+    page.wait_text("#toasts", "Paused 2 topics")
+    page.click("#bulk-all")
+    page.click("[data-bulk=delete]")
+    page.wait_text("#confirm-text", "one, three, two")
+    confirm(page, "3 topics")
+    page.wait_text("#topics-empty", "No topics yet")
+    page.wait_text("#bulk-count", "0 topics selected")
+
+
+def test_all_dead_letters_are_replayed_from_the_page_of_the_topic(page, cluster):
+    """The channel is chosen, its name typed, and the progress shown."""
+    cluster.fill("orders.dead", "keep", 3)
+    cluster.fill("orders", "work", 0)
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/topics/orders.dead")
+    page.wait("document.querySelector('#replay-channel').value === 'keep'")
+    page.click("#replay-start")
+    confirm(page, "keep")
+    page.wait_text("#replay-note", "6 of 6 letters replayed.")
+    assert sum(nsqd.stats("orders", "work")["depth"] for nsqd in cluster.nsqds) == 6
+
+
+def test_an_unknown_topic_has_no_live_buttons(page, cluster):
+    """Nor has an unknown channel; the page says that there is none."""
+    cluster.fill("events", "archive", 0)
+    admin = cluster.admin(allow_peek=True)
+    for path in ("/topics/gone.dead", "/topics/events/gone"):
+        page.goto(admin.url + path)
+        page.wait("document.querySelector('main .empty').innerText.includes('No such')")
+        shown = page.eval("[...document.querySelectorAll('main button')].filter((e) =>"
+                          " e.checkVisibility() && !e.disabled && !e.closest('th')"
+                          " && e.id !== 'bulk-all').map((e) => e.innerText)")
+        assert shown == [], path
+
+
+def test_the_doctor_has_a_page(page, cluster):
+    """What is wrong comes first, with a command; it can be run again."""
+    cluster.fill("events", "archive", 0)
+    cluster.nsqds[0].post("/topic/pause", topic="events")
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/doctor")
+    page.wait_text("#doctor-list li", "the topic is paused")
+    page.wait_text("#doctor-list pre", "topic/unpause")
+    assert page.eval(CHECK_SHOWN) == []
+    page.click("#doctor-run")
+    page.wait_text("#doctor-summary", "1 error")
+
+
+def test_the_sort_order_is_kept(page, cluster):
+    """On the next visit of the page, in each of its tables."""
+    cluster.fill("small", "c", 0)
+    cluster.fill("large", "c", 2)
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/")
+    page.wait_text("#shown", "2 topics")
+    page.click("th[data-key=depth] button")
+    page.goto(f"{admin.url}/nodes")
+    page.goto(f"{admin.url}/")
+    page.wait_text("#shown", "2 topics")
+    assert page.eval("document.querySelector('th[data-key=depth]').ariaSort") == "descending"
+    assert page.text(ROWS).startswith("large")
+
+
+def test_consumers_of_all_topics_are_on_one_page(page, cluster):
+    """With their topic, channel and counts; the search finds each."""
+    cluster.fill("orders", "mail", 0)
+    cluster.fill("clicks", "count", 0)
+    admin = cluster.admin()
+    addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
+    with Consumer("orders", "mail", lambda message: None, nsqd_tcp_addresses=addresses), Consumer(
+            "clicks", "count", lambda message: None, nsqd_tcp_addresses=addresses):
+        page.goto(f"{admin.url}/consumers")
+        page.wait_text("#count", "4")
+        page.wait_text("#consumers", "orders / mail")
+        page.fill("#search", "clicks")
+        page.wait_text("#shown", "2 of 4")
+        page.click("#consumers a")
+        page.wait("location.pathname === '/topics/clicks/count'")
+
+
+def test_a_chart_has_times_and_gaps(page, cluster):
+    """The axis has the time of the first and last point; a silent nsqd leaves a gap."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(direct=True)
+    page.goto(f"{admin.url}/topics/events/archive")
+    line = "document.querySelector('#chart .spark').getAttribute('d')"
+    page.wait(f"{line}.split('L').length > 3")
+    assert page.text("#chart .scale").split() == ["6", "0"]
+    times = "[...document.querySelectorAll('#chart .times span')].map((e) => e.innerText)"
+    assert all(len(each.split(":")) == 3 for each in page.eval(times))
+    page.eval("""import('/static/spark.js').then((m) => m.chart(document.querySelector('#chart'),
+        [0, 2, 4, 6, 60, 62], [1, 2, null, 3, 4, 5], 'x', String))""")
+    assert page.eval(f"{line}.split('M').length - 1") == 3  # 1-2, 3, and 4-5 after the pause
+
+
+def test_latencies_are_shown_where_nsqd_measures_them(page):
+    """Each percentile, of the slowest nsqd; else there is no such panel."""
+    latency = {"count": 5, "percentiles": [{"quantile": 0.99, "value": 12_500_000}]}
+    channel = {"channel_name": "c", "depth": 0, "clients": [], "e2e_processing_latency": latency}
+    with recording() as server:
+        host, port = server.address.split(":")
+        server.reply = lambda request: json.dumps({
+            "version": "1.3.0", "health": "OK", "broadcast_address": host, "hostname": "h",
+            "http_port": int(port), "tcp_port": 4150, "topics": [
+                {"topic_name": "t", "depth": 0, "e2e_processing_latency": latency,
+                 "channels": [channel]},
+                {"topic_name": "u", "depth": 0, "channels": []}],
+        }).encode()
+        with running_admin(nsqd_http_addresses=[server.address]) as admin:
+            for path in ("/topics/t", "/topics/t/c"):
+                page.goto(admin.url + path)
+                page.wait_text("#latency", "99 % of messages within")
+                assert "12.5 ms" in page.text("#latency")
+            page.goto(f"{admin.url}/topics/u")
+            page.wait_text("#live-text", "Live")
+            assert page.eval("document.querySelector('#latency').hidden")
+            page.goto("about:blank")

@@ -14,9 +14,9 @@ import pytest
 import requests
 
 from nsqclient import Config, Consumer, Producer
-from tests.support.admin import Admin, Cluster
-from tests.support.ports import free_port
-from tests.support.real_servers import RealNsqd, RealNsqlookupd, program
+from tests.support.browser.admin import Admin, Cluster
+from tests.support.servers.ports import free_port
+from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd, program
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -28,8 +28,8 @@ DIFFERENCES = {
     r".*\.channels\[\d+\]\.nodes":
         "each nsqd's part of it is listed; the original leaves the first one out",
     r"\.nodes\[\d+\]\.channels\[\d+\]\..*":
-        "the channels of each nsqd are its own; the original shows the sum at the one that answered"
-        " first. The parts of a channel are compared in the answer for the channel",
+        "the channels of each nsqd are its own; the original shows the sum at the first nsqd that"
+        " answered. The parts of a channel are compared in the answer for the channel",
     r".*\.e2e_processing_latency\.(host|topic|channel)":
         "sums name what they are of; the original only some",
     r".*\.percentiles\[\d+\]\.min": "the least of the nsqds; the original's is always 0",

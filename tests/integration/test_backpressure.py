@@ -85,7 +85,7 @@ def test_a_slow_handler_holds_the_flow_and_every_message_is_handled(server):
         wait_until(lambda: handler.count == 300, 20)
         wait_until(lambda: not is_held() and not server.stats("events", "c")["in_flight_count"])
         assert consumer.stats().repairs == 0
-        assert consumer.stats().total.handed_back == 0
+        assert consumer.stats().total.requeued_unstarted == 0
     assert lost == []
     assert holds[:3] == [True, False, True] and holds[-1] is False
     assert sorted(handler.seen.values()) == [1] * 300
@@ -142,9 +142,11 @@ def test_a_batch_above_the_limit_is_collected(server):
     """Messages that a BatchHandler has are not in the queue: ``max_in_flight`` limits them."""
     batches, lost = [], []
     publish(server, 40, 100 * KIB)
-    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=20, max_wait=20)
+    # A last batch that is not full is handed over after max_wait.
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=20, max_wait=1)
     with consume(server, handler, 4 * KIB, lost, max_in_flight=20):
-        wait_until(lambda: sum(batches) == 40, 20)
+        wait_until(lambda: sum(batches) == 40)
+    assert max(batches) > 1  # the queue alone may have no more than one
     assert lost == []
 
 
@@ -164,7 +166,7 @@ def test_a_loop_over_messages_is_held_too(server):
     assert lost == []
 
 
-def test_a_stop_during_a_hold_hands_everything_back(server):
+def test_a_stop_during_a_hold_requeues_everything(server):
     """As any other stop does."""
     handler, lost = Handler(), []
     publish(server, 100, 200 * KIB)
@@ -177,6 +179,6 @@ def test_a_stop_during_a_hold_hands_everything_back(server):
     handler.allow()
     stopping.join(30)
     report, = reports
-    assert report.complete and report.handed_back > 5
+    assert report.complete and report.requeued_unstarted > 5
     wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
     assert server.stats("events", "c")["depth"] == 100 - report.finished

@@ -22,7 +22,7 @@ from nsqclient import (
     Producer,
     Requeue,
 )
-from tests.support.ports import free_port
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 #: No backoff and quick requeues, so that tests of retries are short.
@@ -113,7 +113,7 @@ def test_an_exception_requeues_with_one_more_attempt(server):
     assert server.stats("events", "c")["requeue_count"] == 1
 
 
-def test_requeue_with_a_delay_defers(server):
+def test_a_requeue_with_a_delay_defers_the_message(server):
     """Raising Requeue(delay) gives the message back for that long."""
     def later(message):
         raise Requeue(delay=60, backoff=False)
@@ -124,7 +124,7 @@ def test_requeue_with_a_delay_defers(server):
 
 
 def test_after_max_attempts_the_message_is_given_up(server):
-    """The callback is told once, the handler no more, and the message is finished."""
+    """The callback is called once, with what the handler raised; then it is finished."""
     given_up = []
 
     def fail(message):
@@ -133,11 +133,18 @@ def test_after_max_attempts_the_message_is_given_up(server):
     collector = Collector(fail)
     publish(server, b"x")
     config = QUICK.replace(max_attempts=3)
-    with consume(server, collector, config=config, on_giving_up=given_up.append):
+    reasons = []
+
+    def keep(message):
+        reasons.append(message.failure.reason)
+        given_up.append(message)
+
+    with consume(server, collector, config=config, on_giving_up=keep):
         wait_until(lambda: given_up)
         wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
     assert [message.attempts for message in collector.messages] == [1, 2, 3]
-    assert [message.attempts for message in given_up] == [4]
+    assert [message.attempts for message in given_up] == [3]
+    assert reasons == ["RuntimeError: never, after 3 attempts"]
     assert server.stats("events", "c")["depth"] == 0
 
 
@@ -159,7 +166,7 @@ def test_async_messages_are_answered_by_the_user(server):
             message.touch()
 
 
-def test_touch_keeps_a_message(server_factory):
+def test_a_touched_message_outlives_its_timeout(server_factory):
     """A touched message outlives its timeout, and is handled once."""
     server = server_factory(msg_timeout=1.0)
 
@@ -225,7 +232,7 @@ def test_messages_of_several_nsqds_are_consumed(server_factory):
     assert Counter(collector.bodies) == {b"0": 20, b"1": 20, b"2": 20}
 
 
-def test_fewer_in_flight_than_nsqds(server_factory):
+def test_every_nsqd_is_consumed_with_fewer_in_flight_than_nsqds(server_factory):
     """max_in_flight 1 over two nsqds: both are drained, in turns."""
     servers = [server_factory() for _ in range(2)]
     for server in servers:
@@ -329,7 +336,7 @@ def test_a_consumer_may_start_before_its_nsqd(server):
     assert isinstance(errors[0], NSQError)
 
 
-def test_stop_hands_unstarted_messages_back(server):
+def test_stop_requeues_unstarted_messages(server):
     """What no handler has seen is another consumer's at once; what runs may finish."""
     release = threading.Event()
     first = Collector(lambda message: release.wait(20))
@@ -346,7 +353,7 @@ def test_stop_hands_unstarted_messages_back(server):
         release.set()
         stopping.join()
     report, = reports
-    assert report and report.handed_back == 18 and report.finished == 2
+    assert report and report.requeued_unstarted == 18 and report.finished == 2
     assert Counter(first.bodies + second.bodies) == Counter(b"%d" % n for n in range(20))
 
 
@@ -366,7 +373,7 @@ def test_stop_returns_in_time_whatever_a_handler_does(server):
     wait_until(lambda: not any(t.name == "nsq-worker" for t in threading.enumerate()))
 
 
-def test_stop_from_inside_a_handler(server):
+def test_stop_works_inside_a_handler(server):
     """A handler may stop its own consumer; the message is finished all the same."""
     reports = []
     collector = Collector(lambda message: reports.append(consumer.stop(5)))
@@ -378,7 +385,7 @@ def test_stop_from_inside_a_handler(server):
     wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
 
 
-def test_calls_after_stop(server):
+def test_stop_may_be_repeated_and_start_after_it_raises(server):
     """stop() may be repeated; start() says that it is over."""
     consumer = consume(server, Collector())
     consumer.start()
@@ -388,7 +395,7 @@ def test_calls_after_stop(server):
         consumer.start()
 
 
-def test_is_starved_tells_when_to_work_a_batch_off(server):
+def test_is_starved_is_true_when_a_batch_should_be_handled(server):
     """A handler that keeps messages sees starvation when nearly all RDY is used."""
     starved = []
     held = []
@@ -442,7 +449,7 @@ def test_bad_arguments_are_refused_at_once(arguments, error):
 
 
 @pytest.mark.parametrize("wrong", ["refused", "http", "lookupd-tcp"])
-def test_wrong_addresses_are_told_and_retried(server, lookupd_factory, wrong):
+def test_wrong_addresses_are_reported_and_retried(server, lookupd_factory, wrong):
     """A wrong port is reported through on_error, in words that say what to do."""
     errors = []
     if wrong == "lookupd-tcp":

@@ -24,7 +24,8 @@ from nsqclient import (
 )
 from tests.integration.test_consumer import QUICK, Collector, consume, publish
 from tests.integration.test_producer_async import in_child
-from tests.support.ports import free_port
+from tests.support.servers.http_api import registered
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -43,7 +44,7 @@ def test_a_loop_over_messages_finishes_each(server):
     assert server.stats("events", "c")["depth"] == 0
 
 
-def test_a_loop_that_is_left_gives_its_message_back(server):
+def test_a_loop_that_is_left_requeues_its_message(server):
     """break in the middle of a turn requeues that message and loses none."""
     publish(server, *[b"x"] * 5)
     with consume(server, None, max_in_flight=5) as consumer:
@@ -93,7 +94,7 @@ def test_a_loop_that_was_never_connected_raises(kind, words):
 def test_a_loop_that_had_no_time_to_connect_says_so(server):
     """It does not speak of a failure, since there was none."""
     consumer = Consumer("events", "c", nsqd_tcp_addresses=[server.tcp_address])
-    consumer._membership.start = lambda: None  # it comes to nothing in so short a time
+    consumer._connections.start = lambda: None  # it comes to nothing in so short a time
     with pytest.raises(ConnectError, match="no attempt to connect has ended yet: give messages"):
         list(consumer.messages(timeout=0))
     assert consumer.stop(20).complete
@@ -129,14 +130,14 @@ def test_messages_is_for_consumers_without_handler(server):
 
 
 def test_run_is_for_consumers_with_a_handler(server):
-    """Without one it would wait for good; the error says what to do."""
+    """Without one it would wait forever; the error says what to do."""
     consumer = consume(server, None)
     with pytest.raises(ConfigError, match="messages\\(\\)"):
         consumer.run()
     assert consumer.stop(5).complete
 
 
-def test_batches_are_full_or_old(server):
+def test_a_batch_is_handled_when_it_is_full_or_old(server):
     """A full batch is handed over at once, the rest when it is max_wait old."""
     batches = []
     handler = BatchHandler(lambda batch: batches.append(len(batch)), size=10, max_wait=0.3)
@@ -204,7 +205,9 @@ def test_dead_letters_go_to_a_directory(server, tmp_path):
     body, = (tmp_path / "dead").glob("*.body")
     metadata = json.loads(body.with_suffix(".json").read_text())
     assert body.read_bytes() == b"poison"
-    assert (metadata["attempts"], metadata["nsqd_address"]) == (2, server.tcp_address)
+    assert (metadata["attempts"], metadata["nsqd_address"]) == (1, server.tcp_address)
+    assert (metadata["topic"], metadata["channel"]) == ("events", "c")
+    assert metadata["exception"] == "RuntimeError: never" and "in fail" in metadata["traceback"]
 
 
 def test_dead_letters_go_to_a_topic(server):
@@ -325,7 +328,7 @@ def test_messages_that_expired_in_the_queue_are_dropped(server_factory):
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_answers_after_the_connection_was_lost(server, caplog, raises):
+def test_answers_after_a_lost_connection_are_counted(server, caplog, raises):
     """A lost answer is logged and counted; it raises only where that was asked for."""
     release, done = threading.Event(), []
 
@@ -350,7 +353,7 @@ def test_answers_after_the_connection_was_lost(server, caplog, raises):
     assert isinstance(done[0], ConnectionLostError) is raises
 
 
-def test_health_tells_the_reason(server):
+def test_healthy_gives_the_reason_before_start_and_after_stop(server):
     """healthy() is false before the start and after the stop, and says why."""
     consumer = consume(server, Collector())
     assert not consumer.healthy() and "not started" in consumer.healthy().reason
@@ -374,7 +377,7 @@ def test_health_says_why_nothing_is_consumed(server):
         assert consumer.healthy()
 
 
-def test_health_of_a_consumer_without_handler(server):
+def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
     """It consumes only while somebody iterates over messages()."""
     publish(server, b"x")
     with consume(server, None) as consumer:
@@ -387,7 +390,7 @@ def test_health_of_a_consumer_without_handler(server):
         assert not consumer.healthy() and "messages()" in consumer.healthy().reason
 
 
-def test_connects_and_disconnects_are_told(server):
+def test_connects_and_disconnects_are_reported(server):
     """The callbacks name the nsqd."""
     events = []
     consumer = consume(
@@ -402,7 +405,7 @@ def test_connects_and_disconnects_are_told(server):
     assert events[:3] == [(word, server.tcp_address) for word in ("up", "down", "up")]
 
 
-def test_a_discovery_filter_chooses(server_factory, lookupd_factory):
+def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
     """Only what the filter returns is connected to."""
     lookupd = lookupd_factory()
     servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
@@ -415,7 +418,7 @@ def test_a_discovery_filter_chooses(server_factory, lookupd_factory):
         config=Config(lookupd_poll_interval=0.2),
     )
     with consumer:
-        wait_until(lambda: len(lookupd.get("/lookup", topic="events").json()["producers"]) == 2)
+        wait_until(lambda: len(registered(lookupd, "events")) == 2)
         wait_until(lambda: [c.address for c in consumer.stats().connections] == [wanted])
         until = time.monotonic() + 0.6  # some more rounds
         wait_until(lambda: time.monotonic() > until)

@@ -82,7 +82,7 @@ def test_a_batch_that_is_abandoned_is_reported(server, release, size):
     wait_until(lambda: consumer.stats().total.received == 3)
     report = consumer.stop(0.2)
     assert not report and report.complete
-    assert report.abandoned + report.handed_back >= 3 - consumer.stats().total.requeued
+    assert report.abandoned + report.requeued_unstarted >= 3 - consumer.stats().total.requeued
     release.set()
     wait_until(workers_are_gone)
 
@@ -151,10 +151,10 @@ def test_messages_that_were_never_answered_do_not_starve(server_factory):
 
 def test_callbacks_that_exit_end_no_thread(server):
     """SystemExit in a callback is logged like any exception; the consumer goes on."""
-    told = []
+    calls = []
 
     def leave(*arguments):
-        told.append(arguments)
+        calls.append(arguments)
         raise SystemExit
 
     def fail_once(message):
@@ -174,10 +174,10 @@ def test_callbacks_that_exit_end_no_thread(server):
         publish(server, b"b")
         wait_until(lambda: len(collector.messages) >= 4)
         wait_until(lambda: in_flight(server) == 0)
-    assert len(told) >= 6
+    assert len(calls) >= 6
 
 
-def test_stops_from_everywhere_at_once(server):
+def test_many_threads_may_stop_at_once(server):
     """Eight threads, a handler and a callback: one stop, and every caller returns."""
     reports = []
 
@@ -283,7 +283,7 @@ def test_nsqds_that_do_not_answer_delay_no_other(server):
             sock.close()
 
 
-def test_answers_from_many_threads_while_connections_break(server):
+def test_answers_from_many_threads_survive_broken_connections(server):
     """Finish, requeue and touch after a loss raise nothing by default, and nothing hangs."""
     failures = []
 
@@ -339,5 +339,5 @@ def test_a_program_may_end_without_stop(server):
 def test_addresses_from_a_generator_survive_a_fork():
     """What is done in a forked child needs the addresses a second time."""
     consumer = Consumer("t", "c", print, nsqd_tcp_addresses=(a for a in ["127.0.0.1:4150"]))
-    consumer.after_fork_in_child()
+    consumer._reset_after_fork()
     assert consumer.healthy().reason == "not started"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 
 import pytest
+import requests
 
 from nsqclient import Config, Consumer, Producer
+from nsqclient.cli.doctor import doctor
 from nsqclient.cli.doctor.doctor import main
-from tests.support.auth_server import NOTHING, AuthServer, granted
+from nsqclient.doctor import diagnosis
 from tests.support.certificates import Certificates
-from tests.support.ports import free_port
-from tests.support.proxy import FaultProxy
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.auth_server import NOTHING, AuthServer, granted
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -29,14 +33,14 @@ def examine(capsys):
         capsys.readouterr()
         status = main(["--topic=orders", "--watch=0", "--json", *words])
         findings = json.loads(capsys.readouterr().out)["findings"]
-        return status, [each for each in findings if each["verdict"] != "ok"]
+        return status, [each for each in findings if each["severity"] != "ok"]
 
     return run
 
 
 @pytest.fixture
 def cluster(lookupd_factory, server_factory):
-    """A nsqlookupd, and an nsqd that is registered with the topic ``orders``."""
+    """An nsqlookupd, and an nsqd that is registered with the topic ``orders``."""
     def start(**options):
         lookupd = lookupd_factory()
         nsqd = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address], **options)
@@ -55,15 +59,15 @@ def cluster(lookupd_factory, server_factory):
     return start
 
 
-def only(findings, check: str, where: str, text: str, advice: str):
+def only(findings, check: str, where: str, text: str, hint: str):
     """Check that one thing was found, and what is said about it."""
     assert len(findings) == 1, findings
     (found,) = findings
-    assert (found["verdict"], found["check"], found["where"]) == ("wrong", check, where)
-    assert text in found["text"] and advice in found["advice"], found
+    assert (found["severity"], found["check"], found["where"]) == ("error", check, where)
+    assert text in found["text"] and hint in found["hint"] + found["command"], found
 
 
-def test_a_cluster_that_is_well(cluster, examine):
+def test_a_healthy_cluster_has_no_findings(cluster, examine):
     """Nothing to mend, and the status is 0; the examination leaves no trace."""
     lookupd, nsqd = cluster()
     before = nsqd.stats()["topics"]
@@ -73,7 +77,54 @@ def test_a_cluster_that_is_well(cluster, examine):
     assert nsqd.stats()["topics"] == before
 
 
-def test_1_a_wrong_port(examine):
+def test_a_misspelt_channel_or_topic_gets_the_names_that_there_are(cluster, examine):
+    """With the name that was probably meant."""
+    lookupd, nsqd = cluster()
+    nsqd.post("/channel/create", topic="orders", channel="audit")
+    (found,) = examine(f"--lookupd-http-address={lookupd.http_address}", "--channel=mial")[1]
+    assert found["check"] == "channel" and found["severity"] == "warning"
+    assert found["text"] == "no nsqd has it; there are the channels audit, mail"
+    assert found["hint"].startswith("did you mean mail? Else a consumer creates it")
+    (found,) = examine(f"--lookupd-http-address={lookupd.http_address}", "--topic=oders")[1]
+    assert found["text"] == "no nsqlookupd knows it; there is the topic orders"
+    assert found["hint"].startswith("did you mean orders? ")
+    assert found["command"] == (
+        f"curl -X POST 'http://{nsqd.http_address}/topic/create?topic=oders'")
+
+
+def test_a_command_of_a_finding_can_be_pasted(cluster, examine):
+    """What it names is then mended; here the request is sent without curl."""
+    lookupd, nsqd = cluster()
+    nsqd.post("/channel/pause", topic="orders", channel="mail")
+    (found,) = examine(f"--lookupd-http-address={lookupd.http_address}")[1]
+    *curl, url = shlex.split(found["command"])
+    assert curl == ["curl", "-X", "POST"]
+    assert requests.post(url, timeout=10).status_code == 200
+    assert examine(f"--lookupd-http-address={lookupd.http_address}") == (0, [])
+
+
+@pytest.mark.parametrize("running", ["both", "nsqd", "none"])
+def test_without_an_address_this_machine_is_asked(cluster, capsys, monkeypatch, running):
+    """It says so, leaves out what does not run beside what does, and shows every topic."""
+    lookupd, nsqd = cluster()
+    gone = f"127.0.0.1:{free_port()}"
+    local = lookupd.http_address if running == "both" else gone
+    monkeypatch.setattr(doctor, "LOCAL_LOOKUPD", local)
+    monkeypatch.setattr(doctor, "LOCAL_NSQD", gone if running == "none" else nsqd.tcp_address)
+    # In tests the HTTP port is not beside the TCP port, where it is looked for.
+    monkeypatch.setattr(diagnosis.Diagnosis, "_guess_http", lambda self, nsqds: (
+        [] if running == "none" else [nsqd.http_address]))
+    status = main(["--watch=0", "--json"])
+    printed = capsys.readouterr()
+    findings = json.loads(printed.out)["findings"]
+    assert status == (1 if running == "none" else 0), findings
+    assert printed.err.startswith("no address was given: asking ")
+    assert ("nsqlookupd at" in printed.err) == (running != "nsqd")
+    assert any(each["text"] == "1 topic, 1 channel without a problem" for each in findings) == (
+        running != "none")
+
+
+def test_1_a_wrong_port_is_reported(examine):
     """Nothing listens there."""
     address = f"127.0.0.1:{free_port()}"
     status, findings = examine(f"--nsqd-tcp-address={address}")
@@ -81,13 +132,13 @@ def test_1_a_wrong_port(examine):
     assert status == 1
 
 
-def test_2_an_http_port_as_tcp(server, examine):
+def test_2_an_http_port_given_as_tcp_is_reported(server, examine):
     """nsqd's HTTP port was given for its TCP port."""
     _, findings = examine(f"--nsqd-tcp-address={server.http_address}")
     only(findings, "nsqd", server.http_address, "HTTP", "not its HTTP port (4151)")
 
 
-def test_3_nsqlookupd_is_down(cluster, examine):
+def test_3_an_nsqlookupd_that_is_down_is_reported(cluster, examine):
     """One of two is down: it is named, and the other's answers count."""
     lookupd, _ = cluster()
     down = f"127.0.0.1:{free_port()}"
@@ -97,7 +148,7 @@ def test_3_nsqlookupd_is_down(cluster, examine):
 
 
 @pytest.mark.parametrize("name", ["nsqd.invalid", "127.0.0.2"])
-def test_4_a_broadcast_address_that_cannot_be_reached(cluster, examine, name):
+def test_4_a_broadcast_address_that_cannot_be_reached_is_reported(cluster, examine, name):
     """nsqlookupd lists an nsqd under a name that does not resolve, or where nobody listens."""
     lookupd, nsqd = cluster(broadcast_address=name)
     address = f"{name}:{nsqd.tcp_address.rpartition(':')[2]}"
@@ -107,7 +158,7 @@ def test_4_a_broadcast_address_that_cannot_be_reached(cluster, examine, name):
          "--broadcast-address")
 
 
-def test_5_tls_is_required(server_factory, examine, certificates):
+def test_5_required_tls_is_reported(server_factory, examine, certificates):
     """nsqd takes no command without TLS."""
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
                             tls_required="tcp-https")
@@ -120,7 +171,7 @@ def test_5_tls_is_required(server_factory, examine, certificates):
     ) == (0, [])
 
 
-def test_6_a_wrong_authority(server_factory, examine, certificates):
+def test_6_a_wrong_authority_is_reported(server_factory, examine, certificates):
     """nsqd's certificate is of an authority that we do not trust."""
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
     _, findings = examine(
@@ -129,7 +180,7 @@ def test_6_a_wrong_authority(server_factory, examine, certificates):
     only(findings, "nsqd", server.tcp_address, "verify failed", "set tls_root_ca_file")
 
 
-def test_7_authentication_is_missing(server_factory, examine):
+def test_7_missing_authentication_is_reported(server_factory, examine):
     """nsqd requires AUTH and no secret was given; with it all is well."""
     def rule(query):
         return granted(topic=".*") if query["secret"] == "s3cret" else NOTHING
@@ -145,18 +196,18 @@ def test_7_authentication_is_missing(server_factory, examine):
         assert (status, findings) == (0, [])
 
 
-def test_8_the_topic_is_absent(cluster, examine):
+def test_8_an_absent_topic_is_reported(cluster, examine):
     """No nsqlookupd knows it; or no nsqd that was named has it."""
     lookupd, nsqd = cluster()
     for where in (f"--lookupd-http-address={lookupd.http_address}",
                   f"--nsqd-http-address={nsqd.http_address}"):
         _, findings = examine(where, "--topic=ordres")
         (found,) = findings
-        assert (found["verdict"], found["check"], found["where"]) == ("wrong", "topic", "ordres")
-        assert "spelt right" in found["advice"]
+        assert (found["severity"], found["check"], found["where"]) == ("error", "topic", "ordres")
+        assert "check the spelling" in found["hint"]
 
 
-def test_9_a_paused_channel(cluster, examine):
+def test_9_a_paused_channel_is_reported(cluster, examine):
     """Messages do not flow because somebody paused the channel, or the topic."""
     lookupd, nsqd = cluster()
     nsqd.post("/channel/pause", topic="orders", channel="mail")
@@ -169,7 +220,7 @@ def test_9_a_paused_channel(cluster, examine):
     only(findings, "topic", f"orders at {nsqd.http_address}", "paused", "/topic/unpause")
 
 
-def test_10_a_timeout_count_that_grows(cluster, examine):
+def test_10_a_growing_timeout_count_is_reported(cluster, examine):
     """While the doctor watches, messages time out because a handler hangs."""
     lookupd, nsqd = cluster(msg_timeout=1.0)
     over = threading.Event()
@@ -187,32 +238,32 @@ def test_10_a_timeout_count_that_grows(cluster, examine):
         consumer.stop(10)
     (found,) = [each for each in findings if each["check"] == "timeouts"]
     assert found["where"] == f"orders/mail at {nsqd.http_address}"
-    assert "timed out in" in found["text"] and "raise it (option msg_timeout)" in found["advice"]
+    assert "timed out in" in found["text"] and "raise it (option msg_timeout)" in found["hint"]
 
 
-def test_an_nsqd_whose_topics_cannot_be_seen(server, examine):
-    """It answers, and nobody was given who could tell of the topic: this is no "all is well"."""
+def test_an_nsqd_whose_topics_cannot_be_seen_is_a_warning(server, examine):
+    """It answers, and no given server knows the topic: this is not reported as "all is well"."""
     with FaultProxy(server.tcp_address) as proxy:  # beside its port nobody serves HTTP
         status, findings = examine(f"--nsqd-tcp-address={proxy.address}")
     [found] = findings
-    assert (found["verdict"], found["check"], status) == ("warning", "topic", 0)
-    assert "--nsqd-http-address" in found["advice"]
+    assert (found["severity"], found["check"], status) == ("warning", "topic", 0)
+    assert "--nsqd-http-address" in found["hint"]
 
 
-def test_an_nsqd_that_does_not_register(server, lookupd_factory, examine):
-    """The topic is there, and the nsqlookupd was never told."""
+def test_an_nsqd_that_does_not_register_is_reported(server, lookupd_factory, examine):
+    """The topic is there, and was never registered with the nsqlookupd."""
     lookupd = lookupd_factory()
     server.post("/topic/create", topic="orders")
     status, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
                                f"--nsqd-http-address={server.http_address}")
     assert {each["check"] for each in findings} == {"nsqlookupd", "topic"} and status == 1
-    assert all("--lookupd-tcp-address" in each["advice"] for each in findings)
+    assert all("--lookupd-tcp-address" in each["hint"] + each["command"] for each in findings)
 
 
-def test_a_port_of_another_kind_as_nsqlookupds(server, lookupd_factory, examine):
-    """nsqd's HTTP port, and nsqlookupd's TCP port, are told apart from the right one."""
+def test_another_port_given_for_nsqlookupds_is_recognised(server, lookupd_factory, examine):
+    """nsqd's HTTP port, and nsqlookupd's TCP port, are distinguished from the right one."""
     lookupd = lookupd_factory()
     for address, words in ((server.http_address, "nsqd's is 4151"), (lookupd.tcp_address, "4161")):
         _, findings = examine(f"--lookupd-http-address={address}")
         (found,) = findings
-        assert found["check"] == "nsqlookupd" and words in found["advice"], found
+        assert found["check"] == "nsqlookupd" and words in found["hint"], found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.raw_client import ERROR, RESPONSE, RawClient
+from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 
 OK = (RESPONSE, b"OK")
 # A message back from its timeout may be 5 s late on a real nsqd, whose scan of a new channel
@@ -18,7 +18,7 @@ def _publish(server, topic="t1"):
     server.post("/pub", b"hello", topic=topic)
 
 
-def test_one_consumer_too_many(server_factory):
+def test_a_consumer_above_the_limit_of_a_channel_is_refused(server_factory):
     """A channel with a limit of consumers refuses one more, fatally."""
     server = server_factory(max_channel_consumers=2)
     address = server.tcp_address
@@ -32,7 +32,7 @@ def test_one_consumer_too_many(server_factory):
 
 
 @pytest.mark.parametrize("command", [b"FIN %b\n", b"REQ %b 0\n", b"TOUCH %b\n"])
-def test_a_message_of_another_client(server, command):
+def test_a_message_of_another_client_cannot_be_finished(server, command):
     """Answering for a message that another client holds fails, and nothing is closed."""
     _publish(server)
     with RawClient(server.tcp_address) as owner, RawClient(server.tcp_address) as other:
@@ -46,7 +46,7 @@ def test_a_message_of_another_client(server, command):
         assert other.ask(b"PUB t2\n\0\0\0\1x") == OK
 
 
-def test_second_fin(server):
+def test_a_second_fin_is_refused(server):
     """A message can be finished once."""
     _publish(server)
     with RawClient(server.tcp_address) as client:
@@ -59,7 +59,7 @@ def test_second_fin(server):
         assert client.ask(b"PUB t2\n\0\0\0\1x") == OK
 
 
-def test_fin_after_the_timeout(server_factory):
+def test_a_fin_after_the_timeout_is_refused(server_factory):
     """A message that timed out cannot be finished by the client that had it."""
     server = server_factory(msg_timeout=1.0)
     _publish(server)
@@ -78,7 +78,7 @@ def test_fin_after_the_timeout(server_factory):
         assert late.ask(b"FIN %b\n" % message_id) == (ERROR, text)
 
 
-def test_fin_after_timeout_and_redelivery_to_the_same_client(server_factory):
+def test_a_late_fin_finishes_a_message_that_the_same_client_got_again(server_factory):
     """A late FIN finishes the delivery that came after the timeout."""
     server = server_factory(msg_timeout=1.0)
     _publish(server)
@@ -93,7 +93,7 @@ def test_fin_after_timeout_and_redelivery_to_the_same_client(server_factory):
 
 
 @pytest.mark.parametrize("path", ["/topic/delete", "/channel/delete"])
-def test_deleted_under_a_consumer(server, path):
+def test_a_consumer_of_a_deleted_channel_sees_the_end_of_file(server, path):
     """A consumer whose topic or channel is deleted sees a plain end of file, and no frame."""
     with RawClient(server.tcp_address) as client:
         client.subscribe("t1", "c1")
@@ -102,7 +102,7 @@ def test_deleted_under_a_consumer(server, path):
         assert not client.read_end().reset
 
 
-def test_server_stopped_under_a_consumer(server):
+def test_a_consumer_of_a_stopped_server_sees_the_end_of_file(server):
     """A server that stops in order closes its connections with a plain end of file."""
     with RawClient(server.tcp_address) as client:
         client.subscribe("t1", "c1")

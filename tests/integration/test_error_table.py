@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from tests.integration.error_table import LATER_KEYS, TABLE, Row
-from tests.support.raw_client import ERROR, RESPONSE, Closed, RawClient
-from tests.support.servers import ServerFactory, ServerUnderTest
+from tests.support.servers.factories import ServerFactory, ServerUnderTest
+from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
 #: A real server closes with a RST when it leaves bytes unread, and the RST may overtake the error
 #: frame at the client; so the frame is asked for again.
@@ -95,7 +95,7 @@ def _expected(row: Row) -> list[tuple[int, Any]]:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_row(table_server, row):
+def test_the_server_answers_a_command_with_the_captured_frames(table_server, row):
     """What is sent is answered with exactly these frames, and the connection is as it was."""
     _delete_topics(table_server)
     attempts = ATTEMPTS if table_server.kind == "real" and row.closed else 1

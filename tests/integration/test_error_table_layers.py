@@ -12,11 +12,11 @@ import pytest
 import snappy
 
 from tests.integration.error_table import LAYERS, LATER_KEYS, TABLE
-from tests.support.raw import connect, read_all, read_exactly
+from tests.support.servers.raw_socket import connect, read_all, read_exactly
 
 OK = b"\0\0\0\6\0\0\0\0OK"
 ROWS = [pytest.param(row, id=repr(row.sent[13:60])) for row in LAYERS]
-#: One command that ends a connection, and one that does not, of the other table.
+#: One command that ends a connection, and a command that does not, of the other table.
 UNKNOWN, PUB = TABLE["unknown"][0], TABLE["PUB"][0]
 
 
@@ -57,7 +57,7 @@ def converse(server, row, command):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_row(server, row):
+def test_a_compressed_connection_gets_the_captured_frames(server, row):
     """The answer comes in plain, then OK and everything after it in the compression."""
     answer, came = converse(server, row, PUB.sent)
     assert answer == list(row.identified.items())
@@ -65,7 +65,7 @@ def test_row(server, row):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_errors_travel_in_the_layer(server, row):
+def test_errors_are_compressed_too(server, row):
     """A fatal error comes through the compression, and the connection ends."""
     _, came = converse(server, row, UNKNOWN.sent)
     [(_, text)] = UNKNOWN.frames
@@ -75,8 +75,8 @@ def test_errors_travel_in_the_layer(server, row):
 @pytest.mark.parametrize("row", ROWS)
 def test_the_captured_bytes_are_understood(row):
     """What the real server sent, byte for byte, is an OK also for the package's own layers."""
-    from nsqclient.protocol.deflate import DeflateLayer
-    from nsqclient.protocol.snappy_layer import SnappyLayer
+    from nsqclient.protocol.layers.deflate import DeflateLayer
+    from nsqclient.protocol.layers.snappy import SnappyLayer
 
     layer = SnappyLayer() if row.identified["snappy"] else DeflateLayer()
     assert b"".join(layer.decode(row.captured)) == OK

@@ -13,9 +13,9 @@ import time
 import pytest
 
 from nsqclient import ClosedError, Producer, PublishError
-from tests.support.ports import free_port
 from tests.support.processes import CHECKOUT, in_child, run_program
-from tests.support.scripted import ScriptedServer
+from tests.support.servers.ports import free_port
+from tests.support.servers.scripted import ScriptedServer
 
 
 def test_a_script_that_ends_without_close_has_everything_stored(server):
@@ -45,7 +45,7 @@ def test_where_no_thread_can_be_started_at_exit_a_consumer_stops(server):
     assert server.stats("events", "c")["depth"] == 0
 
 
-def test_where_no_thread_can_be_started_and_no_nsqd_is_there():
+def test_a_publish_at_exit_without_threads_and_nsqd_fails_with_a_status():
     """It ends in time, says what is not stored, and not with status 0."""
     done = run_program("end_without_threads", f"127.0.0.1:{free_port()}", "publish", "10")
     assert done.returncode == 120 and "10 publishes, to events" in done.stderr
@@ -55,7 +55,7 @@ def test_where_no_thread_can_be_started_and_no_nsqd_is_there():
 def test_a_publish_that_begins_at_exit_and_fails_is_in_the_status(mode, server):
     """Python prints and forgets what a function at exit raises; the status does not."""
     done = run_program("end_without_threads", server.tcp_address, mode, "1")
-    assert (done.returncode, done.stdout) == (120, "PublishNotSent\n"), done.stderr
+    assert (done.returncode, done.stdout) == (120, "PublishNotSentError\n"), done.stderr
     assert "a publish at exit was not stored" in done.stderr
 
 
@@ -85,28 +85,30 @@ def test_a_script_that_cannot_publish_ends_soon_and_says_so():
     began = time.monotonic()
     done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
     assert done.returncode == 120
-    assert "without a result at exit: 10 publishes, to events" in done.stderr
+    assert "without an outcome at exit: 10 publishes, to events" in done.stderr
     assert 4.5 < time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_close_raced_by_eight_threads(server, seed):
+def test_eight_threads_may_close_at_once(server, seed):
     """25 rounds: every call ends with an outcome or ClosedError, no thread is left."""
     done = run_program("close_races", server.tcp_address, "25", str(seed))
     assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads(done.stdout)
     assert outcomes["closed"] >= 25 * 6 and outcomes["stored"]
-    assert set(outcomes) <= {"stored", "returned", "closed", "PublishUnknown", "PublishNotSent"}
+    assert set(outcomes) <= {
+        "stored", "returned", "closed", "PublishUnknownError", "PublishNotSentError"
+    }
 
 
-def test_close_while_nsqd_is_away():
+def test_close_ends_in_time_while_nsqd_is_away():
     """The same without any nsqd: no call hangs."""
     done = run_program("close_races", f"127.0.0.1:{free_port()}", "1", "3")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_close_in_a_signal_handler(server):
+def test_close_works_in_a_signal_handler(server):
     """A handler that interrupts publish_async anywhere may close: it returns in time."""
     def child():
         closed = []
@@ -133,14 +135,14 @@ def test_close_in_a_signal_handler(server):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_close_in_a_signal_handler_that_interrupts_a_lock(server):
+def test_close_works_in_a_signal_handler_that_interrupts_a_lock(server):
     """Even where the interrupted thread holds the lock that close() needs."""
     def child():
         producer = Producer([server.tcp_address])
         producer.publish_async("events", b"x").result(5)
         closed = []
         signal.signal(signal.SIGUSR1, lambda signum, frame: closed.append(producer.close(0.3)))
-        with producer._pipeline._lock:
+        with producer._async._lock:
             signal.raise_signal(signal.SIGUSR1)
         assert closed == [False]
         assert producer.close(5)

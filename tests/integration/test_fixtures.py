@@ -7,14 +7,14 @@ import pytest
 from tests.support.waiting import wait_until
 
 
-def test_server_publishes_and_counts(server):
+def test_a_published_message_is_counted(server):
     """A message published over HTTP shows in the statistics."""
     server.post("/pub", b"hello", topic="t1")
     assert server.stats("t1")["depth"] == 1
     assert server.stats("none") == {}
 
 
-def test_server_keeps_ports_and_messages_over_a_restart(server):
+def test_a_restart_keeps_ports_and_messages(server):
     """A server stopped in order is back on the same ports with the same messages."""
     server.post("/pub", b"hello", topic="t1")
     server.restart()
@@ -22,7 +22,7 @@ def test_server_keeps_ports_and_messages_over_a_restart(server):
     assert server.stats("t1")["depth"] == 1
 
 
-def test_nsqd_registers_with_nsqlookupd(server_factory, lookupd_factory):
+def test_a_topic_can_be_looked_up(server_factory, lookupd_factory):
     """A topic published to an nsqd can be looked up."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from nsqclient import Config, Consumer, Producer
-from nsqclient.runtime.forking import notify_after_fork
-from tests.support.ports import free_port
+from nsqclient import Config, ConnectError, ConnectionLostError, Consumer, Producer
+from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.log_lines import MOST_LINES
+from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
     CHECKOUT,
     LIMIT,
@@ -27,7 +28,7 @@ from tests.support.processes import (
     in_child,
     start_threads,
 )
-from tests.support.proxy import FaultProxy
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -52,14 +53,14 @@ class Steps:
     def __init__(self) -> None:
         self._pipes = {name: os.pipe() for name in ("parent", "child")}
 
-    def tell(self, who: str) -> None:
-        """Let the other one, who waits for ``who``, go on."""
-        os.write(self._pipes[who][1], b"x")
+    def signal(self, process: str) -> None:
+        """Let the other process, which waits for ``process``, go on."""
+        os.write(self._pipes[process][1], b"x")
 
-    def wait_for(self, who: str) -> None:
-        """Wait until ``who`` has told."""
-        end = self._pipes[who][0]
-        assert select.select([end], [], [], LIMIT)[0], f"nothing from the {who}"
+    def wait_for(self, process: str) -> None:
+        """Wait for the signal of ``process``."""
+        end = self._pipes[process][0]
+        assert select.select([end], [], [], LIMIT)[0], f"nothing from the {process}"
         os.read(end, 1)
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ def undisturbed(producer: Producer, server) -> Iterator[None]:
     wait_until(lambda: clients(server) == before)
 
 
-def test_the_child_closes_first(producer, server):
+def test_close_in_the_child_keeps_the_parents_connection(producer, server):
     """close() in the child ends the child's connection only."""
     def child():
         producer.publish("events", b"child")
@@ -99,13 +100,13 @@ def test_the_child_closes_first(producer, server):
     assert server.stats("events")["depth"] == 4
 
 
-def test_the_child_closes_without_having_published(producer, server):
+def test_close_in_a_child_that_never_published_works(producer, server):
     """A child that only cleans up takes nothing from the parent."""
     with undisturbed(producer, server):
         assert in_child(lambda: producer.close(5) or 1 / 0) == 0
 
 
-def test_the_child_ends_without_close(producer, server):
+def test_a_child_may_end_without_close(producer, server):
     """Neither an exit nor a SIGKILL of the child is seen on the parent's connection."""
     def killed():
         producer.publish("events", b"child")
@@ -118,11 +119,11 @@ def test_the_child_ends_without_close(producer, server):
     assert server.stats("events")["depth"] == 5
 
 
-def test_the_parent_closes_first(producer, server, steps):
+def test_the_child_publishes_after_the_parents_close(producer, server, steps):
     """The child publishes on after the parent's close()."""
     def child():
         producer.publish("events", b"child")
-        steps.tell("child")
+        steps.signal("child")
         steps.wait_for("parent")
         for _ in range(10):
             producer.publish("events", b"child")
@@ -133,12 +134,12 @@ def test_the_parent_closes_first(producer, server, steps):
     assert producer.close(5)
     # The child holds no copy of the parent's socket: nsqd sees its end.
     wait_until(lambda: len(clients(server)) == 1)
-    steps.tell("parent")
+    steps.signal("parent")
     assert exit_status(pid) == 0
     assert server.stats("events")["depth"] == 12
 
 
-def test_a_child_of_a_child(producer, server):
+def test_a_child_of_a_child_publishes(producer, server):
     """Each generation has connections of its own."""
     def child():
         with undisturbed_child():
@@ -147,10 +148,10 @@ def test_a_child_of_a_child(producer, server):
     @contextlib.contextmanager
     def undisturbed_child():
         producer.publish("events", b"child")
-        conn = producer._links.ready[0].conn
+        conn = producer._nodes.ready[0].conn
         yield
         producer.publish("events", b"child")
-        assert producer._links.ready[0].conn is conn
+        assert producer._nodes.ready[0].conn is conn
 
     with undisturbed(producer, server):
         assert in_child(child) == 0
@@ -180,7 +181,7 @@ def test_statistics_of_the_child_begin_at_zero(producer):
     assert producer.stats().published == 1
 
 
-def test_forks_while_other_threads_publish(producer, server):
+def test_a_fork_while_other_threads_publish_harms_nothing(producer, server):
     """Whatever the other threads are at when the process forks, nobody hangs, nothing is lost."""
     stop = threading.Event()
     stored = []
@@ -208,7 +209,7 @@ def test_forks_while_other_threads_publish(producer, server):
     assert server.stats("events")["depth"] == 1 + sum(stored) + 10 * 2 + 2
 
 
-def test_a_fork_during_a_dial(server):
+def test_a_fork_during_a_dial_harms_nothing(server):
     """A connection that the parent is opening is the parent's alone."""
     with FaultProxy(server.tcp_address) as proxy:
         proxy.set_deaf()
@@ -237,7 +238,7 @@ class Task:
         return publish_and_return(Task.producer, count)
 
 
-def test_multiprocessing(producer, server):
+def test_processes_of_multiprocessing_publish_and_end(producer, server):
     """Processes of multiprocessing's "fork" publish, and end in order."""
     context = multiprocessing.get_context("fork")
     with undisturbed(producer, server):
@@ -252,7 +253,7 @@ def test_multiprocessing(producer, server):
     assert server.stats("events")["depth"] == 1 + 30 + 2
 
 
-def test_a_pool_of_processes(producer, server):
+def test_a_pool_that_was_forked_after_a_publish_publishes(producer, server):
     """A multiprocessing pool that was forked after the first publish."""
     Task.producer = producer
     with undisturbed(producer, server):
@@ -291,7 +292,7 @@ def gunicorn(server, workers: int) -> Iterator[tuple[str, Callable[[], str]]]:
     assert process.returncode == 0
 
 
-def test_gunicorn_preload(server):
+def test_workers_of_gunicorn_with_preload_publish(server):
     """Four workers publish in each request, all end gracefully, and the master's connection lives.
     """
     pytest.importorskip("gunicorn", reason="gunicorn comes with the test extra")
@@ -342,18 +343,110 @@ def test_a_consumer_goes_on_while_children_come_and_go(server):
         assert consumer.healthy()
 
 
-def test_one_that_fails_after_a_fork_does_not_stop_the_others(server, caplog):
-    """Everybody is told of a fork, whatever another one's hook raises."""
+class TaggedConsumer(Consumer):
+    """A subclass whose constructor has an argument more, and no topic."""
+
+    def __init__(self, tag, address, handler):
+        super().__init__("events", "c", handler, nsqd_tcp_addresses=[address])
+        self.tag = tag
+
+
+class TaggedProducer(Producer):
+    """A subclass whose constructor has other arguments."""
+
+    def __init__(self, tag, address):
+        super().__init__([address], config=Config(publish_timeout=20))
+        self.tag = tag
+
+
+def test_a_subclass_of_consumer_keeps_its_attributes_in_a_forked_child(server):
+    """The child's consumes from its own connection; the constructor does not run again."""
+    seen, parent = [], os.getpid()
+
+    def handle(message):
+        seen.append((os.getpid() == parent, message.body))
+
+    consumer = TaggedConsumer("blue", server.tcp_address, handle)
+    with consumer, Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"parent")
+        wait_until(lambda: seen == [(True, b"parent")])
+
+        def child():
+            seen.clear()
+            assert (consumer.tag, consumer.healthy().reason) == ("blue", "not started")
+            with consumer:
+                while (False, b"child") not in seen:
+                    producer.publish("events", b"child")
+                    with contextlib.suppress(AssertionError):
+                        wait_until(lambda: seen, 1)
+
+        assert in_child(child) == 0
+        assert consumer.healthy()
+
+
+def test_log_lines_of_a_consumer_are_counted_anew_in_a_forked_child(caplog):
+    """What the parent's failed dials have used up does not silence the child's."""
+    consumer = Consumer("events", "c", print, nsqd_tcp_addresses=["127.0.0.1:4150"])
+    error = ConnectError("127.0.0.1:4150", "refused")
+    for _ in range(MOST_LINES + 1):
+        consumer._log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
+
+    def child():
+        caplog.clear()
+        consumer._log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    assert in_child(child) == 0
+
+
+def test_an_answer_in_a_forked_child_is_reported_as_lost(server):
+    """Also where the handler's thread has forked: the parent alone can answer."""
+    statuses = []
+
+    def handle(message):
+        def child():
+            with pytest.raises(ConnectionLostError):
+                message.finish()
+
+        statuses.append(in_child(child))
+
+    consumer = Consumer(
+        "events", "c", handle, nsqd_tcp_addresses=[server.tcp_address],
+        config=Config(raise_lost_answers=True, max_in_flight=100),
+    )
+    with consumer, Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"parent")
+        wait_until(lambda: consumer.stats().total.finished == 1)
+    assert statuses == [0]
+
+
+def test_a_subclass_of_producer_keeps_its_attributes_in_a_forked_child(server):
+    """The child's publishes over its own connection; the constructor does not run again."""
+    with TaggedProducer("blue", server.tcp_address) as producer:
+        producer.publish("events", b"parent")
+
+        def child():
+            assert (producer.tag, producer.config.publish_timeout) == ("blue", 20)
+            assert producer.stats().published == 0
+            producer.publish("events", b"child")
+
+        assert in_child(child) == 0
+        producer.publish("events", b"parent again")
+        assert server.stats("events")["message_count"] == 3
+
+
+def test_a_hook_that_fails_after_a_fork_does_not_stop_the_others(server, caplog):
+    """Every hook runs after a fork, whatever another hook raises."""
     class Broken:
         is_broken = True
 
-        def after_fork_in_child(self):
+        def _reset_after_fork(self):
             if self.is_broken:
                 raise RuntimeError("broken hook")
 
     broken = [Broken() for _ in range(20)]
     for subject in broken:
-        notify_after_fork(subject)
+        register_for_fork(subject)
     with Producer([server.tcp_address]) as producer:
         producer.publish("events", b"parent")
 

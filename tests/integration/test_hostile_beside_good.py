@@ -11,9 +11,10 @@ import pytest
 
 from nsqclient import Config, Consumer
 from nsqclient.cli import main
-from tests.support.admin import Cluster, running_admin
-from tests.support.hostile import HostileNsqd, HostileNsqlookupd
-from tests.support.servers import LookupdFactory, ServerFactory
+from tests.support.browser.admin import Cluster, running_admin
+from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd
+from tests.support.servers.factories import LookupdFactory, ServerFactory
+from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
 TOPIC, CHANNEL = "events", "archive"
@@ -29,8 +30,7 @@ def good(leak_guard, tmp_path):
         lookupd_tcp_addresses=[each.tcp_address for each in lookups]), lambda: next(handed))
     found.lookupds = lookups
     found.fill(TOPIC, CHANNEL)
-    wait_until(lambda: all(
-        len(each.get("/lookup", topic=TOPIC).json()["producers"]) == 2 for each in lookups))
+    wait_until(lambda: all(len(registered(each, TOPIC)) == 2 for each in lookups))
     yield found
     found.close()
     nsqds.close()
@@ -134,7 +134,7 @@ def seen_by_admin(lookupds, good):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_admin_page_says_the_same_of_the_good_ones(good, kind):
+def test_the_admin_page_shows_the_same_of_good_servers_beside_a_hostile_one(good, kind):
     """Every number, state and name of the good nsqds and nsqlookupds, on every page."""
     alone = seen_by_admin(Hostile(good).lookupds, good)
     assert all(alone[path] for path in alone if path != "/api/live/producers")
@@ -176,7 +176,7 @@ def seen_by_doctor(capsys, lookupds, good):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("look", [seen_by_stat, seen_by_doctor])
-def test_the_tools_say_the_same_of_the_good_ones(good, kind, look, capsys):
+def test_the_tools_show_the_same_of_good_servers_beside_a_hostile_one(good, kind, look, capsys):
     """Counters and rates of nsq_stat, findings of the doctor."""
     alone = look(capsys, Hostile(good).lookupds, good)
     assert len(alone) >= 2 and None not in (alone.values() if isinstance(alone, dict) else alone)
@@ -209,7 +209,7 @@ def consumed(caplog, lookupds, good):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_consumer_gets_and_logs_the_same_of_the_good_ones(good, kind, caplog):
+def test_a_consumer_gets_the_same_of_good_servers_beside_a_hostile_one(good, kind, caplog):
     """Every message of the good nsqds, and not a line about them that was not there before."""
     caplog.set_level(logging.INFO, "nsqclient")
     alone = consumed(caplog, Hostile(good).lookupds, good)

@@ -12,10 +12,10 @@ import pytest
 from nsqclient import Config, Consumer, Producer, PublishError
 from nsqclient.cli import main
 from nsqclient.devserver import Nsqd
-from tests.support.admin import running_admin
-from tests.support.auth_server import AuthServer, granted
-from tests.support.hostile import NASTY, HostileNsqd, HostileNsqlookupd, control_characters
-from tests.support.tool_runs import tool
+from tests.support.browser.admin import running_admin
+from tests.support.docs.tool_runs import tool
+from tests.support.faults.hostile import NASTY, HostileNsqd, HostileNsqlookupd, control_characters
+from tests.support.servers.auth_server import AuthServer, granted
 from tests.support.waiting import wait_until
 
 CONFIG = Config(auth_secret="hush", lookupd_poll_interval=0.2, lookupd_poll_timeout=5,
@@ -49,7 +49,7 @@ def log(caplog):
 
 
 def test_a_consumer_logs_one_line_for_each_event(nsqd, lookupd, log):
-    """The version, the identity, error frames, and what a nsqlookupd lists."""
+    """The version, the identity, error frames, and what an nsqlookupd lists."""
     errors = []
     with Consumer("t", "c", lambda message: None, config=CONFIG, on_error=errors.append,
                   lookupd_http_addresses=[lookupd.http_address]):
@@ -142,7 +142,7 @@ def test_the_pages_and_answers_of_nsqadmin_are_clean(nsqd, lookupd, log):
 
 
 def test_the_audit_line_cannot_be_forged(log, leak_guard):
-    """A user who was never verified is one word of one line."""
+    """An unverified user name is one word of one line."""
     user = base64.b64encode(b"eve\ndelete_topic topic=t user=root:x").decode()
     with Nsqd() as server, running_admin(nsqd_http_addresses=[server.http_address]) as admin:
         answer = admin.post("/api/topics", {"topic": "made"}, Authorization=f"Basic {user}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.errors import HTTPNoAnswerError, HTTPStatusError
+from nsqclient.errors import NSQHTTPTransportError, NSQHTTPStatusError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from tests.support.waiting import wait_until
 
@@ -18,12 +18,12 @@ def nsqd(server):
 
 
 def _refused(call, *arguments):
-    with pytest.raises(HTTPStatusError) as caught:
+    with pytest.raises(NSQHTTPStatusError) as caught:
         call(*arguments)
     return caught.value.status, caught.value.message
 
 
-def test_questions_to_nsqd(server, nsqd):
+def test_ping_info_stats_and_config_of_nsqd_are_read(server, nsqd):
     """ping, info, stats and options."""
     nsqd.ping()
     info = nsqd.info()
@@ -34,7 +34,7 @@ def test_questions_to_nsqd(server, nsqd):
     assert _refused(nsqd.get_option, "nope") == (400, "INVALID_OPTION")
 
 
-def test_publishing(nsqd):
+def test_every_way_to_publish_over_http_stores_the_bodies(nsqd):
     """pub, deferred pub and mpub store what they are given, newlines and all."""
     nsqd.create_topic("t")
     nsqd.create_channel("t", "c")
@@ -52,7 +52,7 @@ def _settled(nsqd):
     return topic if topic.channel("c").message_count == 4 else None
 
 
-def test_topics_and_channels_of_nsqd(nsqd):
+def test_topics_and_channels_are_created_paused_emptied_and_deleted(nsqd):
     """pause, unpause, empty and delete."""
     nsqd.create_topic("t")
     nsqd.pause_topic("t")
@@ -79,7 +79,7 @@ def test_options_of_nsqd_can_be_set(nsqd):
 
 
 @pytest.mark.parametrize("size", [2000, 900_000])
-def test_too_large_for_this_nsqd(server_factory, size):
+def test_a_body_above_the_limit_of_nsqd_is_413(server_factory, size):
     """nsqd's own limit counts where ours is higher: 413, also when the upload breaks."""
     server = server_factory(max_msg_size=1000)
     with NsqdHTTP(server.http_address, Config(nsqd_max_msg_size=10**6)) as nsqd:
@@ -87,17 +87,17 @@ def test_too_large_for_this_nsqd(server_factory, size):
         nsqd.pub("t", b"x" * 1000)
 
 
-def test_an_nsqd_that_restarts(server, nsqd):
+def test_the_client_goes_on_after_a_restart_of_nsqd(server, nsqd):
     """While it is gone nobody answers; then the same client goes on."""
     nsqd.ping()
     server.stop()
-    with pytest.raises(HTTPNoAnswerError):
+    with pytest.raises(NSQHTTPTransportError):
         nsqd.ping()
     server.start()
     nsqd.ping()
 
 
-def test_nsqlookupd(lookupd_factory, server_factory):
+def test_every_endpoint_of_nsqlookupd_is_read(lookupd_factory, server_factory):
     """Every endpoint of nsqlookupd, with an nsqd behind it."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])

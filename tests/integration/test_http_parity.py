@@ -19,8 +19,8 @@ from tests.integration.http_requests import (
     ODD_PUBLISHING,
     Request,
 )
-from tests.support.raw import ask
-from tests.support.raw_client import RawClient
+from tests.support.servers.raw_client import RawClient
+from tests.support.servers.raw_socket import ask
 
 pytestmark = pytest.mark.real
 
@@ -116,29 +116,29 @@ def nsqlookupds(real_nsqlookupd):
         yield real.http_address, embedded.http_address
 
 
-def test_nsqd(nsqds):
+def test_the_embedded_nsqd_answers_requests_as_the_real_one(nsqds):
     """Every request of the list has the same answer from both nsqds."""
     compare(*nsqds, NSQD)
 
 
-def test_nsqlookupd(nsqlookupds):
+def test_the_embedded_nsqlookupd_answers_requests_as_the_real_one(nsqlookupds):
     """Every request of the list has the same answer from both nsqlookupds."""
     compare(*nsqlookupds, NSQLOOKUPD)
 
 
 @pytest.mark.parametrize("data", ODD_BYTES)
-def test_odd_bytes(nsqlookupds, data):
+def test_malformed_http_is_answered_as_by_the_real_one(nsqlookupds, data):
     """What is not quite HTTP has the same answer from both, and both close."""
     assert ask_raw(nsqlookupds[1], data) == ask_raw(nsqlookupds[0], data)
 
 
-def test_odd_publishing(nsqds):
+def test_chunked_and_oversize_bodies_are_answered_as_by_the_real_one(nsqds):
     """Chunked and oversize bodies have the same answers from both."""
     for data in ODD_PUBLISHING:
         assert ask_raw(nsqds[1], data) == ask_raw(nsqds[0], data)
 
 
-def test_memory_statistics(nsqds):
+def test_memory_statistics_have_the_keys_of_the_real_one(nsqds):
     """/stats with memory has the same keys in the same order."""
     keys = []
     for address in nsqds:
@@ -156,7 +156,7 @@ def _identify(client: RawClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/stats?format=json&include_mem=0", "/stats?include_mem=0"])
-def test_statistics_with_clients(real_nsqd, path):
+def test_statistics_of_clients_are_those_of_the_real_one(real_nsqd, path):
     """A consumer with messages in flight and a producer are shown alike, as JSON and as text."""
     real = real_nsqd()
     answers = []

@@ -1,4 +1,4 @@
-"""The table of life events in docs/topics/logging.rst is true: each line is made to happen."""
+"""The lifecycle tables in docs/topics/logging.rst are true: each line is made to happen."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nsqclient import Config, Consumer, Producer, PublishError, Requeue
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.devserver import Nsqlookupd
-from tests.support.ports import free_port
+from tests.support.docs.log_rows import lifecycle_rows
 from tests.support.processes import CHECKOUT
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
-PAGE = (CHECKOUT / "docs" / "topics" / "logging.rst").read_text()
 #: (level, logger, line) of each row.
-TABLE = re.findall(r"^(INFO|WARNING|ERROR) +``(nsqclient\.\w+)`` +``(.+)``$", PAGE, re.MULTILINE)
+TABLE = [row[:3] for row in lifecycle_rows("docs/topics/logging.rst")]
 #: What the words in capitals stand for.
 WORDS = {
     "TOPIC": "orders", "CHANNEL": "mail", "ADDRESS": r"\S+:\d+", "N": r"[\d.]+",
-    "VERSION": r"\d\S+", "WHY": "[^;]+", "ADVICE": r"\w[^\n]{15,}", "MESSAGE": "<Message [^>]+>",
+    "VERSION": r"\d\S+", "WHY": "[^;]+", "HINT": r"\w[^\n]{15,}", "MESSAGE": "<Message [^>]+>",
     "failures": "failures?", "attempts": "attempts?",
 }
 QUICK = Config(default_requeue_delay=0, backoff_multiplier=0.01, max_in_flight=5)
@@ -61,7 +61,7 @@ def consumer(handler=lambda message: None, config=QUICK, **addresses):
     return Consumer("orders", "mail", handler, config=config, **addresses)
 
 
-def test_a_life_without_trouble(nsqd_factory, logged):
+def test_each_event_of_an_undisturbed_consumer_is_logged_once(nsqd_factory, logged):
     """Started, discovered, connected, consuming, stopped: each once."""
     with Nsqlookupd() as lookupd:
         nsqd = nsqd_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
@@ -72,10 +72,10 @@ def test_a_life_without_trouble(nsqd_factory, logged):
             logged("TOPIC/CHANNEL: nsqlookupd ADDRESS lists")
             logged("ADDRESS: connected to nsqd")
             logged("TOPIC/CHANNEL: consuming from")
-    logged("TOPIC/CHANNEL: stopped: while stopping N finished, N handed back, N abandoned")
+    logged("TOPIC/CHANNEL: stopped: while stopping N finished, N requeued unstarted, N abandoned")
 
 
-def test_connections_that_fail_and_are_lost(nsqd_factory, logged):
+def test_failed_and_lost_connections_are_logged(nsqd_factory, logged):
     """A refusal says what to do, a loss why."""
     nsqd = nsqd_factory()
     with consumer(nsqd_tcp_addresses=[nsqd.tcp_address, f"127.0.0.1:{free_port()}"]):
@@ -85,7 +85,7 @@ def test_connections_that_fail_and_are_lost(nsqd_factory, logged):
         logged("TOPIC/CHANNEL: lost ADDRESS")
 
 
-def test_a_topic_that_nobody_knows_is_told_once(logged, caplog):
+def test_a_topic_that_nobody_knows_is_logged_once(logged, caplog):
     """Once for all nsqlookupds, and not while one of them is down."""
     with Nsqlookupd() as one, Nsqlookupd() as two:
         addresses = [one.http_address, two.http_address]
@@ -102,7 +102,7 @@ def test_a_topic_that_nobody_knows_is_told_once(logged, caplog):
         assert caplog.text.count("no nsqlookupd knows") == 1
 
 
-def test_failures_back_off_and_giving_up_is_loud(nsqd, logged):
+def test_backoff_and_giving_up_are_logged(nsqd, logged):
     """The handler's error, the backoff with what to do, its end, and the message given up."""
     def handler(message):
         if message.body == b"bad" or message.attempts == 1:
@@ -113,12 +113,12 @@ def test_failures_back_off_and_giving_up_is_loud(nsqd, logged):
     with consumer(handler, config, nsqd_tcp_addresses=[nsqd.tcp_address]):
         logged("TOPIC/CHANNEL: handler failed for MESSAGE")
         logged("TOPIC/CHANNEL: backing off")
-        logged("TOPIC/CHANNEL: backoff ends")
+        logged("TOPIC/CHANNEL: backoff ended")
         nsqd.publish("orders", b"bad")
         logged("giving up MESSAGE")
 
 
-def test_a_queue_that_is_too_long_and_is_short_again(nsqd, logged):
+def test_a_held_and_released_flow_is_logged(nsqd, logged):
     """A WARNING with what to do, and an INFO when it is over."""
     release = threading.Event()
     config = QUICK.replace(max_queued_bytes=10_000)
@@ -127,10 +127,10 @@ def test_a_queue_that_is_too_long_and_is_short_again(nsqd, logged):
             nsqd.publish("orders", b"x" * 5000)
         logged("TOPIC/CHANNEL: RDY 0 until workers catch up")
         release.set()
-        logged("TOPIC/CHANNEL: the queue is short again")
+        logged("TOPIC/CHANNEL: half of max_queued_bytes")
 
 
-def test_a_stop_that_abandons_says_so(nsqd, logged):
+def test_a_stop_that_abandons_messages_is_a_warning(nsqd, logged):
     """A WARNING with what to do."""
     over, began = threading.Event(), threading.Event()
 
@@ -143,7 +143,10 @@ def test_a_stop_that_abandons_says_so(nsqd, logged):
     assert began.wait(10)
     assert not slow.stop(0.05)
     over.set()
-    logged("TOPIC/CHANNEL: stopped: while stopping N finished, N handed back, N abandoned; ADVICE")
+    logged(
+        "TOPIC/CHANNEL: stopped: while stopping N finished, N requeued unstarted, N abandoned;"
+        " HINT"
+    )
 
 
 def test_a_dial_that_is_not_repeated_is_not_announced(nsqd_factory, logged, caplog):
@@ -187,8 +190,8 @@ def test_a_requeue_is_not_an_error_that_is_logged_above(nsqd_factory, logged, ca
     assert "above" not in caplog.text and "after 1 failure:" in caplog.text
 
 
-def test_a_producer_in_trouble(nsqd_factory, logged):
-    """An nsqd that cannot be reached, one that is lost, a nsqlookupd that is down."""
+def test_failures_of_a_producer_are_logged(nsqd_factory, logged):
+    """An nsqd that cannot be reached, a lost connection, an nsqlookupd that is down."""
     nsqd = nsqd_factory()
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         with pytest.raises(PublishError):

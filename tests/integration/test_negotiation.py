@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from nsqclient import Config, Consumer, NSQError, Producer, PublishRejected
+from nsqclient import Config, Consumer, NSQError, Producer, PublishRejectedError
 from tests.integration.test_consumer import Collector
 from tests.support.certificates import Certificates
 from tests.support.waiting import wait_until
@@ -52,7 +52,7 @@ def roundtrip(server, config, bodies):
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_short_and_long_bodies_travel_unchanged(secure_server, certificates, asked):
+def test_short_and_long_bodies_arrive_unchanged(secure_server, certificates, asked):
     """Every combination, both ways: one byte, text, and 1 MiB that does and does not compress."""
     noise = bytes((n * n * 31 + n // 7) % 251 for n in range(1024)) * 1024
     bodies = [b"x", b"hello\nworld", b"\0" * 1024 * 1024, noise]
@@ -75,7 +75,7 @@ def test_nsqd_sees_what_was_negotiated(secure_server, certificates):
 def refuse(server, config):
     """Publish where it cannot work; return the error."""
     with Producer([server.tcp_address], config=config) as producer:
-        with pytest.raises(PublishRejected) as caught:
+        with pytest.raises(PublishRejectedError) as caught:
             producer.publish("events", b"x", timeout=5)
     return caught.value
 
@@ -98,7 +98,7 @@ def test_a_wrong_certificate_is_refused(server_factory, certificates, kind):
     assert "certificate" in str(error) and not server.stats()["topics"]
 
 
-def test_verification_can_be_turned_off_loudly(secure_server, caplog):
+def test_verification_can_be_turned_off_with_a_warning(secure_server, caplog):
     """tls_insecure_skip_verify works and logs a warning."""
     config = Config(tls_v1=True, tls_insecure_skip_verify=True)
     with caplog.at_level(logging.WARNING):
@@ -132,13 +132,13 @@ def test_what_is_not_granted_is_never_plain(server_factory, asked):
     assert not server.stats()["topics"]
 
 
-def test_tls_required_and_not_asked(server_factory, certificates):
+def test_a_connection_without_required_tls_is_refused(server_factory, certificates):
     """nsqd's own words reach the caller."""
     server = server_factory(
         tls_cert=certificates.server, tls_key=certificates.server_key, tls_required=True
     )
     with Producer([server.tcp_address]) as producer:
-        with pytest.raises(PublishRejected, match="TLS required"):
+        with pytest.raises(PublishRejectedError, match="TLS required"):
             producer.publish("events", b"x", timeout=5)
 
 

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from nsqclient import Config, Consumer, NegotiationError, Producer, PublishRejected
+from nsqclient import Config, Consumer, NegotiationError, Producer, PublishRejectedError
 from nsqclient.errors import ServerError
 from tests.integration.test_consumer import Collector
 from tests.integration.test_negotiation import refuse, roundtrip
-from tests.support.auth_server import NOTHING, AuthServer, granted
 from tests.support.certificates import Certificates
-from tests.support.ports import free_port
+from tests.support.servers.auth_server import NOTHING, AuthServer, granted
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 SECRET = "s3cret of+the&test"
@@ -42,7 +42,7 @@ def certificates(tmp_path_factory):
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def test_the_right_secret_opens(guarded, auth, caplog):
+def test_the_right_secret_permits_publishing_and_consuming(guarded, auth, caplog):
     """Publishing and consuming work; each connection asks once, with what nsqd knows."""
     with caplog.at_level(logging.DEBUG):
         assert roundtrip(guarded, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
@@ -81,7 +81,7 @@ def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
     assert error.code == code and f"{code} {text}" in str(error)
 
 
-def test_an_auth_server_that_is_down(server_factory):
+def test_an_auth_server_that_is_down_refuses_connections(server_factory):
     """nsqd cannot ask: E_AUTH_FAILED."""
     server = server_factory(auth_http_addresses=[f"127.0.0.1:{free_port()}"])
     assert refuse(server, Config(auth_secret=SECRET)).code == "E_AUTH_FAILED"
@@ -94,7 +94,7 @@ def test_the_next_auth_server_is_asked(server_factory, auth):
     assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
 
 
-def test_no_secret_where_one_is_needed(guarded, auth):
+def test_a_missing_secret_is_an_error(guarded, auth):
     """The error says which option to set, and nobody was asked."""
     error = refuse(guarded, Config())
     assert isinstance(error.__cause__, NegotiationError) and "auth_secret" in str(error)
@@ -106,7 +106,7 @@ def test_a_secret_that_nobody_wants_is_not_sent(server):
     assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
 
 
-def test_a_consumer_hears_why_it_may_not_subscribe(guarded, auth):
+def test_a_consumer_reports_why_it_may_not_subscribe(guarded, auth):
     """SUB of a topic that is not permitted: on_error gets nsqd's words."""
     auth.rule = lambda query: granted(topic="^other$")
     errors = []
@@ -130,18 +130,18 @@ def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
         wait_until(lambda: producer.publish("events", b"x") or len(auth.questions) > 1)
 
 
-def test_a_permission_that_is_revoked(guarded, auth):
+def test_a_revoked_permission_refuses_further_publishes(guarded, auth):
     """Once it has expired, the next publish is refused with nsqd's words."""
     auth.rule = lambda query: granted(ttl=1)
     with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
         producer.publish("events", b"x")
         auth.rule = lambda query: NOTHING
-        with pytest.raises(PublishRejected) as caught:
+        with pytest.raises(PublishRejectedError) as caught:
             wait_until(lambda: producer.publish("events", b"x"))
     assert caught.value.code == "E_UNAUTHORIZED"
 
 
-def test_an_identity_for_tls_alone(server_factory, certificates, auth):
+def test_an_identity_for_tls_connections_is_granted_with_tls(server_factory, certificates, auth):
     """The auth server hears whether TLS is spoken, and the name in the client's certificate."""
     auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
     server = server_factory(
@@ -172,7 +172,7 @@ def test_a_reconnect_authenticates_again(guarded, auth):
     assert [query["secret"] for query in auth.questions] == [SECRET, SECRET]
 
 
-def test_a_secret_of_any_bytes(guarded, auth):
+def test_a_secret_may_have_any_bytes(guarded, auth):
     """Bytes of a command line that are no UTF-8 reach the auth server as they were."""
     auth.rule = lambda query: granted()
     assert roundtrip(guarded, Config(auth_secret="k\udcff\u00e9y"), [b"x"]) == [b"x", b"x"]

@@ -25,7 +25,7 @@ def connected(server, config):
     return ours.negotiated, client
 
 
-def test_what_we_are_called(server):
+def test_nsqds_statistics_show_the_names_of_the_client(server):
     """client_id, hostname and user_agent, and the rate of the sample, stand in nsqd's stats."""
     config = Config(client_id="me", hostname="here", user_agent="mine/1.0", sample_rate=50)
     _, client = connected(server, config)
@@ -33,7 +33,7 @@ def test_what_we_are_called(server):
     assert [client[key] for key in keys] == ["me", "here", "mine/1.0", 50]
 
 
-def test_the_answer_is_readable(server):
+def test_the_negotiated_values_are_in_the_statistics(server):
     """What nsqd made of the wishes, and its limits, are in the consumer's statistics."""
     config = Config(
         output_buffer_size=128, output_buffer_timeout=0.05, msg_timeout=2.5, sample_rate=7,
@@ -49,14 +49,14 @@ def test_the_answer_is_readable(server):
     assert {key: answer[key] for key in expected} == expected
 
 
-def test_no_buffer_at_all(server):
+def test_messages_come_without_an_output_buffer(server):
     """-1 turns nsqd's output buffer and its timer off; messages come all the same."""
     config = Config(output_buffer_size=-1, output_buffer_timeout=-1)
     answer, _ = connected(server, config)
     assert (answer["output_buffer_size"], answer["output_buffer_timeout"]) == (1, 0)
 
 
-def test_the_servers_limits_count(server_factory):
+def test_max_rdy_count_of_the_server_caps_rdy(server_factory):
     """max_rdy_count caps RDY whatever max_in_flight is: nsqd would close otherwise."""
     server = server_factory(max_rdy_count=5)
     collector = Collector()
@@ -69,7 +69,7 @@ def test_the_servers_limits_count(server_factory):
         assert consumer.stats().connections[0].rdy == 5
 
 
-def test_our_own_msg_timeout_holds(server):
+def test_the_msg_timeout_of_the_client_holds(server):
     """The time to answer, as nsqd granted it, is what a message says is left."""
     with Producer([server.tcp_address]) as producer:
         producer.publish("events", b"x")
@@ -92,7 +92,7 @@ def test_heartbeats_can_be_off_for_producers(server):
                  config=Config(heartbeat_interval=-1))
 
 
-def test_a_value_beyond_the_servers_own_limit(server_factory):
+def test_a_value_beyond_the_servers_own_limit_is_refused(server_factory):
     """What only nsqd can know, it refuses with its own words."""
     server = server_factory(max_msg_timeout=60)
     errors = []

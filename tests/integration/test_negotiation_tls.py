@@ -8,14 +8,14 @@ import time
 import pytest
 
 from nsqclient import Config, ConnectError, Consumer, Producer, TLSError
-from nsqclient.connection import Connection
+from nsqclient.connection.connection import Connection
 from nsqclient.devserver import Nsqd
-from nsqclient.protocol.wire import encode_frame
+from nsqclient.protocol.frames import encode_frame
 from nsqclient.runtime.deadline import Deadline
 from tests.integration.test_consumer import Collector
 from tests.integration.test_negotiation import refuse, roundtrip
 from tests.support.certificates import Certificates
-from tests.support.scripted import ScriptedServer
+from tests.support.servers.scripted import ScriptedServer
 from tests.support.waiting import wait_until
 
 GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
@@ -33,7 +33,7 @@ def secure(server_factory, certificates):
     return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
 
 
-def test_a_minimum_version(secure, certificates):
+def test_a_minimum_version_is_negotiated(secure, certificates):
     """TLS 1.3 and nothing less; nsqd's statistics show it."""
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3")
     consumer = Consumer("events", "c", Collector(), nsqd_tcp_addresses=[secure.tcp_address],
@@ -44,7 +44,7 @@ def test_a_minimum_version(secure, certificates):
     assert (client["tls"], client["tls_version"]) == (True, "TLS1.3")
 
 
-def test_another_server_name(server_factory, certificates):
+def test_tls_server_name_is_checked_in_place_of_the_address(server_factory, certificates):
     """tls_server_name is checked in place of the address."""
     server = server_factory(tls_cert=certificates.misnamed, tls_key=certificates.misnamed_key)
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca)
@@ -53,7 +53,7 @@ def test_another_server_name(server_factory, certificates):
     assert roundtrip(server, named, [b"x"]) == [b"x", b"x"]
 
 
-def test_a_ready_context(secure, certificates):
+def test_an_ssl_context_of_the_user_is_used(secure, certificates):
     """An SSLContext of the user's own is used as it is."""
     context = ssl.create_default_context(cafile=certificates.ca)
     assert roundtrip(secure, Config(tls_v1=True, tls_config=context), [b"x"]) == [b"x", b"x"]
@@ -88,7 +88,7 @@ def test_a_strangers_certificate_is_refused(server_factory, certificates):
     assert isinstance(error.__cause__, TLSError), repr(error.__cause__)
 
 
-def test_a_file_that_is_missing_is_told_before_anything_is_sent(server, tmp_path):
+def test_a_missing_file_is_reported_before_anything_is_sent(server, tmp_path):
     """The error names the file."""
     error = refuse(server, Config(tls_v1=True, tls_root_ca_file=str(tmp_path / "none.pem")))
     assert "none.pem" in str(error) and isinstance(error.__cause__, TLSError)
@@ -96,7 +96,7 @@ def test_a_file_that_is_missing_is_told_before_anything_is_sent(server, tmp_path
 
 def open_connection(address, timeout):
     """Open one connection with TLS, within a time."""
-    connection = Connection(address, Config(tls_v1=True), listener=None)
+    connection = Connection(address, Config(tls_v1=True), delegate=None)
     connection.open(Deadline(timeout))
 
 
@@ -109,14 +109,14 @@ def test_a_handshake_has_a_deadline():
     assert time.monotonic() - started < 10
 
 
-def test_a_handshake_that_is_cut_off():
-    """The end of the stream in the middle is told as that."""
+def test_a_handshake_that_is_cut_off_is_an_error():
+    """The end of the stream in the middle is reported as that."""
     with ScriptedServer(lambda peer: peer.identify(GRANTED)) as server:
         with pytest.raises(ConnectError, match="during the handshake: "):
             open_connection(server.address, 10)
 
 
-def test_plain_text_in_place_of_a_handshake():
+def test_plain_text_in_place_of_a_handshake_is_an_error():
     """What is no TLS is a TLSError, and nothing but the greeting was sent."""
     sent = []
 
@@ -132,7 +132,7 @@ def test_plain_text_in_place_of_a_handshake():
 
 
 @pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=str)
-def test_heartbeats_before_every_answer(certificates, compression):
+def test_heartbeats_during_the_handshake_are_not_answered_too_early(certificates, compression):
     """Also before those of the opening: no NOP goes out where nsqd reads something else."""
     with Nsqd(tls_cert=certificates.server, tls_key=certificates.server_key) as nsqd:
         nsqd.faults.heartbeat_before_answers = True

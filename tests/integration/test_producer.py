@@ -11,17 +11,18 @@ from nsqclient import (
     ClosedError,
     Config,
     ConfigError,
+    Consumer,
     InvalidMessageError,
     InvalidTopicError,
     NotNSQError,
     NSQError,
     Producer,
-    PublishNotSent,
-    PublishRejected,
-    PublishUnknown,
+    PublishNotSentError,
+    PublishRejectedError,
+    PublishUnknownError,
 )
-from tests.support.ports import free_port
 from tests.support.processes import start_threads
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -115,7 +116,7 @@ def test_a_limit_that_only_nsqd_knows_gives_its_code(server_factory):
     server = server_factory(max_msg_size=100)
     with Producer([server.tcp_address]) as producer:
         for _ in range(3):
-            with pytest.raises(PublishRejected) as caught:
+            with pytest.raises(PublishRejectedError) as caught:
                 producer.publish("events", b"x" * 101)
             assert caught.value.code == "E_BAD_MESSAGE"
             assert not caught.value.retryable
@@ -149,7 +150,7 @@ def test_a_refused_message_does_not_spoil_the_others(server_factory):
             for _ in range(10):
                 try:
                     producer.publish("events", b"x" * 101)
-                except (PublishRejected, PublishUnknown) as exc:
+                except (PublishRejectedError, PublishUnknownError) as exc:
                     rejected.append(exc)
 
         def publish():
@@ -175,7 +176,7 @@ def test_a_restarted_nsqd_is_found_again(server):
     assert server.stats("events")["depth"] == 2
 
 
-def test_a_dead_nsqd_is_passed_over(server_factory):
+def test_a_dead_nsqd_is_skipped(server_factory):
     """With one of two nsqds down every publish is stored on the other, without delay."""
     alive, dead = server_factory(), server_factory()
     with Producer([alive.tcp_address, dead.tcp_address]) as producer:
@@ -187,31 +188,31 @@ def test_a_dead_nsqd_is_passed_over(server_factory):
     assert alive.stats("events")["depth"] >= 10
 
 
-def test_nobody_listens(server):
-    """A refused port ends with PublishNotSent within the time, naming the reason."""
+def test_a_refused_port_is_a_publish_not_sent_error(server):
+    """A refused port ends with PublishNotSentError within the time, naming the reason."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         began = time.monotonic()
-        with pytest.raises(PublishNotSent, match="refused"):
+        with pytest.raises(PublishNotSentError, match="refused"):
             producer.publish("events", b"x", timeout=0.3)
         assert time.monotonic() - began < 15
 
 
-def test_an_unknown_host(server):
+def test_an_unknown_host_is_named_in_the_error(server):
     """A host that does not exist is named in the error."""
     with Producer(["no-such-host.invalid:4150"]) as producer:
-        with pytest.raises(PublishNotSent, match="no-such-host.invalid"):
+        with pytest.raises(PublishNotSentError, match="no-such-host.invalid"):
             producer.publish("events", b"x", timeout=0.3)
 
 
 def test_the_http_port_is_recognised(server):
     """nsqd's HTTP port given for its TCP port: the error says so, at once."""
     with Producer([server.http_address]) as producer:
-        with pytest.raises(PublishNotSent, match="HTTP") as caught:
+        with pytest.raises(PublishNotSentError, match="HTTP") as caught:
             producer.publish("events", b"x")
         assert isinstance(caught.value.__cause__, NotNSQError)
 
 
-def test_calls_after_close(server):
+def test_calls_after_close_raise_closed_error(server):
     """A closed producer says that it is closed, and close() may be repeated."""
     producer = Producer([server.tcp_address])
     producer.publish("events", b"x")
@@ -222,7 +223,7 @@ def test_calls_after_close(server):
             call()
 
 
-def test_ping_connects(producer, server):
+def test_ping_connects_without_publishing(producer, server):
     """ping() reaches the nsqd without publishing."""
     producer.ping()
     assert not server.stats()["topics"]
@@ -241,7 +242,7 @@ def test_an_idle_connection_answers_heartbeats(server):
 
 
 @pytest.mark.real
-def test_sigkill_while_four_threads_publish(real_nsqd):
+def test_a_sigkill_while_four_threads_publish_ends_no_call_late(real_nsqd):
     """Every call returns in time with success or a typed error; then the same producer works."""
     server = real_nsqd()
     outcomes: list[object] = []
@@ -277,10 +278,10 @@ def test_sigkill_while_four_threads_publish(real_nsqd):
     assert slowest[0] < timeout + 1
     failures = [outcome for outcome in outcomes if outcome != "stored"]
     assert failures
-    assert all(isinstance(o, (PublishUnknown, PublishRejected)) for o in failures)
+    assert all(isinstance(o, (PublishUnknownError, PublishRejectedError)) for o in failures)
 
 
-def test_bytes_are_those_of_bodies(server):
+def test_the_bytes_counter_counts_bodies(server):
     """Whichever way a publish takes: alone, deferred, many at once, from many threads."""
     with Producer([server.tcp_address]) as producer:
         producer.publish("events", b"12345")
@@ -291,3 +292,20 @@ def test_bytes_are_those_of_bodies(server):
         for thread in threads:
             thread.join()
         assert producer.stats().bytes == 25 + 8 * 9 * 5
+
+
+def test_a_value_is_published_as_json_and_read_as_it_was(producer, server):
+    """Also with a delay; a dict for a body is refused with what to call, and costs nothing."""
+    value = {"customer": "Zoë", "items": [1, 2.5, None]}
+    producer.publish_json("orders", value)
+    producer.publish_json("orders", value, defer=0.01, timeout=10)
+    with pytest.raises(InvalidMessageError, match="publish_json"):
+        producer.publish("orders", value)
+    with pytest.raises(InvalidMessageError, match="publish_json"):
+        producer.publish_many("orders", [value])
+    with pytest.raises(InvalidMessageError, match="no JSON can be made"):
+        producer.publish_json("orders", {1, 2})
+    with Consumer("orders", "c", nsqd_tcp_addresses=[server.tcp_address]) as consumer:
+        loop = consumer.messages(timeout=30)
+        assert [next(loop).json(), next(loop).json()] == [value, value]
+        loop.close()

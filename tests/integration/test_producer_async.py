@@ -13,13 +13,13 @@ from nsqclient import (
     ConfigError,
     InvalidMessageError,
     Producer,
-    PublishNotSent,
-    PublishRejected,
-    PublishUnknown,
+    PublishNotSentError,
+    PublishRejectedError,
+    PublishUnknownError,
 )
-from tests.support.ports import free_port
-from tests.support.proxy import FaultProxy
-from tests.support.scripted import OK, ScriptedServer
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.ports import free_port
+from tests.support.servers.scripted import OK, ScriptedServer
 from tests.support.waiting import wait_until
 
 
@@ -30,7 +30,7 @@ def producer(server):
         yield producer
 
 
-def test_futures_tell_that_messages_are_stored(producer, server):
+def test_a_future_ends_when_its_message_is_stored(producer, server):
     """Each Future is done when its message is in the topic."""
     futures = [producer.publish_async("events", b"%d" % n) for n in range(500)]
     assert [future.result(10) for future in futures] == [None] * 500
@@ -55,7 +55,7 @@ def test_callbacks_and_waits_see_the_outcome(producer):
 
 
 def test_messages_of_one_topic_leave_in_order_as_one_mpub():
-    """What waits together travels together, in the order of the calls."""
+    """Messages that wait together are sent together, in the order of the calls."""
     seen = []
     ready = threading.Event()
 
@@ -77,7 +77,7 @@ def test_messages_of_one_topic_leave_in_order_as_one_mpub():
     assert seen[1] == (b"PUB b", b"x")
 
 
-def test_a_deferred_message_travels_alone(producer, server):
+def test_a_deferred_message_is_sent_alone(producer, server):
     """defer= works asynchronously too."""
     server.post("/topic/create", topic="events")
     server.post("/channel/create", topic="events", channel="c")
@@ -85,7 +85,7 @@ def test_a_deferred_message_travels_alone(producer, server):
     wait_until(lambda: server.stats("events", "c")["deferred_count"] == 1)
 
 
-def test_only_the_guilty_message_of_a_batch_fails(server_factory):
+def test_only_the_rejected_message_of_a_batch_fails(server_factory):
     """An MPUB that is refused for one message is taken apart."""
     server = server_factory(max_msg_size=100)
     with Producer([server.tcp_address], linger=0.2) as producer:
@@ -94,7 +94,7 @@ def test_only_the_guilty_message_of_a_batch_fails(server_factory):
         wait(futures, timeout=20)
     errors = [future.exception() for future in futures]
     assert [error is None for error in errors] == [len(body) == 50 for body in bodies]
-    assert isinstance(errors[5], PublishRejected) and errors[5].code == "E_BAD_MESSAGE"
+    assert isinstance(errors[5], PublishRejectedError) and errors[5].code == "E_BAD_MESSAGE"
     assert server.stats("events")["depth"] == 10
 
 
@@ -123,13 +123,13 @@ def test_a_full_window_raises_where_it_was_asked_for():
     address = f"127.0.0.1:{free_port()}"
     with Producer([address], max_pending=2, on_full="raise") as producer:
         futures = [producer.publish_async("t", b"x", timeout=0.5) for _ in range(2)]
-        with pytest.raises(PublishNotSent, match="max_pending"):
+        with pytest.raises(PublishNotSentError, match="max_pending"):
             producer.publish_async("t", b"x")
-        assert all(isinstance(f.exception(5), PublishNotSent) for f in futures)
+        assert all(isinstance(f.exception(5), PublishNotSentError) for f in futures)
 
 
-def test_a_full_window_blocks(server):
-    """With the default policy a publish waits for room, and all are stored."""
+def test_a_publish_into_a_full_window_waits(server):
+    """With the default policy a publish waits for space, and all are stored."""
     with Producer([server.tcp_address], max_pending=5) as producer:
         futures = [producer.publish_async("events", b"x") for _ in range(200)]
         assert producer.flush(10)
@@ -145,7 +145,7 @@ def test_a_future_can_be_cancelled_before_it_is_sent():
         assert second.cancel()
         with pytest.raises(CancelledError):
             second.result(5)
-        assert isinstance(first.exception(5), PublishNotSent)
+        assert isinstance(first.exception(5), PublishNotSentError)
 
 
 def test_an_answer_that_does_not_come_is_unknown():
@@ -157,7 +157,7 @@ def test_an_answer_that_does_not_come_is_unknown():
 
     with ScriptedServer(script) as server, Producer([server.address]) as producer:
         future = producer.publish_async("t", b"x", timeout=0.5)
-        assert isinstance(future.exception(5), PublishUnknown)
+        assert isinstance(future.exception(5), PublishUnknownError)
 
 
 @pytest.mark.parametrize("retry", [True, False])
@@ -174,13 +174,13 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
                 try:
                     producer.publish("events", b"blocking", timeout=8)
                     blocking.append("stored")
-                except PublishUnknown as exc:
+                except PublishUnknownError as exc:
                     blocking.append(exc)
 
             thread = threading.Thread(target=publish)
             thread.start()
             future = producer.publish_async("events", b"async", timeout=8)
-            (link,) = producer._links.ready
+            (link,) = producer._nodes.ready
             wait_until(lambda: len(link.conn._core._awaited) == 2)  # both are sent
             proxy.reset()
             proxy.set_deaf(False)
@@ -189,7 +189,8 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
     if retry:
         assert (error, blocking) == (None, ["stored"])
     else:
-        assert isinstance(error, PublishUnknown) and isinstance(blocking[0], PublishUnknown)
+        assert isinstance(error, PublishUnknownError)
+        assert isinstance(blocking[0], PublishUnknownError)
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
@@ -205,7 +206,7 @@ def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
     assert all(server.stats("events").get("depth", 0) >= 5 for server in servers)
 
 
-def test_sticky_uses_one_nsqd(server_factory):
+def test_a_sticky_producer_uses_one_nsqd(server_factory):
     """With sticky=True all goes to one nsqd while it is alive."""
     servers = [server_factory() for _ in range(2)]
     with Producer([server.tcp_address for server in servers], sticky=True) as producer:
@@ -214,8 +215,8 @@ def test_sticky_uses_one_nsqd(server_factory):
     assert sorted(server.stats("events").get("depth", 0) for server in servers) == [0, 10]
 
 
-def test_statistics_add_up(producer):
-    """Counters and addresses tell what happened."""
+def test_the_statistics_of_async_publishes_are_complete(producer):
+    """Counters and addresses show what happened."""
     for _ in range(5):
         producer.publish("events", b"x")
     producer.publish_async("events", b"x").result(5)
@@ -227,11 +228,11 @@ def test_statistics_add_up(producer):
 
 
 def test_close_ends_what_is_pending():
-    """Futures without a verdict have an outcome when close() returns."""
+    """Every Future has an outcome when close() returns."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         future = producer.publish_async("t", b"x", timeout=30)
         assert not producer.close(timeout=0.2)
-        assert isinstance(future.exception(0), PublishNotSent)
+        assert isinstance(future.exception(0), PublishNotSentError)
         with pytest.raises(ClosedError):
             producer.publish_async("t", b"x")
 
@@ -267,8 +268,8 @@ def test_a_forked_child_has_its_own_connections(producer, server):
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_pending_futures_fail_in_the_child():
-    """What was pending at the fork is the parent's; the child is told, and does not hang."""
+    """A Future pending at the fork is the parent's; in the child it fails, and does not hang."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         future = producer.publish_async("t", b"x", timeout=1)
         assert in_child(lambda: isinstance(future.exception(1), ClosedError) or 1 / 0) == 0
-        assert isinstance(future.exception(5), PublishNotSent)
+        assert isinstance(future.exception(5), PublishNotSentError)

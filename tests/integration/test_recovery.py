@@ -121,7 +121,7 @@ def test_a_killed_nsqd_is_back_and_the_others_lose_nothing(cluster):
         wait_until(lambda: ledger.seen[b"after"] and len(ledger.seen) == 1001, timeout=20)
 
 
-def test_all_nsqds_restart_at_once(cluster):
+def test_a_restart_of_all_nsqds_is_survived(cluster):
     """After a restart of everything all messages are handled within 30 s."""
     lookupds, servers = cluster
     ledger = Ledger()
@@ -154,7 +154,7 @@ def test_a_hanging_nsqlookupd_delays_nobody(cluster):
             deaf.accept()[0].close()
 
 
-def test_one_in_flight_over_five_nsqds(server_factory):
+def test_one_message_in_flight_is_shared_by_five_nsqds(server_factory):
     """With all messages on one of five nsqds, its turn comes in time, and it is drained."""
     servers = [server_factory() for _ in range(5)]
     publish(servers[3], *[b"%d" % n for n in range(100)])
@@ -172,7 +172,7 @@ def test_one_in_flight_over_five_nsqds(server_factory):
         assert consumer.stats().repairs == 0
 
 
-def test_stop_with_long_handlers_and_a_full_queue(server):
+def test_stop_ends_in_time_with_long_handlers_and_a_full_queue(server):
     """stop(5) returns though eight handlers take longer; the queue is another's before that."""
     release = threading.Event()
     first = Collector(lambda message: release.wait(30))
@@ -195,7 +195,7 @@ def test_stop_with_long_handlers_and_a_full_queue(server):
 
 
 @pytest.mark.real
-def test_nsqds_never_have_more_out_than_the_ceiling(real_nsqd):
+def test_the_messages_in_flight_never_exceed_max_in_flight(real_nsqd):
     """The servers' own numbers, every 20 ms, while max_in_flight goes 12-8-3-2-3-12."""
     servers = [real_nsqd() for _ in range(4)]
     for server in servers:

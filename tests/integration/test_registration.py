@@ -18,9 +18,9 @@ import pytest
 import requests
 
 from nsqclient.devserver import Nsqlookupd
-from tests.support.proxy import FaultProxy
-from tests.support.raw import connect, read_all
-from tests.support.servers import LookupdFactory, ServerFactory
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.factories import LookupdFactory, ServerFactory
+from tests.support.servers.raw_socket import connect, read_all
 from tests.support.waiting import wait_until
 
 KINDS = ["embedded", pytest.param("real", marks=pytest.mark.real)]
@@ -217,7 +217,7 @@ def _talk(address: str, data: bytes) -> bytes:
 
 
 @pytest.mark.real
-def test_the_answers_are_the_real_ones(real_nsqlookupd):
+def test_the_answers_are_those_of_the_real_nsqlookupd(real_nsqlookupd):
     """Every talk of the list has the same answers from both nsqlookupds, byte for byte."""
     real = real_nsqlookupd()
     with Nsqlookupd() as embedded, ThreadPoolExecutor(4) as pool:

@@ -19,8 +19,8 @@ import subprocess
 import pytest
 
 from nsqclient import Producer
-from tests.support.ports import free_port
-from tests.support.tool_runs import command, run_tool, tool
+from tests.support.docs.tool_runs import command, run_tool, tool
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -114,7 +114,7 @@ def test_bug_4_nsq_tail_n_counts_in_total(nsqd):
     assert sum(stats["in_flight_count"] for stats in left) == 0
 
 
-def test_head_ends_it_quietly(nsqd):
+def test_a_closed_pipe_ends_it_with_status_0(nsqd):
     """When its reader goes away it ends with 0, without a traceback, and keeps what it could not
     write in the channel."""
     publish(nsqd, "t", *[b"line"] * 1000)
@@ -139,7 +139,7 @@ def test_a_full_disk_is_status_1(nsqd):
     assert nsqd.stats("t", "c")["depth"] == 1
 
 
-def test_formats_and_gzip(nsqd):
+def test_formats_and_gzip_are_printed(nsqd):
     """--json, --format, --gunzip and --no-newline on real messages."""
     publish(nsqd, "t", gzip.compress(b"packed"), b"plain")
     done = run_tool("ours", "nsq_tail", *words(nsqd, "-n=1", "--json", "--gunzip"))
@@ -150,7 +150,7 @@ def test_formats_and_gzip(nsqd):
     assert done.stdout == b"1:t:plain"
 
 
-def test_an_ephemeral_channel_of_its_own(nsqd):
+def test_the_default_channel_is_ephemeral(nsqd):
     """Without --channel it makes tailNNNNNN#ephemeral, as the original."""
     nsqd.post("/topic/create", topic="t")
     with tool("ours", "nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"):
@@ -187,7 +187,7 @@ def test_a_second_signal_ends_a_tail_that_cannot_write(nsqd):
 
 
 def test_one_dead_nsqd_of_two_is_waited_for(nsqd):
-    """Where one that was named is alive, the tool runs, and messages come from it."""
+    """If one of the given nsqds is alive, the tool runs, and messages come from it."""
     publish(nsqd, "t", b"x")
     dead = f"--nsqd-tcp-address=127.0.0.1:{free_port()}"
     done = run_tool("ours", "nsq_tail", *words(nsqd, dead, "-n=1"))

@@ -27,8 +27,8 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer
 from tests.support.archives import read_tree
-from tests.support.ports import free_port
-from tests.support.tool_runs import run_tool, tool
+from tests.support.docs.tool_runs import run_tool, tool
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -43,7 +43,7 @@ KILLS = 20 if "NSQ_TO_FILE_SIGKILL" in os.environ else 7
 
 @pytest.fixture
 def nsqd(real_nsqd):
-    """A real nsqd with room in memory."""
+    """A real nsqd with a queue in memory."""
     return real_nsqd(msg_timeout=60.0, mem_queue_size=100_000)
 
 
@@ -98,15 +98,17 @@ WORK = "--work-dir={}/work"
 @pytest.mark.parametrize("flags", [
     [],
     ["--gzip"],
-    ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
     ["--rotate-size=50"],
-    ["--rotate-size=50", "--gzip"],
-    ["--rotate-size=50", WORK],
-    ["--rotate-interval=1h"],
     [WORK],
-    [WORK, "--gzip"],
     ["--skip-empty-files"],
-    ["--skip-empty-files", "--gzip"],
+    *[pytest.param(flags, marks=pytest.mark.long) for flags in (
+        ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
+        ["--rotate-size=50", "--gzip"],
+        ["--rotate-size=50", WORK],
+        ["--rotate-interval=1h"],
+        [WORK, "--gzip"],
+        ["--skip-empty-files", "--gzip"],
+    )],
     ["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"],
     ["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"],
     ["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"],
@@ -180,7 +182,7 @@ def test_hangup_closes_the_file_as_the_original(nsqd, tmp_path, flags):
 
 
 def _holds_file(pid, folder):
-    """Tell whether a process has a file under ``folder`` open."""
+    """Return whether a process has a file under ``folder`` open."""
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:
             if os.readlink(f"/proc/{pid}/fd/{number}").startswith(str(folder)):
@@ -228,12 +230,13 @@ def test_bug_2_nsq_to_file_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_
     [],
 ], ids=" ".join)
 def test_bug_3_nsq_to_file_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
-    """What can never work ends it with status 1 and says why."""
+    """What can never work ends it with status 1, or 2 for a missing flag, and says why."""
+    status = 2 if not more or "--channel=" in more else 1
     more = [word.replace("%d", str(free_port())) for word in more]
     if not any("nsqd-tcp" in word for word in more):
         more.append(f"--nsqd-tcp-address={nsqd.tcp_address}")
     done = run_tool("ours", "nsq_to_file", f"--output-dir={tmp_path}", *more)
-    assert done.returncode == 1 and b"nsq_to_file: " in done.stderr
+    assert done.returncode == status and b"nsq_to_file: " in done.stderr
 
 
 @pytest.mark.parametrize("name", ["nsq_to_file", "nsq_tail", "nsq_stat"])
@@ -296,8 +299,12 @@ def _requeue_often(nsqd, times):
                 break
 
 
-@pytest.mark.parametrize("flags", [[], ["--gzip"], [WORK]], ids=["plain", "gzip", "work-dir"])
-def test_sigkill_loses_nothing(real_nsqd, tmp_path, flags):
+@pytest.mark.parametrize("flags", [
+    pytest.param([], id="plain"),
+    pytest.param(["--gzip"], id="gzip", marks=pytest.mark.long),
+    pytest.param([WORK], id="work-dir", marks=pytest.mark.long),
+])
+def test_a_sigkill_loses_no_message(real_nsqd, tmp_path, flags):
     """Killed again and again at any moment, every message is in a whole record at the end."""
     # nsqd gives the messages of a dead client to the next one when they time out.
     nsqd = real_nsqd(msg_timeout=1.0, mem_queue_size=100_000)

@@ -19,9 +19,9 @@ import signal
 import pytest
 
 from nsqclient.http import NsqdHTTP
-from tests.support.http_recorder import recording
-from tests.support.ports import free_port
-from tests.support.tool_runs import run_tool, tool
+from tests.support.docs.tool_runs import run_tool, tool
+from tests.support.servers.http_recorder import recording
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -52,7 +52,7 @@ def words(nsqd, *more):
 
 
 def is_done(nsqd):
-    """Tell whether the channel is empty, and everything was answered."""
+    """Return whether the channel is empty, and everything was answered."""
     found = nsqd.stats("t", "c")
     return found["depth"] == found["in_flight_count"] == found["deferred_count"] == 0
 
@@ -84,7 +84,7 @@ def _comparable(request):
     (["--get=URL/hit?m=%s"], BODIES[:5]),
     (["--get=URL/%s", "--header=X-B: c d", "--mode=epsilon-greedy"], BODIES[:5]),
 ])
-def test_the_same_requests(nsqd, flags, bodies):
+def test_requests_are_those_of_the_original(nsqd, flags, bodies):
     """Method, path, headers and body agree."""
     ours, original = (seen(nsqd, kind, flags, bodies) for kind in KINDS)
     assert ours == original
@@ -114,7 +114,7 @@ def test_bug_5_nsq_to_http_a_201_for_a_get_has_arrived(nsqd):
 
 
 def test_one_bad_url_does_not_pause_the_rest(nsqd):
-    """With a dead host and one that says 500, the third takes all of 200 messages at once."""
+    """With a dead host and a host that answers 500, the third takes all of 200 messages at once."""
     publish(nsqd, [b"%d" % n for n in range(200)])
     with recording() as broken, recording() as good:
         broken.status = 500
@@ -150,7 +150,7 @@ def test_500s_back_off_recover_and_lose_nothing(nsqd):
         assert set(bodies) <= set(server.bodies()) and refused < 150
 
 
-def test_killed_it_loses_nothing(real_nsqd):
+def test_a_sigkill_loses_no_message(real_nsqd):
     """SIGKILL five times on the way: each message arrives at least once."""
     nsqd = real_nsqd(msg_timeout=1.0)
     with NsqdHTTP(nsqd.http_address) as client:
@@ -167,15 +167,26 @@ def test_killed_it_loses_nothing(real_nsqd):
         assert set(server.bodies()) == set(bodies)
 
 
+#: Of ours where a required flag is missing: the original ends with 1 there.
+MISSING = (2, 1)
+
+
+@pytest.mark.parametrize("flags", [[], ["--topic=t"], ["--topic=t", "--channel=c"]])
+def test_a_missing_flag_is_a_usage_error(flags):
+    """It ends with 2, as a flag that does not parse."""
+    done = [run_tool(kind, "nsq_to_http", *flags) for kind in KINDS]
+    assert tuple(one.returncode for one in done) == MISSING
+    assert b"nsq_to_http --help'" in done[0].stderr
+
+
 @pytest.mark.parametrize("flags", [
-    [], ["--topic=t"], ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"],
     ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--get=http://h/"],
     ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--sample=2"],
     ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--header=x"],
     ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/"],
     ["--bogus"], ["--n=x"], ["--consumer-opt=nope"], ["--help"],
 ])
-def test_the_same_exit_statuses(flags):
+def test_exit_statuses_are_those_of_the_original(flags):
     """Also for an nsqd that cannot be reached."""
     statuses = {run_tool(kind, "nsq_to_http", *flags).returncode for kind in KINDS}
     assert len(statuses) == 1

@@ -23,9 +23,9 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient import Config, Consumer, Producer
-from tests.support.ports import free_port
-from tests.support.proxy import FaultProxy
-from tests.support.tool_runs import tool
+from tests.support.docs.tool_runs import tool
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -105,7 +105,7 @@ OBJECTS = [
         ["--mode=epsilon-greedy"],
     ],
 )
-def test_results_are_the_originals(real_nsqd, source, more):
+def test_results_are_those_of_the_original(real_nsqd, source, more):
     """The same messages arrive, whatever the filter, and all are finished at the source."""
     results = []
     for kind in KINDS:
@@ -131,7 +131,7 @@ def json_or_bytes(body):
 
 
 @pytest.mark.parametrize("value", ["paid", "1", "1.0"])
-def test_required_values_are_the_originals(real_nsqd, source, value):
+def test_required_values_are_those_of_the_original(real_nsqd, source, value):
     """For messages that have the field."""
     results = []
     for kind in KINDS:
@@ -206,7 +206,7 @@ def test_one_dead_destination_of_two_costs_nothing(source, target, mode):
     assert source.stats("t", "nsq_to_nsq")["requeue_count"] == 0
 
 
-def test_round_robin_is_even(real_nsqd, source):
+def test_round_robin_gives_each_destination_half(real_nsqd, source):
     """Two destinations get half each, as with the original."""
     targets = [real_nsqd(), real_nsqd()]
     for kind in KINDS:

@@ -21,8 +21,8 @@ import time
 import pytest
 
 from nsqclient import Config, Consumer
-from tests.support.ports import free_port
-from tests.support.tool_runs import command, run_tool, tool
+from tests.support.docs.tool_runs import command, run_tool, tool
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -67,7 +67,7 @@ def stored(nsqd, topic="t"):
         (b"".join(b"%d\n" % number for number in range(2000)), []),
     ],
 )
-def test_the_messages_are_the_originals(nsqd, data, more):
+def test_the_messages_are_those_of_the_original(nsqd, data, more):
     """The same stdin gives the same messages in the same order, and status 0."""
     results = []
     for kind in KINDS:
@@ -151,7 +151,7 @@ def test_lines_leave_when_they_come(nsqd):
         assert process.wait(20) == 0
 
 
-def test_many_records_travel_together(nsqd, tmp_path):
+def test_many_records_are_sent_in_few_commands(nsqd, tmp_path):
     """100,000 lines are a few dozen commands, in order."""
     lines = b"".join(b"%d\n" % number for number in range(100_000))
     (tmp_path / "lines").write_bytes(lines)
@@ -160,7 +160,7 @@ def test_many_records_travel_together(nsqd, tmp_path):
     assert done.returncode == 0 and nsqd.stats("t")["message_count"] == 100_000
 
 
-def test_rate(nsqd):
+def test_the_rate_limit_holds(nsqd):
     """--rate=50 needs at least 0.6 s for 31 records, and not much more."""
     began = time.monotonic()
     done = run_tool("ours", "to_nsq", *words(nsqd, "--rate=50"), stdin=b"x\n" * 31)
@@ -181,7 +181,7 @@ def test_a_signal_ends_a_slow_run_at_once(nsqd):
         assert b"read and not published: " in process.stderr.read()
 
 
-def test_defer(nsqd):
+def test_deferred_messages_are_held_back_in_order(nsqd):
     """--defer holds messages back; they are deferred in the channel, in order of the input."""
     nsqd.post("/topic/create", topic="t")
     nsqd.post("/channel/create", topic="t", channel="c")
@@ -192,7 +192,7 @@ def test_defer(nsqd):
 
 @pytest.mark.parametrize(
     ("delimiter", "data"), [("\\0", b"a\nb\0c"), ("--", b"a\nb--c"), ("\\x0a\\n", b"a\n\nb\n\nc")])
-def test_delimiters(nsqd, delimiter, data):
+def test_a_delimiter_may_have_several_bytes_and_escapes(nsqd, delimiter, data):
     """Several bytes and escapes."""
     run_tool("ours", "to_nsq", *words(nsqd, f"--delimiter={delimiter}"), stdin=data)
     assert stored(nsqd) == ([b"a\nb", b"c"] if b"\n\n" not in data else [b"a", b"b", b"c"])

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.support.terminal import Terminal
+from tests.support.docs.terminal import Terminal
 from tests.support.waiting import wait_until
 
 

@@ -16,8 +16,9 @@ import pytest
 
 from nsqclient.cli import COMMANDS
 from tests.manual.conftest import Cluster
-from tests.support.flags import flags_of, unknown_flags
-from tests.support.pages import PAGES, ROOT, Block, blocks
+from tests.support import django_settings
+from tests.support.docs.flags import flags_of, unknown_flags
+from tests.support.docs.pages import PAGES, ROOT, Block, blocks
 
 ALL = [block for page in PAGES for block in blocks(page)]
 #: Commands that measure for minutes; the flags are checked.
@@ -25,6 +26,8 @@ CODE = [block for block in ALL if not block.page.startswith("benchmarks/")]
 PYTHON = [block for block in CODE if block.language == "python"]
 CONSOLE = [block for block in ALL if block.language == "console"]
 PROGRAMS = [block for block in PYTHON if not block.name and not block.reason]
+#: Blocks that show what a misspelt flag leads to.
+MISTAKES = {"configuration mistakes"}
 #: Pieces of a command that stand for something the reader knows.
 PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 
@@ -51,6 +54,7 @@ def test_a_python_block_is_correct(block: Block) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nsqclient"):
             if "contrib.django" in (node.module or ""):
                 pytest.importorskip("django")
+                django_settings.configure()
             module = importlib.import_module(node.module or "")
             assert [name for name in names if not hasattr(module, name)] == []
         elif isinstance(node, ast.Import):
@@ -62,21 +66,25 @@ def test_a_python_block_is_correct(block: Block) -> None:
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
 def test_the_commands_of_a_console_block_exist(block: Block) -> None:
     """``nsqclient X --flag``, ``make X`` and ``python FILE`` name what is there."""
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
+    parts = re.search(r"^PARTS := (.*)", makefile, re.MULTILINE)
+    targets += [f"test-{part}" for part in parts[1].split()] if parts else []
     for command in block.commands:
         for part in command.split(" | "):
             words = [word for word in shlex.split(part, comments=True) if word not in PLACEHOLDERS]
             if words[:1] == ["nsqclient"] and len(words) > 1 and not words[1].startswith("-"):
                 assert words[1] in COMMANDS, command
-                sub = words[2:3] if words[1] == "spark" else []
-                assert unknown_flags(words[2:], flags_of(words[1], *sub)) == [], command
+                sub = words[2:3] if words[1] in ("spark", "dead_letters") else []
+                unknown = unknown_flags(words[2:], flags_of(words[1], *sub))
+                assert bool(unknown) == (block.name in MISTAKES), command
             elif words[:1] == ["make"] and len(words) > 1:
                 assert words[1] in targets, command
             elif words[:1] == ["python"] and words[1].startswith(("examples/", "benchmarks/")):
                 assert (ROOT / words[1]).is_file(), command
 
 
-def test_json_blocks_parse() -> None:
+def test_a_json_block_is_one_json_value() -> None:
     """Each is one JSON value."""
     for block in ALL:
         if block.language == "json":

@@ -1,4 +1,4 @@
-"""``.ci/run`` runs what README.rst says, and fails where one step fails."""
+"""``.ci/run`` runs what README.rst says, and fails where one step fails; the parts of its tests."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
-from tests.support.pages import ROOT, named
+import yaml
+
+from tests.support.docs.pages import ROOT, named
+from tests.support.processes import user_environment
 
 SCRIPT = ROOT / ".ci" / "run"
 #: Stands for make: notes how it was started, prints closing lines, fails at one target.
 FAKE_MAKE = """#!/bin/sh
 echo "make $*, level ${MAKELEVEL-none}, flags ${MAKEFLAGS-none}, CI $CI" >>"$NOTES"
 echo "= 5 passed in 1.00s ="
-test "$1" = test && echo "= 7 passed, 1 skipped in 2.00s ="
+test "$1" = test && echo "= 6 passed in 1.00s =" && echo "= 7 passed, 1 skipped in 2.00s ="
 test "$1" != "$FAILING"
 """
 
@@ -45,11 +49,11 @@ def test_the_commands_of_the_readme_are_steps_word_for_word(tmp_path: Path) -> N
         assert notes.count(f"{command}, level none, flags none, CI true") == 1
 
 
-def test_the_last_line_is_that_of_pytest(tmp_path: Path) -> None:
-    """It stands below the summary, which has a line for each step."""
+def test_the_last_lines_are_those_of_pytest(tmp_path: Path) -> None:
+    """Of both runs of ``make test``, below the summary, which has a line for each step."""
     _, output, notes = run(tmp_path)
-    assert output[-1] == "= 7 passed, 1 skipped in 2.00s ="
-    steps = [line.split()[:3] for line in output[-1 - len(notes):-1]]
+    assert output[-2:] == ["= 6 passed in 1.00s =", "= 7 passed, 1 skipped in 2.00s ="]
+    steps = [line.split()[:3] for line in output[-2 - len(notes):-2]]
     assert steps == [[*note.split(",")[0].split(), "passed"] for note in notes]
 
 
@@ -58,5 +62,42 @@ def test_a_step_that_fails_has_no_second_try(tmp_path: Path) -> None:
     status, output, notes = run(tmp_path, failing="test")
     assert status == 1
     assert len([note for note in notes if note.startswith("make test,")]) == 1
-    assert re.search(r"make test +FAILED", output[-2])
+    assert [line for line in output if re.match(r"make test +FAILED", line)]
     assert run(tmp_path / "again", failing="style")[0] == 1
+
+
+def variables(*names: str) -> dict[str, list[str]]:
+    """Return the words of variables of the Makefile, as make expands them."""
+    rules = "".join(f"show:;@echo '{name}=$({name})'\n" if not number else
+                    f"\t@echo '{name}=$({name})'\n" for number, name in enumerate(names))
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "-f", "Makefile", "-f", "-", "show"], cwd=ROOT,
+        input=rules, capture_output=True, text=True, check=True, timeout=60,
+        env=user_environment()).stdout
+    return {name: words.split() for name, _, words in
+            (line.partition("=") for line in shown.splitlines())}
+
+
+def test_each_file_of_tests_is_in_one_part() -> None:
+    """So the parts that ``make help`` names are together what ``make test`` runs."""
+    parts = variables("PARTS")["PARTS"]
+    places = [place for words in variables(*(f"PART_{part}" for part in parts)).values()
+              for place in words]
+    found = Counter(
+        str(path) for place in places
+        for path in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("test_*.py"))
+    )
+    assert found == Counter(str(path) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_the_workflow_runs_the_steps_in_parts() -> None:
+    """Each step of the script, the parts in place of ``make test``, on each Python of setup.cfg."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"]
+    checks, tests = (jobs[name]["strategy"]["matrix"] for name in ("checks", "test"))
+    steps = re.findall(r"^step make ([\w-]+)", SCRIPT.read_text("utf-8"), re.MULTILINE)
+    assert [*checks["step"], "test", "test-long"] == steps
+    assert tests["part"] == [*variables("PARTS")["PARTS"], "jvm"]
+    settings = (ROOT / "setup.cfg").read_text("utf-8")
+    assert tests["python"] == re.findall(r"Python :: (3\.\d+)$", settings, re.MULTILINE)
+    assert [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step] == [
+        "make ${{ matrix.step }}", "make test-${{ matrix.part }}", "make test-long"]

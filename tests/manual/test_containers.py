@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from nsqclient.cli import COMMANDS
-from tests.support.flags import flags_of, unknown_flags
-from tests.support.pages import ROOT, blocks
+from tests.support.docs.flags import flags_of, unknown_flags
+from tests.support.docs.pages import ROOT, blocks
 
 INSTRUCTIONS = {
     "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT", "CMD", "STOPSIGNAL", "ARG",
@@ -41,12 +41,13 @@ def test_the_dockerfile_has_known_instructions_only():
     assert [value for name, value in found if name == "USER"] == ["nsq"]
 
 
-def test_the_dockerfile_for_a_worker_of_ones_own():
+def test_the_dockerfile_for_a_worker_is_correct():
     """The one on the page has known instructions, and starts the worker without a shell."""
     [block] = blocks("docs/howto/containers.rst", "docker")
     found = instructions(block.text)
     assert found[0][0] == "FROM" and {name for name, _ in found} <= INSTRUCTIONS
-    assert json.loads(dict(found)["CMD"]) == ["python", "worker.py"]
+    tool, name, _, *flags = json.loads(dict(found)["CMD"])
+    assert (tool, name) == ("nsqclient", "worker") and unknown_flags(flags, flags_of(name)) == []
 
 
 def test_what_the_dockerfile_copies_is_there_and_not_ignored():
@@ -110,8 +111,31 @@ def test_ports_are_open_for_this_machine_only():
     assert ports and all(port.startswith("127.0.0.1:") for port in ports)
 
 
+def test_base_images_have_exact_tags():
+    """A digest, or a version to its last number: a build next month begins with the same."""
+    files = [(ROOT / "Dockerfile").read_text("utf-8"),
+             *(block.text for block in blocks("docs/howto/containers.rst", "docker"))]
+    images = [value.split()[0] for text in files for name, value in instructions(text)
+              if name == "FROM"]
+    images += [service["image"] for service in services().values() if "image" in service]
+    assert len(images) >= 5
+    exact = re.compile(r"[\w./-]+(@sha256:[0-9a-f]{64}|:v?\d+\.\d+\.\d+(-\w+)*)")
+    assert [image for image in images if not exact.fullmatch(image)] == []
+
+
+def test_services_with_a_port_have_a_health_check():
+    """It asks the service's own HTTP port for /ping; others wait until that is answered."""
+    for name, service in services().items():
+        test = " ".join(service.get("healthcheck", {}).get("test", []))
+        asked = re.findall(r"http://127\.0\.0\.1:(\d+)/ping", test)
+        ports = [port.rpartition(":")[2] for port in service.get("ports", [])]
+        assert bool(ports) == bool(asked) and set(asked) <= set(ports), name
+        assert all(value == {"condition": "service_healthy"}
+                   for value in service.get("depends_on", {}).values())
+
+
 def has_docker() -> bool:
-    """Tell whether a Docker daemon answers."""
+    """Return whether a Docker daemon answers."""
     if shutil.which("docker") is None:
         return False
     try:

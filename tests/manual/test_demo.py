@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, named, text_of
+from tests.support.docs.pages import ROOT, named, text_of
 from tests.support.processes import user_environment
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import re
 from typing import Any
 
 import pytest
 
-from nsqclient import Consumer, Producer
+from nsqclient import Config, Consumer, Producer
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.devserver import Nsqd
+from nsqclient.log_fields import log_fields
+from nsqclient.testing import Published
 from tests.manual.conftest import Cluster
-from tests.support.pages import Block, named, text_of
-from tests.support.terminal import Terminal
+from tests.support.docs.pages import Block, named, text_of
+from tests.support.docs.terminal import Terminal
 
 
 def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
@@ -21,7 +27,7 @@ def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("block", named("a consumer with run()"), ids=lambda block: block.page)
-def test_a_consumer_that_runs_until_a_signal(
+def test_the_consumer_of_a_page_runs_until_a_signal(
     terminal: Terminal, cluster: Cluster, block: Block
 ) -> None:
     """It prints what was published, and ends in order with Ctrl-C."""
@@ -33,7 +39,34 @@ def test_a_consumer_that_runs_until_a_signal(
     assert running.interrupt() == 0
 
 
-def test_a_producer_at_module_level(nsqd: Nsqd) -> None:
+def test_the_misplaced_options_of_the_page_are_refused_in_these_words() -> None:
+    """Each call of the block raises the error below it."""
+    calls = re.findall(r">>> (.+)\nTypeError: (.+)", text_of(named("options misplaced")))
+    assert len(calls) == 2
+    for call, said in calls:
+        with pytest.raises(TypeError) as caught:
+            eval(call, {"Consumer": Consumer, "Config": Config, "handler": print})
+        assert str(caught.value) == said
+
+
+def test_the_format_of_the_page_has_the_fields_of_records() -> None:
+    """Those of a record, and nothing where it has none."""
+    logger = logging.getLogger("nsqclient")
+    before = list(logger.handlers)
+    exec(compile(text_of(named("log fields")), "the page", "exec"), {})
+    (handler,) = [each for each in logger.handlers if each not in before]
+    try:
+        assert isinstance(handler, logging.StreamHandler)
+        handler.setStream(stream := io.StringIO())
+        LifecycleLogger("orders", "mail").error("x", extra=log_fields(nsqd="a:1"))
+        logging.getLogger("nsqclient.timer").error("y")
+    finally:
+        logger.removeHandler(handler)
+    assert stream.getvalue().splitlines() == [
+        "ERROR topic=orders nsqd=a:1 id= orders/mail: x", "ERROR topic= nsqd= id= y"]
+
+
+def test_the_module_level_producer_of_the_page_publishes(nsqd: Nsqd) -> None:
     """The view of the page publishes the request."""
     scope = run(nsqd, text_of(named("module-level producer")))
 
@@ -45,7 +78,7 @@ def test_a_producer_at_module_level(nsqd: Nsqd) -> None:
     assert [m.body for m in nsqd.messages("signups")] == [b"ada"]
 
 
-def test_a_test_that_names_the_fixture(nsqd: Nsqd) -> None:
+def test_the_test_of_the_page_that_names_the_fixture_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a function that publishes an order."""
     def place_order(nsqd_tcp_address: str) -> None:
         with Producer([nsqd_tcp_address]) as producer:
@@ -55,16 +88,16 @@ def test_a_test_that_names_the_fixture(nsqd: Nsqd) -> None:
     scope["test_orders_are_published"](nsqd)
 
 
-def test_a_test_of_a_publisher(nsqd: Nsqd) -> None:
+def test_the_test_of_a_publisher_on_the_page_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a function that publishes a name."""
     def sign_up(producer: Producer, name: str) -> None:
         producer.publish("signups", name.encode())
 
     run(nsqd, text_of(named("test of a publisher")), sign_up=sign_up)[
-        "test_signup_is_announced"](nsqd)
+        "test_signup_is_announced"](nsqd, Published(nsqd))
 
 
-def test_a_test_of_a_handler(nsqd: Nsqd) -> None:
+def test_the_test_of_a_handler_on_the_page_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a handler that fills an outbox."""
     class Mailer:
         def __init__(self, outbox: list[str]) -> None:
@@ -76,7 +109,7 @@ def test_a_test_of_a_handler(nsqd: Nsqd) -> None:
     run(nsqd, text_of(named("test of a handler")), Mailer=Mailer)["test_signups_are_mailed"](nsqd)
 
 
-def test_the_commands_that_a_client_sent(nsqd: Nsqd) -> None:
+def test_the_assertion_on_the_page_about_commands_is_true(nsqd: Nsqd) -> None:
     """The assertion on the page is true after one publish."""
     with Producer([nsqd.tcp_address]) as producer:
         producer.publish("t", b"x")
@@ -84,7 +117,7 @@ def test_the_commands_that_a_client_sent(nsqd: Nsqd) -> None:
 
 
 @pytest.mark.parametrize("hangs, status", [(False, 0), (True, 1)])
-def test_the_exit_status_of_a_service(
+def test_the_service_of_the_page_ends_with_its_exit_status(
     terminal: Terminal, cluster: Cluster, hangs: bool, status: int
 ) -> None:
     """0 after a stop in order, 1 when a message had to be abandoned."""
@@ -101,3 +134,12 @@ def test_the_exit_status_of_a_service(
     if not hangs:
         cluster.nsqd.wait_until_empty("t", "c")
     assert service.interrupt() == status
+
+
+def test_the_tests_of_a_handler_on_the_page_pass(empty_terminal: Terminal) -> None:
+    """Each file of the page as it stands, in a pytest of its own."""
+    for block in (named("handler under test"), named("tests of a handler without a server"),
+                  named("tests of a handler with a server")):
+        head, text = text_of(block).split("\n", 1)
+        (empty_terminal.folder / head.removeprefix("# ")).write_text(text)
+    assert "4 passed" in empty_terminal.run("python -m pytest -q -p no:cacheprovider")

@@ -10,9 +10,9 @@ import requests
 from nsqclient import Consumer, Message, Producer
 from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
-from tests.support.pages import commands_of, named, text_of
-from tests.support.ports import free_port
-from tests.support.terminal import Terminal
+from tests.support.docs.pages import commands_of, named, text_of
+from tests.support.docs.terminal import Terminal
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -36,22 +36,51 @@ def django_project(empty_terminal: Terminal) -> Terminal:
     return terminal
 
 
-def test_the_ten_minutes_of_the_django_page(django_project: Terminal) -> None:
+def test_the_steps_of_the_django_page_work(django_project: Terminal) -> None:
     """Its commands and files, in their order, give a worker that writes a receipt."""
     terminal = django_project
     *migrations, consume = commands_of(named("Django worker"))
     for command in migrations:
         terminal.run(command)
     worker = terminal.start(consume)
-    worker.wait_for(text_of(named("Django worker")).splitlines()[-1])
+    for line in text_of(named("Django worker")).splitlines()[-4:]:
+        worker.wait_for(terminal.here(line))
     order, look = commands_of(named("Django order"))
     terminal.run(order)
     wait_until(lambda: terminal.run(look).strip() == "1", 40, "no receipt was written")
     assert worker.interrupt() == 0
     [both] = commands_of(named("Django worker flags"))
     second = terminal.start(both)
-    second.wait_for("consuming orders, refunds on channel receipts")
+    for topic in ("orders", "refunds"):
+        second.wait_for(f"consuming {topic} on channel receipts")
     assert second.interrupt() == 0
+
+
+def test_the_steps_of_the_outbox_page_give_a_relay_that_publishes(
+    django_project: Terminal, nsqd: Nsqd
+) -> None:
+    """What a view commits arrives; the relay ends with Ctrl-C."""
+    terminal = django_project
+    terminal.replace["127.0.0.1:4150"] = nsqd.tcp_address
+    with (terminal.folder / "site1" / "settings.py").open("a") as settings:
+        settings.write(text_of(named("outbox settings")))
+        settings.write(f"NSQCLIENT['NSQD_TCP_ADDRESSES'] = ['{nsqd.tcp_address}']\n")
+    (terminal.folder / "shop/views.py").write_text(text_of(named("outbox view")))
+    terminal.run("python manage.py makemigrations shop")
+    migrate, run = commands_of(named("outbox relay"))
+    terminal.run(migrate)
+    relay = terminal.start(run)
+    for line in text_of(named("outbox relay")).splitlines()[2:]:
+        relay.wait_for(terminal.here(line))
+    order, _ = commands_of(named("Django order"))
+    terminal.run(order)
+    nsqd.create_topic("orders")
+    wait_until(lambda: [message.body for message in nsqd.messages("orders")]
+               == [b'{"reference": "a-1"}'], 40)
+    assert relay.interrupt() == 0
+    look = terminal.folder / "look.py"
+    look.write_text(text_of(named("outbox rows")))
+    terminal.run("python manage.py shell -v 0 < look.py")
 
 
 #: What pytest-django's fixture ``settings`` and the view of the page stand for.
@@ -89,13 +118,14 @@ def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
     terminal.run("python page.py")
 
 
-def test_the_app_of_the_flask_page(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_app_of_the_flask_page_works(terminal: Terminal, cluster: Cluster) -> None:
     """``nsq consume`` handles what the view announces, and both end with Ctrl-C."""
     pytest.importorskip("flask", reason="Flask comes with the test extra")
     (terminal.folder / "app.py").write_text(terminal.here(text_of(named("Flask app"))))
     consume, run, post = commands_of(named("Flask commands"))
     worker = terminal.start(consume)
-    worker.wait_for("consuming pictures on channel thumbnails")
+    for line in text_of(named("Flask commands")).splitlines()[1:5]:
+        worker.wait_for(terminal.here(line))
     port = free_port()
     terminal.replace["127.0.0.1:5000"] = f"127.0.0.1:{port}"
     web = terminal.start(f"{run} --port {port}")
@@ -107,7 +137,7 @@ def test_the_app_of_the_flask_page(terminal: Terminal, cluster: Cluster) -> None
     web.interrupt()
 
 
-def test_the_prometheus_program(nsqd: Nsqd) -> None:
+def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(nsqd: Nsqd) -> None:
     """Its consumer and producer are seen at the port that it opens."""
     prometheus = pytest.importorskip("prometheus_client", reason="comes with the test extra")
     port = free_port()
@@ -131,7 +161,7 @@ def test_the_prometheus_program(nsqd: Nsqd) -> None:
     assert 'nsq_consumer_received_total{channel="mail",topic="orders"} 1.0' in text
 
 
-def test_the_statsd_program(nsqd: Nsqd) -> None:
+def test_the_statsd_program_of_the_page_sends_its_numbers(nsqd: Nsqd) -> None:
     """Its numbers arrive at the address that it names, under the prefix with the host's name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
         statsd.bind(("127.0.0.1", 0))

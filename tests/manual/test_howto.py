@@ -1,4 +1,4 @@
-"""The pages for those who come from another client name what exists."""
+"""The pages on other clients name only what exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import nsqclient
 import nsqclient.http
 from nsqclient.config import OPTIONS
-from tests.support.pages import list_tables
+from tests.support.docs.pages import list_tables, read
 
 PAGES = [f"docs/howto/from-{name}.rst" for name in ("go-nsq", "pynsq", "gnsq")]
 ARGUMENTS = {
@@ -24,7 +24,7 @@ FIELDS = {"attempts", "body", "id", "timestamp"}
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a name of the second column is an option, an argument, or a public name."""
+    """Return whether a name of the second column is an option, an argument, or a public name."""
     if name in OPTIONS or name in ARGUMENTS or name in FIELDS:
         return True
     found: object = nsqclient
@@ -51,6 +51,13 @@ def test_what_stands_beside_the_other_client_exists(page: str) -> None:
 def test_a_row_has_three_cells(page: str) -> None:
     """Theirs, ours, and the difference."""
     assert {len(row) for table in list_tables(page) for row in table} == {3}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_what_happens_to_messages_that_expire_in_the_queue(page: str) -> None:
+    """None of these clients drops them; nsqclient does, and does not call the handler."""
+    text = " ".join(read(page).split())
+    assert "is dropped without a call of the handler, and counted as ``expired``" in text
 
 
 def test_every_option_of_go_nsq_is_in_the_table() -> None:

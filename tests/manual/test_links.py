@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 
 @pytest.fixture(scope="module")

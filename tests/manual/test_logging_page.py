@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
-from tests.support.log_calls import LogCall, log_calls
-from tests.support.pages import list_tables, read
+from tests.support.docs.log_calls import LogCall, log_calls
+from tests.support.docs.log_rows import Row, lifecycle_rows, log_rows
+from tests.support.docs.pages import read
 
 PAGE = "docs/topics/logging.rst"
-CALLS = {call for call in log_calls() if call.level != "DEBUG"}
-#: (level, logger, line) of the table of life events, whose lines other tests make to happen.
-LIFE = re.findall(r"^(INFO|WARNING|ERROR) +``(nsqclient\.\w+)`` +``(.+)``$", read(PAGE),
-                  re.MULTILINE)
+#: Other tests make these lines happen.
+LIFE = lifecycle_rows(PAGE)
 #: What stands for one ``%s``; the last one of a line may be left out.
 WORD = r"(?:N [a-z ]+s|(?:(?:: |; )?[A-Z]+(?:[/;] ?[A-Z]+)*)?)"
 
 
-def rows() -> list[tuple[str, str, str, str]]:
-    """Return level, logger, line and advice of each row of the other tables."""
-    loggers = re.findall(r"^``(nsqclient\.\w+)``:$", read(PAGE), re.MULTILINE)
-    return [
-        (level, logger, line.strip("`"), advice)
-        for logger, table in zip(loggers, list_tables(PAGE), strict=True)
-        for level, line, advice in table[1:]
-    ]
+def calls_above_debug() -> set[LogCall]:
+    """Return every call at INFO and above."""
+    return {call for call in log_calls() if call.level != "DEBUG"}
+
+
+@functools.cache
+def rows() -> list[Row]:
+    """Return the rows of the tables below "Other lines"."""
+    return log_rows(PAGE)[len(LIFE):]
 
 
 def pattern(call: LogCall, word: str) -> str:
@@ -31,37 +32,37 @@ def pattern(call: LogCall, word: str) -> str:
     return word.join(map(re.escape, re.split(r"%[.\d]*[a-z]", call.text)))
 
 
-def shows_advice(line: str, text: str) -> bool:
-    """Tell whether a line of the life table has ADVICE where a call has the advice itself."""
-    head, found, _ = line.partition("ADVICE")
+def shows_hint(line: str, text: str) -> bool:
+    """Return whether a line of the life table has HINT where a call has the hint itself."""
+    head, found, _ = line.partition("HINT")
     words = ".+".join(map(re.escape, re.split(r"\bN failures\b|\b[A-Z/]+\b", head)))
     return bool(found) and re.fullmatch(words + ".{15,}", text, re.DOTALL) is not None
 
 
-def rows_of(call: LogCall) -> list[tuple[str, str, str]]:
+def rows_of(call: LogCall) -> list[Row]:
     """Return the rows that show a call."""
-    exact = [row[:3] for row in rows() if re.fullmatch(pattern(call, WORD), row[2])]
+    exact = [row for row in rows() if re.fullmatch(pattern(call, WORD), row.line)]
     life = [row for row in LIFE if call.text != "%s" and (
-        re.fullmatch(pattern(call, ".*"), row[2]) or shows_advice(row[2], call.text))]
-    return [row for row in exact + life if row[:2] == (call.level, call.logger)]
+        re.fullmatch(pattern(call, ".*"), row.line) or shows_hint(row.line, call.text))]
+    return [row for row in exact + life if (row.level, row.logger) == (call.level, call.logger)]
 
 
 def test_every_call_stands_in_a_table_with_its_level() -> None:
     """Under its logger."""
-    assert len(CALLS) > 100
-    assert [call for call in CALLS if not rows_of(call)] == []
+    calls = calls_above_debug()
+    assert len(calls) > 100
+    assert [call for call in calls if not rows_of(call)] == []
 
 
 def test_every_row_is_a_call() -> None:
-    """A line that nobody logs any more is taken off the page."""
-    shown = {row for call in CALLS for row in rows_of(call)}
-    assert [row for row in [*LIFE, *(row[:3] for row in rows())] if row not in shown] == []
+    """A line that is no longer logged is no longer on the page."""
+    shown = {row for call in calls_above_debug() for row in rows_of(call)}
+    assert [row for row in log_rows(PAGE) if row not in shown] == []
 
 
-def test_what_to_do_is_said() -> None:
-    """Each row has it, and a warning or error has more than 'Nothing' alone."""
-    assert [row for row in rows() if not row[3]] == []
-    assert [row for row in rows() if row[0] != "INFO" and row[3] == "Nothing"] == []
+def test_each_row_has_its_meaning_or_what_to_do() -> None:
+    """In sentences."""
+    assert [row for row in log_rows(PAGE) if not row.meaning.endswith((".", "`."))] == []
 
 
 def test_every_logger_is_in_the_first_table() -> None:

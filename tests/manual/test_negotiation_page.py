@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import serialization
 
 from nsqclient import Config, Consumer, Producer, PublishError
 from nsqclient.spark.options import read_options, write_options
-from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates
-from tests.support.pages import commands_of, named, text_of
-from tests.support.terminal import Terminal
+from tests.support.docs.pages import commands_of, named, text_of
+from tests.support.docs.terminal import Terminal
+from tests.support.servers.auth_server import AuthServer
 
 PASSWORD = "only for this test"
 NAMES = {"Config": Config, "Producer": Producer, "ssl": ssl, "os": os, "ask": lambda: PASSWORD}
@@ -59,7 +59,7 @@ def publish(terminal: Terminal, config: Config, topic: str = "orders") -> None:
         producer.publish(topic, b"x", timeout=10)
 
 
-def test_tls_with_an_authority_of_ones_own(terminal: Terminal) -> None:
+def test_the_tls_producer_of_the_page_publishes(terminal: Terminal) -> None:
     """The client of the page publishes, also with snappy and a secret; a plain one is refused."""
     [server] = commands_of(named("TLS server"))
     terminal.serve(server)
@@ -71,7 +71,7 @@ def test_tls_with_an_authority_of_ones_own(terminal: Terminal) -> None:
         publish(terminal, Config())
 
 
-def test_certificates_of_clients(terminal: Terminal, etc: Path) -> None:
+def test_the_client_certificates_of_the_page_are_accepted(terminal: Terminal, etc: Path) -> None:
     """By options, and by a context whose key has a password; without one nsqd refuses."""
     [server] = commands_of(named("mutual TLS server"))
     terminal.serve(server)
@@ -87,7 +87,9 @@ def test_certificates_of_clients(terminal: Terminal, etc: Path) -> None:
         publish(terminal, Config(tls_v1=True, tls_root_ca_file=str(etc / "ca.pem")))
 
 
-def test_authentication(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_auth_server_of_the_page_permits_orders(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the answer of the page ``orders`` is open; what was negotiated reads as shown."""
     answer = json.loads(text_of(named("answer of an auth server")))
     monkeypatch.setenv("NSQ_SECRET", "a secret")
@@ -121,7 +123,9 @@ class Options:
         return self
 
 
-def test_the_options_of_spark(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tls_options_of_spark_open_tls_on_both_sides(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those on the page are what the source and the sink take, and open TLS on both sides."""
     monkeypatch.setenv("NSQ_SECRET", "a secret")
     [server] = commands_of(named("mutual TLS server"))
@@ -137,7 +141,7 @@ def test_the_options_of_spark(terminal: Terminal, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
-def test_a_trial_with_openssl(empty_terminal: Terminal) -> None:
+def test_the_openssl_trial_of_the_page_works(empty_terminal: Terminal) -> None:
     """openssl makes what nsqd takes and nsq_tail trusts."""
     terminal = empty_terminal
     make, server, tail = commands_of(named("TLS trial"))

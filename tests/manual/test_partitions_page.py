@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 
-from nsqclient import Blocked, Consumer, Message, Producer
+from nsqclient import BlockedAction, Consumer, Message, Producer
 from nsqclient.devserver import PartitionedCluster
-from tests.support.pages import named, text_of
+from tests.support.docs.pages import named, text_of
 
 LISTED = "10.0.0.1:4161"
 
@@ -21,7 +22,7 @@ def test_the_cluster_of_the_page_starts() -> None:
     assert scope["consumer"].topic == "orders"
 
 
-def test_the_consumer_the_producer_and_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_consumer_producer_and_trace_of_the_page_work(caplog: pytest.LogCaptureFixture) -> None:
     """An order with a key, a trace id and headers is handled; both lines have the shown fields."""
     handled: list[Message] = []
     with PartitionedCluster() as cluster:
@@ -30,7 +31,8 @@ def test_the_consumer_the_producer_and_the_trace(caplog: pytest.LogCaptureFixtur
         call = text_of(named("partitions consumer")).replace(f'["{LISTED}"]', repr(lookupds))
         assert LISTED not in call
         consumer = eval(call, {
-            "Consumer": Consumer, "handle": handled.append, "decide": lambda m, e: Blocked.RETRY})
+            "Consumer": Consumer, "handle": handled.append,
+            "decide": lambda m, e: BlockedAction.RETRY})
         with Producer(lookupd_http_addresses=lookupds) as producer, consumer:
             producer.set_tracing(True, "orders")
             consumer.set_tracing(True)
@@ -43,6 +45,21 @@ def test_the_consumer_the_producer_and_the_trace(caplog: pytest.LogCaptureFixtur
     lines = [record.getMessage() for record in caplog.records if record.name == "nsqclient.trace"]
     shown = text_of(named("trace lines")).splitlines()
     assert sorted(map(words_of, lines)) == sorted(map(words_of, shown))
+
+
+@pytest.mark.parametrize(("block", "calls"), [
+    (named("partitions chosen"), 1), (named("partitions replay"), 1),
+    (named("partitions filters"), 2),
+])
+def test_the_consumers_of_the_page_are_valid(block: Any, calls: int) -> None:
+    """Arguments are checked by the constructor."""
+    made: list[Consumer] = []
+
+    def make(*arguments: Any, **options: Any) -> None:
+        made.append(Consumer(*arguments, **options))
+
+    exec(text_of(block), {"Consumer": make, "handle": lambda message: None})
+    assert len(made) == calls
 
 
 def words_of(line: str) -> list[str]:

@@ -11,18 +11,20 @@ from collections.abc import Iterator
 import pytest
 
 import nsqclient
-from tests.support.pages import PAGES, read
+from tests.support.docs.pages import PAGES, read
 
 DIRECTIVE = re.compile(r"^\.\. (?:auto)?(class|function|exception|module):: ([\w.]+)", re.MULTILINE)
-#: Rooms that users reach into; of one with __all__, what stands there.
-ROOMS = [
-    "nsqclient", "nsqclient.errors", "nsqclient.batch", "nsqclient.deadletter", "nsqclient.http",
-    "nsqclient.devserver", "nsqclient.contrib.django", "nsqclient.contrib.flask",
-    "nsqclient.contrib.prometheus", "nsqclient.contrib.statsd", "nsqclient.spark",
+#: Modules that users import from; of one with __all__, what stands there.
+PACKAGES = [
+    "nsqclient", "nsqclient.errors", "nsqclient.consumer.batch",
+    "nsqclient.consumer.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
+    "nsqclient.contrib.django", "nsqclient.contrib.flask",
+    "nsqclient.contrib.prometheus", "nsqclient.contrib.statsd", "nsqclient.contrib.opentelemetry",
+    "nsqclient.worker.log_context", "nsqclient.spark",
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
-#: Public to other rooms of the package only.
-INTERNAL = {"server_error", "BatchConsumer"}
+#: Public to other packages of nsqclient only.
+INTERNAL = {"server_error", "BatchDelegate", "metric_of", "render"}
 
 
 def find(path: str) -> object:
@@ -60,23 +62,24 @@ def shown() -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_public_name_stands_in_the_reference(room: str) -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_stands_in_the_reference(package: str) -> None:
     """Classes, functions and exceptions; each with a docstring to be shown."""
-    for framework in ("django", "flask", "prometheus"):
-        if framework in room:
+    for framework in ("django", "flask", "prometheus", "opentelemetry"):
+        if framework in package:
             pytest.importorskip({"prometheus": "prometheus_client"}.get(framework, framework))
     everything = {id(value) for value in shown()}
-    values = [value for value in own(importlib.import_module(room))
+    values = [value for value in own(importlib.import_module(package))
               if getattr(value, "__name__", "") not in INTERNAL]
     assert values
     assert [value for value in values if id(value) not in everything] == []
     assert [value for value in values if not value.__doc__] == []
 
 
-def test_every_name_of_the_front_door_is_a_class_or_the_version() -> None:
+def test_every_name_of_the_front_door_is_a_class_a_method_or_the_version() -> None:
     """So nothing of ``nsqclient.__all__`` escapes the test above."""
-    names = set(nsqclient.__all__) - {"__version__"}
+    names = set(nsqclient.__all__) - {"__version__", "handler"}
+    assert inspect.ismethod(nsqclient.handler)
     assert {value.__name__ for value in own(nsqclient) if inspect.isclass(value)} == names
 
 
@@ -85,6 +88,16 @@ def test_a_class_is_shown_with_its_members(page: str) -> None:
     """A class that stands there without its methods is forgotten, not meant."""
     for found in re.finditer(r"^\.\. autoclass:: (\S+)\n((?:   .*\n)*)", read(page), re.MULTILINE):
         assert ":members:" in found[2], found[1]
+
+
+def test_a_consumer_shows_its_documented_interface_and_nothing_else() -> None:
+    """Its parts report to a private object, so completion in an editor lists what users call."""
+    listed = re.search(r"autoclass:: nsqclient.Consumer\n   :members:((?:[^:]|\n      )*?)\n\n",
+                       read("docs/reference/consumer.rst"))
+    assert listed is not None
+    with_docs = [name.strip() for name in listed[1].split(",")]
+    consumer = nsqclient.Consumer("t", "c", print, nsqd_tcp_addresses=["127.0.0.1:1"])
+    assert sorted(with_docs) == [name for name in dir(consumer) if not name.startswith("_")]
 
 
 def test_the_pages_of_the_reference_are_in_its_table_of_contents() -> None:

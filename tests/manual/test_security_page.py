@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.support.pages import ROOT, list_tables
+from tests.support.docs.pages import ROOT, list_tables
 
 [TABLE] = [table for table in list_tables("docs/topics/security.rst") if table[0][0] == "asset"]
 
 
 def test_each_asset_has_a_test_that_exists():
-    """Who may see it, how it is held, and the node names of the tests."""
-    assert TABLE[0] == ["asset", "who may see or change it", "how it is held", "test"]
+    """Each row has an access, a protection, and the node names of its tests."""
+    assert TABLE[0] == ["asset", "access", "protection", "test"]
     assert len(TABLE) > 10
-    for asset, who, how, tests in TABLE[1:]:
-        assert asset and who and how
+    for asset, access, how, tests in TABLE[1:]:
+        assert asset and access and how
         names = re.findall(r"``(tests/[\w/]+\.py)::(\w+)``", tests)
         assert names and len(names) == tests.count("::"), asset
         for path, name in names:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
 from collections.abc import Callable
 
 import requests
 
+from nsqclient import DeadLetter
 from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
-from tests.support.http_recorder import recording
-from tests.support.pages import commands_of, named, text_of
-from tests.support.terminal import Command, Terminal
+from tests.support.docs.pages import commands_of, named, text_of
+from tests.support.docs.terminal import Command, Terminal
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 LIMIT = 60.0
@@ -53,7 +56,7 @@ def end(*commands: Command) -> None:
         assert command.interrupt() == 0, f"{command.text}: {command.output}{command.log}"
 
 
-def test_nsq_tail(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsq_tail_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Bodies, topics in front, a format that ends by itself, JSON through jq, and a file."""
     nsqd = cluster.nsqd
     cluster.create_topic("refunds")
@@ -75,7 +78,7 @@ def test_nsq_tail(terminal: Terminal, cluster: Cluster) -> None:
     as_json.interrupt()  # its status is jq's
 
 
-def test_to_nsq(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_to_nsq_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """A file, a log that grows, names that end with a zero byte, and one message for later."""
     (terminal.folder / "orders.json").write_text("1\n2\n")
     (terminal.folder / "app.log").write_text("first\n")
@@ -94,7 +97,7 @@ def test_to_nsq(terminal: Terminal, cluster: Cluster) -> None:
     growing.interrupt()
 
 
-def test_nsq_to_file(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsq_to_file_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Plain, compressed by day, as JSON with zstd for a pattern, and with a command on close."""
     nsqd, data = cluster.nsqd, terminal.folder / "data"
     data.mkdir()
@@ -119,7 +122,7 @@ def test_nsq_to_file(terminal: Terminal, cluster: Cluster) -> None:
     assert {"orders.log", "refunds.gz", "web_hits.zst"} <= names
 
 
-def test_nsq_to_http(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsq_to_http_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Posts with a header, sampled gets, and what is refused goes to the dead-letter topic."""
     nsqd = cluster.nsqd
     with recording() as a, recording() as b:
@@ -132,9 +135,10 @@ def test_nsq_to_http(terminal: Terminal, cluster: Cluster) -> None:
         nsqd.publish("orders", b"refused")
         refusing = terminal.start(complete(
             rule, f"{NSQD} --topic=orders --channel=rules --post=http://a/hook"))
-        soon(lambda: bodies(nsqd, "orders.refused"), "a dead letter")
+        soon(lambda: bodies(nsqd, "orders.rejected"), "a dead letter")
         end(refusing)
-        assert bodies(nsqd, "orders.refused") == [b"refused"]
+        [letter] = map(DeadLetter.parse, bodies(nsqd, "orders.rejected"))
+        assert letter.body == b"refused" and letter.reason.endswith("/hook: HTTP 404")
         posting, getting = terminal.start(f"{post} --channel=posts"), terminal.start(
             f"{get} --channel=gets")
         soon(lambda: {"posts", "gets"} <= set(channels(nsqd, "orders")), "both are connected")
@@ -149,7 +153,7 @@ def test_nsq_to_http(terminal: Terminal, cluster: Cluster) -> None:
     assert 0 < len(got) < 100 and all(path.startswith("/hit?m=") for path in got)
 
 
-def test_nsq_to_nsq(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsq_to_nsq_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """A copy, two topics to two destinations, and a filter with a whitelist."""
     source = cluster.nsqd
     cluster.create_topic("refunds")
@@ -177,7 +181,7 @@ def test_nsq_to_nsq(terminal: Terminal, cluster: Cluster) -> None:
         assert [json.loads(body) for body in bodies(there, "paid")] == [{"id": 1, "total": 5}]
 
 
-def test_nsq_stat(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsq_stat_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Rows under the columns of the page until Ctrl-C; one JSON object with --count=1."""
     cluster.create_topic("orders")
     cluster.nsqd.publish_many("orders", [b"x"] * 4)
@@ -192,7 +196,7 @@ def test_nsq_stat(terminal: Terminal, cluster: Cluster) -> None:
     assert len(printed.splitlines()[2].split()) == len(shown.splitlines()[2].split())
 
 
-def test_nsqadmin(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_commands_of_the_nsqadmin_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Both ways to start it, another one with rewritten addresses, and a script that pauses."""
     cluster.create_topic("events")
     starts, script, rewrite = named("nsqadmin")
@@ -210,7 +214,7 @@ def test_nsqadmin(terminal: Terminal, cluster: Cluster) -> None:
         end(page)
 
 
-def test_doctor(terminal: Terminal, cluster: Cluster) -> None:
+def test_the_table_of_the_doctor_page_is_its_output(terminal: Terminal, cluster: Cluster) -> None:
     """A cluster with the two faults of the page gives the checks of its table."""
     [block] = named("doctor")
     cluster.create_topic("orders")
@@ -227,6 +231,50 @@ def test_doctor(terminal: Terminal, cluster: Cluster) -> None:
     assert checks(found.output) == checks(block.text)
 
 
+def test_the_doctor_without_arguments_prints_what_its_page_shows(
+    terminal: Terminal, cluster: Cluster
+) -> None:
+    """The usual addresses are those of the cluster here; the sentence and the checks are there."""
+    [block] = named("doctor here")
+    cluster.create_topic("orders")
+    local = (f"doctor.LOCAL_LOOKUPD = {cluster.lookupd.http_address!r};"
+             f" doctor.LOCAL_NSQD = {cluster.nsqd.tcp_address!r}")
+    terminal.add_program("nsqclient", (
+        f"exec {shlex.quote(sys.executable)} -c \"from nsqclient.cli.doctor import doctor; {local};"
+        ' import sys; sys.exit(doctor.main(sys.argv[2:]))" "$@"'))
+    found = terminal.start(f"{block.commands[0]} --watch=0")
+    assert found.end() == 0, found.log
+    assert checks(found.output) == checks(block.text)
+    [said] = [line for line in block.text.splitlines() if line.startswith("no address")]
+    assert found.log == terminal.here(said) + "\n"
+
+
+def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster: Cluster) -> None:
+    """The file of the page, a variable that wins over it, a mistake, and completion."""
+    (terminal.folder / "nsq.toml").write_text(terminal.here(text_of(named("configuration file"))))
+    cluster.create_topic("orders")
+    [block] = named("configuration commands")
+    first, second = (terminal.start(command) for command in block.commands)
+    soon(lambda: len(channels(cluster.nsqd, "orders")) == 2, "two tails of orders")
+    cluster.nsqd.publish_many("orders", [b"order 1", b"order 2", b"order 3"])
+    assert (first.end(), second.end()) == (0, 0), first.log + second.log
+    assert (first.output, second.output) == ("order 1\n", "order 1\norder 2\n")
+    [warning] = named("configuration misspelt variable")
+    warned = terminal.start(warning.commands[0])
+    soon(lambda: len(channels(cluster.nsqd, "orders")) == 1, "a tail of orders")
+    cluster.nsqd.publish("orders", b"order 1")
+    assert warned.end() == 0, warned.log
+    _, said, message = terminal.here(warning.text).splitlines()
+    assert warned.log.splitlines()[0] == said and warned.output == f"{message}\n"
+    [mistake] = named("configuration mistakes")
+    wrong = terminal.start(mistake.commands[0])
+    assert wrong.end() == 2
+    assert wrong.log == "".join(
+        f"{line}\n" for line in mistake.text.splitlines() if not line.startswith("$ "))
+    [completion] = named("configuration completion")
+    terminal.run("; ".join(completion.commands) + "; complete -p nsqclient")
+
+
 def checks(table: str) -> list[tuple[str, str]]:
-    """Return verdict and check of each row of the doctor's table, sorted."""
+    """Return result and check of each row of the doctor's table, sorted."""
     return sorted(re.findall(r"^ *(ok|WRONG|warning) +(\w+)", table, re.MULTILINE))

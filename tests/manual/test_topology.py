@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.pages import ROOT, named
+from tests.support.docs.pages import ROOT, named
 
 OUTPUTS = {
     "examples/topology_metrics.py": named("output of examples/topology_metrics.py"),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import requests
 
 from tests.manual.conftest import Cluster
-from tests.support.pages import named
-from tests.support.terminal import Terminal
+from tests.support.docs.pages import Block, commands_of, named, read, text_of
+from tests.support.docs.terminal import Terminal
 from tests.support.waiting import wait_until
 
+PAGE_LINES = [
+    re.sub(r"\b[0-9a-f]{16}\b", "ID", line.strip())
+    for line in read("docs/tutorial.rst").splitlines() if line.strip() != "..."]
 QUICK_START = [command for block in named("quick-start") for command in block.commands]
 
 
-def test_the_quick_start_command_by_command(empty_terminal: Terminal) -> None:
+def test_the_commands_of_the_quick_start_work(empty_terminal: Terminal) -> None:
     """nsqlookupd, nsqd, nsqadmin, a publish, nsq_to_file, two more; then the file has all three."""
     terminal, names, archiver = empty_terminal, [], None
     terminal.replace["/tmp"] = "."
@@ -44,22 +49,67 @@ def _taken(stats: str) -> int:
     )
 
 
-def test_the_worker_handles_orders_and_keeps_what_fails(
-    terminal: Terminal, cluster: Cluster
-) -> None:
-    """shop.py publishes, worker.py prints three mails, and the fourth is a dead letter."""
+def known(text: str, terminal: Terminal) -> list[str]:
+    """Return the lines of an output but for tracebacks, with the page's addresses and one id."""
+    for usual, here in terminal.replace.items():
+        text = text.replace(here, usual).replace(here.replace(":", "_"), usual.replace(":", "_"))
+    text = re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
+    # The page shortens long lines: those begin as shown.
+    begin = [line.removesuffix("...") for line in PAGE_LINES if line.endswith("...")]
+    lines = [line for line in text.splitlines()
+             if re.match(r"(INFO|WARNING|ERROR|mail to|json\.)", line)]
+    return [next((start for start in begin if line.startswith(start)), line) for line in lines]
+
+
+def shown(blocks: list[Block]) -> str:
+    """Return the output in the only block of a name, without the command above it."""
+    text = text_of(blocks)
+    return text.partition("\n")[2] if text.startswith("$ ") else text
+
+
+def test_the_worker_prints_what_the_page_shows(terminal: Terminal) -> None:
+    """It starts before the first publish; each line of output and log is on the page."""
     for name, [block] in {
         "shop.py": named("tutorial shop"), "worker.py": named("tutorial worker")
     }.items():
         (terminal.folder / name).write_text(terminal.here(block.text))
-    cluster.create_topic("orders")
-    [block] = named("tutorial commands")
-    shop, worker = block.commands
-    assert terminal.run(shop) == "stored\n"
-    working = terminal.start(worker)
-    cluster.nsqd.wait_until_empty("orders", "mail", timeout=40)
+    starts = named("tutorial worker starts")
+    [shop] = commands_of(named("tutorial shop runs"))
+    working = terminal.start(*commands_of(starts))
+    working.wait_for("no nsqlookupd knows")
+    assert known(working.log, terminal) == known(shown(starts), terminal)
+    assert terminal.run(shop) == shown(named("tutorial shop runs"))
+    working.wait_for("gave up")
     assert working.interrupt() == 0
-    shown = block.text[block.text.index(worker):].splitlines()[1:]
-    assert sorted(working.output.splitlines()) == sorted(shown)
+    pages = [starts, named("output of the tutorial worker"), named("end of the tutorial worker")]
+    lines = known("".join(map(shown, pages)), terminal)
+    of_log = [line for line in lines if not line.startswith("mail")]
+    assert known(working.output, terminal) == [line for line in lines if line not in of_log]
+    assert known(working.log, terminal) == of_log
     [letter] = (terminal.folder / "dead-letters").glob("*.body")
     assert letter.read_bytes() == b"this is not JSON"
+
+
+def test_the_worker_handles_what_was_published_before(
+    terminal: Terminal, cluster: Cluster
+) -> None:
+    """The orders wait in the topic, and there is no warning that it is missing."""
+    (terminal.folder / "shop.py").write_text(terminal.here(text_of(named("tutorial shop"))))
+    (terminal.folder / "worker.py").write_text(terminal.here(text_of(named("tutorial worker"))))
+    cluster.create_topic("orders")
+    assert terminal.run("python shop.py") == "stored\n"
+    working = terminal.start("python worker.py")
+    working.wait_for("gave up")
+    assert working.interrupt() == 0
+    assert len(working.output.splitlines()) == 3 and "no nsqlookupd knows" not in working.log
+
+
+def test_the_tests_of_the_tutorial_pass(empty_terminal: Terminal) -> None:
+    """pytest finds the worker and the fixture."""
+    terminal = empty_terminal
+    (terminal.folder / "worker.py").write_text(text_of(named("tutorial worker")))
+    (terminal.folder / "test_worker.py").write_text(text_of(named("tutorial test")))
+    [command] = commands_of(named("tutorial test runs"))
+    output = terminal.run(f"{command} -p no:cacheprovider")
+    assert re.sub(r"[\d.]+s$", "", output.strip()) == re.sub(
+        r"[\d.]+s$", "", shown(named("tutorial test runs")).strip())

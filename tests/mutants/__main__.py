@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.mutants.run import Result, run, summary
 from tests.mutants.table import MUTANTS
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 #: What tests of the library need of a checkout.
-COPIED = ("nsqclient", "pyspark_nsq", "tests", "setup.cfg")
+COPIED = ("nsqclient", "pyspark_nsq", "tests", "examples", "setup.cfg")
 #: Seconds that one test may take before it counts as hanging, and what a run has beside for its
 #: start and its end.
 TEST_LIMIT = 60.0
@@ -143,7 +143,7 @@ class Copy:
     @staticmethod
     def _write(path: Path, source: str) -> None:
         path.write_text(source, "utf-8")
-        # Compiled code is told apart by size and second, which may be the same.
+        # Python compares compiled code by size and second, which may be the same.
         Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
 
 

@@ -5,113 +5,379 @@ from __future__ import annotations
 from tests.mutants.run import Mutant
 
 MUTANTS = [
+    # -- the outbox
+    Mutant(
+        "outbox_deletes_all", "only rows whose messages nsqd has are deleted",
+        "nsqclient/contrib/django/outbox/relay.py",
+        "pk__in=[row.pk for row in result.stored]", "pk__in=[row.pk for row in rows]",
+        "tests/contrib/outbox/test_outbox.py::test_messages_of_a_key_wait_for_a_failed_one",
+    ),
+    Mutant(
+        "outbox_order_lock", "messages with a key are published by one relay at a time",
+        "nsqclient/contrib/django/outbox/relay.py",
+        "if not holds_order:", "if False:",
+        "tests/contrib/outbox/test_outbox.py::test_rows_that_another_relay_has_are_left_alone",
+    ),
+    Mutant(
+        "outbox_without_transaction", "a message of an outbox needs an open transaction",
+        "nsqclient/contrib/django/publishing.py",
+        "if not connection.in_atomic_block and connection.get_autocommit():", "if False:",
+        "tests/contrib/outbox/test_outbox.py::test_without_a_transaction_it_raises",
+    ),
+    Mutant(
+        "outbox_key_waits", "messages of a key wait for a failed one before them",
+        "nsqclient/contrib/django/outbox/models.py",
+        '.filter(Q(key="") | ~Exists(same_key))', "",
+        "tests/contrib/outbox/test_outbox.py::test_messages_of_a_key_wait_for_a_failed_one",
+    ),
+    # -- middleware and the worker
+    Mutant(
+        "middleware_order", "the first middleware is the outermost",
+        "nsqclient/consumer/middleware.py",
+        "for each in reversed(middleware):", "for each in middleware:",
+        "tests/consumer/test_middleware.py::test_the_first_middleware_is_outermost",
+    ),
+    Mutant(
+        "orphans", "a killed supervisor leaves no child",
+        "nsqclient/worker/lifeline.py",
+        "os.kill(os.getpid(), signal.SIGTERM)", "return",
+        "tests/worker/test_processes.py::test_a_killed_supervisor_leaves_no_child",
+    ),
+    Mutant(
+        "broken_roll", "SIGHUP with broken code leaves the old processes",
+        "nsqclient/worker/supervisor.py",
+        "if successor is not None and successor.can_take_over(now):", "if successor is not None:",
+        "tests/worker/test_processes.py::test_sighup_with_broken_code_changes_nothing",
+    ),
+    Mutant(
+        "half_started", "a first process that cannot start ends the worker",
+        "nsqclient/worker/supervisor.py",
+        "elif not self._has_started and status in (FAILED, USAGE) and not process.is_started:",
+        "elif False:",
+        "tests/worker/test_supervisor.py::test_a_first_child_that_cannot_start_ends_the_worker",
+    ),
+    Mutant(
+        "worker_pauses", "the pause before a restart doubles with each death at once",
+        "nsqclient/worker/restarts.py",
+        "_FIRST_PAUSE * 2.0 ** (self.deaths - 1)", "_FIRST_PAUSE * 2.0",
+        "tests/worker/test_supervisor.py::"
+        "test_pauses_between_deaths_at_once_grow_until_the_fifth",
+    ),
+    Mutant(
+        "worker_fifth_death", "the fifth death at once ends the worker",
+        "nsqclient/worker/restarts.py",
+        "if self.deaths >= MOST_DEATHS:", "if self.deaths > MOST_DEATHS:",
+        "tests/worker/test_supervisor.py::"
+        "test_pauses_between_deaths_at_once_grow_until_the_fifth",
+    ),
+    Mutant(
+        "worker_deaths_forgotten", "a child that worked for a while forgets the deaths before it",
+        "nsqclient/worker/restarts.py",
+        "            self.deaths = 0\n", "",
+        "tests/worker/test_supervisor.py::"
+        "test_a_child_that_worked_for_a_while_starts_again_at_once",
+    ),
+    Mutant(
+        "worker_never_consumed", "a child that never came to consume has died at once",
+        "nsqclient/worker/restarts.py",
+        "if has_started and lived >= self._at_once:", "if lived >= self._at_once:",
+        "tests/worker/test_supervisor.py::"
+        "test_a_child_that_worked_for_a_while_starts_again_at_once",
+    ),
+    Mutant(
+        "worker_status_3", "children that die at once end the worker with 3",
+        "nsqclient/worker/supervisor.py",
+        "self._stop(now, CHILDREN_DIE)", "self._stop(now, FAILED)",
+        "tests/worker/test_supervisor.py::"
+        "test_a_child_that_dies_at_once_five_times_ends_the_worker",
+    ),
+    Mutant(
+        "worker_hangs", "a child that reports nothing any more is killed",
+        "nsqclient/worker/restarts.py",
+        "return 0 < self._limit <= self._seconds", "return False",
+        "tests/worker/test_supervisor.py::test_a_child_without_a_report_hangs_after_its_limit",
+    ),
+    Mutant(
+        "worker_report_in_time", "a report begins the time of a child anew",
+        "nsqclient/worker/supervisor.py",
+        "            self.silence.on_report()\n            if self.started_at",
+        "            if self.started_at",
+        "tests/worker/test_supervisor.py::test_a_report_begins_the_time_of_a_child_anew",
+    ),
+    Mutant(
+        "worker_suspended", "a supervisor that was suspended kills no child",
+        "nsqclient/worker/restarts.py",
+        "self._seconds += min(elapsed, _LONGEST_LOOK)", "self._seconds += elapsed",
+        "tests/worker/test_supervisor.py::test_a_supervisor_that_was_suspended_kills_no_child",
+    ),
+    Mutant(
+        "worker_slow_import", "a child that does not consume yet may take its time",
+        "nsqclient/worker/supervisor.py",
+        "if process.is_started and not process.is_leaving and process.silence",
+        "if not process.is_leaving and process.silence",
+        "tests/worker/test_supervisor.py::test_a_child_that_does_not_consume_yet_has_no_limit",
+    ),
+    Mutant(
+        "worker_forwards_signals", "a signal to the supervisor is handed on to the children",
+        "nsqclient/worker/supervisor.py",
+        "            process.signal(signal.SIGTERM)", "            pass",
+        "tests/worker/test_supervisor.py::test_all_processes_follow_the_first",
+    ),
+    Mutant(
+        "worker_second_signal", "a second signal kills the children",
+        "nsqclient/worker/supervisor.py",
+        "        elif self._escalates:", "        elif False:",
+        "tests/worker/test_processes.py::test_a_second_signal_kills_the_children",
+    ),
+    Mutant(
+        "worker_kill_in_time", "a child that does not stop is killed",
+        "nsqclient/worker/supervisor.py",
+        "if process.kill_at is not None and process.kill_at <= now:", "if False:",
+        "tests/worker/test_supervisor.py::test_a_child_that_does_not_stop_is_killed_in_time",
+        hangs=True,
+    ),
+    Mutant(
+        "worker_failed_stop", "a child that fails while it stops makes the status 1",
+        "nsqclient/worker/supervisor.py",
+        "self._status = self._status or FAILED", "self._status = self._status",
+        "tests/worker/test_supervisor.py::test_a_child_that_does_not_stop_is_killed_in_time",
+    ),
+    Mutant(
+        "worker_one_by_one", "SIGHUP replaces one process at a time",
+        "nsqclient/worker/supervisor.py",
+        "                return  # one after the other", "                pass",
+        "tests/worker/test_supervisor.py::test_sighup_replaces_one_process_at_a_time",
+    ),
+    Mutant(
+        "worker_healthy_successor", "a successor takes over when it is healthy",
+        "nsqclient/worker/supervisor.py",
+        "return is_healthy or now - self.started_at >= _SETTLE_TIMEOUT", "return True",
+        "tests/worker/test_supervisor.py::"
+        "test_a_successor_that_is_not_healthy_does_not_take_over",
+    ),
+    Mutant(
+        "worker_child_of_child", "the programs that handlers start are no children of the worker",
+        "nsqclient/worker/lifeline.py",
+        'os.environ.pop(_VARIABLE, "")', 'os.environ.get(_VARIABLE, "")',
+        "tests/worker/test_processes.py::"
+        "test_the_programs_of_handlers_are_no_children_of_the_worker",
+    ),
+    Mutant(
+        "worker_reload_usage", "only the first command line that is wrong ends the reloader",
+        "nsqclient/worker/reloading.py",
+        "status == _USAGE and is_first", "status == _USAGE",
+        "tests/worker/test_command.py::"
+        "test_with_reload_a_handler_that_is_taken_away_does_not_end_it",
+    ),
+    Mutant(
+        "worker_reload_typo", "a typo in the command line ends the reloader at once",
+        "nsqclient/worker/reloading.py",
+        "if status == 0 or status == _USAGE and is_first:", "if status == 0:",
+        "tests/worker/test_command.py::test_with_reload_a_wrong_command_line_ends_it_at_once",
+        hangs=True,
+    ),
+    Mutant(
+        "worker_two_handlers", "a channel has one handler",
+        "nsqclient/worker/registry.py",
+        "        if former is not registration:", "        if False:",
+        "tests/worker/test_registry.py::test_a_channel_with_two_handlers_is_refused",
+    ),
+    Mutant(
+        "worker_two_consumers", "a channel has one handler, whichever registry it comes from",
+        "nsqclient/worker/group.py",
+        "if former.place == registration.place:", "if False:",
+        "tests/worker/test_group.py::test_a_channel_has_one_handler",
+    ),
+    Mutant(
+        "worker_flag_contradicts", "a flag that contradicts the decorator is an error",
+        "nsqclient/cli/worker.py",
+        "        if wrong:", "        if False:",
+        "tests/worker/test_command.py::test_what_cannot_start_is_one_line_and_a_status",
+        hangs=True,
+    ),
+    Mutant(
+        "worker_stale_is_ready", "a process that has not reported is not ready",
+        "nsqclient/worker/status_server.py",
+        "if state.age > STALE:", "if False:",
+        "tests/worker/test_status_server.py::"
+        "test_a_worker_is_ready_when_all_its_consumers_are_healthy",
+    ),
+    Mutant(
+        "worker_check_ephemeral", "--check ends no ephemeral channel",
+        "nsqclient/worker/checks.py",
+        "if consumer.topic.endswith(_EPHEMERAL) or consumer.channel.endswith(_EPHEMERAL):",
+        "if False:",
+        "tests/integration/test_worker_check.py::test_a_check_creates_and_deletes_nothing",
+    ),
+    Mutant(
+        "worker_check_creates", "--check creates no channel",
+        "nsqclient/worker/checks.py",
+        "if topic is not None and any(", "if True or any(",
+        "tests/integration/test_worker_check.py::test_a_check_creates_and_deletes_nothing",
+    ),
+    Mutant(
+        "worker_check_other_nsqd", "--check asks no other nsqd for the channels",
+        "nsqclient/worker/checks.py",
+        "if client.info().tcp_port != parse_address(address)[1]:", "if False:",
+        "tests/integration/test_worker_check.py::test_another_nsqd_beside_the_port_says_nothing",
+    ),
+    Mutant(
+        "worker_check_tls", "--check sees that nsqd requires TLS",
+        "nsqclient/connection/probe.py",
+        "        if channel is None:", "        if False:",
+        "tests/integration/test_worker_check.py::test_an_nsqd_that_requires_tls_is_found",
+    ),
+    # -- where the values of flags come from
+    Mutant(
+        "sources_order", "what the command line gives wins over later places",
+        "nsqclient/cli/sources.py",
+        "hidden = set(parsed.given)", "hidden: set[str] = set()",
+        "tests/cli/test_sources.py::test_each_source_wins_over_those_behind_it",
+    ),
+    Mutant(
+        "sources_table", "the table of a command wins over the top of the file",
+        "nsqclient/cli/sources.py",
+        "    own = _own_table(content, flags.program)", "    own: Mapping[str, Any] = {}",
+        "tests/cli/test_sources.py::test_each_source_wins_over_those_behind_it",
+    ),
+    Mutant(
+        "sources_alternatives", "an address of one kind hides that of the other kind behind it",
+        "nsqclient/cli/sources.py",
+        "if names & parsed.given:", "if False:",
+        "tests/cli/test_sources.py::"
+        "test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it",
+    ),
+    Mutant(
+        "sources_likeness", "the variables of other programs are left alone",
+        "nsqclient/cli/sources.py",
+        "_LIKENESS = 0.8", "_LIKENESS = 0.6",
+        "tests/cli/test_sources.py::test_the_variables_of_other_programs_are_left_alone",
+    ),
+    Mutant(
+        "sources_other_commands", "the variables of other commands are no mistakes",
+        "nsqclient/cli/sources.py",
+        "others = _variables_of_all() if found else set()", "others: set[str] = set()",
+        "tests/cli/test_sources.py::test_the_variables_of_other_programs_are_left_alone",
+    ),
+    Mutant(
+        "sources_setting_last", "a variable wins over the setting of Django and Flask",
+        "nsqclient/cli/framework_flags.py",
+        'changed["LOOKUPD_HTTP_ADDRESSES"] = values["lookupd-http-address"]', "pass",
+        "tests/cli/test_framework_flags.py::test_addresses_replace_those_of_the_setting",
+    ),
+    Mutant(
+        "sources_options_stay", "a variable changes single options of the setting",
+        "nsqclient/cli/framework_flags.py",
+        'changed["OPTIONS"] = {**options, **texts}', 'changed["OPTIONS"] = texts',
+        "tests/cli/test_framework_flags.py::test_options_are_changed_one_by_one",
+    ),
     # -- a consumed message
     Mutant(
         "fin_of_expired", "a message that expired before its handler saw it is not finished",
-        "nsqclient/consuming/subscription.py",
-        "self._unhandled.add(self.place, message.id)",
-        "self.conn.send(lambda core: core.send_fin([message.id]))",
-        "tests/consuming/test_subscription.py::test_an_expired_message_is_not_finished",
+        "nsqclient/consumer/subscription.py",
+        "self._unhandled.add(self.place, message._id)",
+        "self.conn.send(lambda core: core.send_fin([message._id]))",
+        "tests/consumer/test_subscription.py::test_an_expired_message_is_not_finished",
     ),
     Mutant(
         "fin_of_expired_in_batch", "a message that expired in a batch is not finished",
-        "nsqclient/batch.py",
+        "nsqclient/consumer/batch.py",
         "message._responder.drop_expired(message)", "message.finish()",
-        "tests/test_batch.py::test_messages_that_expired_while_they_waited_are_dropped",
+        "tests/consumer/test_batch.py::test_messages_that_expired_while_they_waited_are_dropped",
     ),
     Mutant(
         "expired_is_handled", "a handler never sees a message whose time is over",
-        "nsqclient/consuming/handling.py",
+        "nsqclient/consumer/processor.py",
         "if time.monotonic() >= message.deadline:", "if False:",
-        "tests/consuming/test_handling.py::test_expired_messages_reach_no_handler",
+        "tests/consumer/test_processor.py::test_expired_messages_reach_no_handler",
     ),
     Mutant(
         "lost_fin", "every message that was handled is finished, not 999 of 1,000",
-        "nsqclient/consuming/in_flight.py",
-        "                    ids.append(message.id)",
-        "                    if (self.counts.finished + len(ids) + missing) % 1000 == 999:\n"
+        "nsqclient/consumer/subscription.py",
+        "                    ids.append(message._id)",
+        "                    if (self.counters.finished + len(ids) + missing) % 1000 == 999:\n"
         "                        missing += 1\n"
         "                    else:\n"
-        "                        ids.append(message.id)",
+        "                        ids.append(message._id)",
         "tests/integration/test_consumer.py::test_each_of_many_messages_is_finished[embedded]",
     ),
     Mutant(
         "exception_finishes", "a handler that raises does not finish its message",
-        "nsqclient/consuming/handling.py",
+        "nsqclient/consumer/processor.py",
         "            self._on_exception(message, exc)\n        else:",
         "            self._answer(message.finish)\n        else:",
-        "tests/consuming/test_handling.py::test_what_is_raised_requeues",
+        "tests/consumer/test_processor.py::test_what_is_raised_requeues",
     ),
     Mutant(
         "async_is_finished", "enable_async() leaves the answer to the user",
-        "nsqclient/consuming/handling.py",
+        "nsqclient/consumer/processor.py",
         "if not (message._responded or message._is_async):", "if not message._responded:",
-        "tests/consuming/test_handling.py"
+        "tests/consumer/test_processor.py"
         "::test_async_messages_are_left_alone_unless_the_handler_raises",
     ),
     Mutant(
         "two_answers", "a message has one answer",
-        "nsqclient/consuming/in_flight.py",
+        "nsqclient/consumer/subscription.py",
         'raise AlreadyRespondedError(f"{message!r} was answered before")', "pass",
-        "tests/consuming/test_subscription.py::test_a_message_has_one_answer",
+        "tests/consumer/test_subscription.py::test_a_message_has_one_answer",
     ),
     Mutant(
         "touch_after_answer", "a message that was answered cannot be touched",
-        "nsqclient/consuming/subscription.py",
+        "nsqclient/consumer/subscription.py",
         "if message.has_responded:\n            raise", "if False:\n            raise",
-        "tests/consuming/test_subscription.py::test_a_message_has_one_answer",
+        "tests/consumer/test_subscription.py::test_a_message_has_one_answer",
     ),
     Mutant(
         "fin_of_old_delivery", "a late answer does not finish the next delivery of the message",
-        "nsqclient/consuming/in_flight.py",
-        "                if messages.get(message.id) is message:",
-        "                if message.id in messages:",
-        "tests/consuming/test_in_flight.py::test_a_second_delivery_replaces_the_first",
+        "nsqclient/consumer/subscription.py",
+        "                if messages.get(message._id) is message:",
+        "                if message._id in messages:",
+        "tests/consumer/test_in_flight.py::test_a_second_delivery_replaces_the_first",
     ),
     Mutant(
         "requeue_delay_unit", "the delay of a REQ is in milliseconds",
-        "nsqclient/consuming/subscription.py",
+        "nsqclient/consumer/subscription.py",
         "delay_ms = round(delay * 1000)", "delay_ms = round(delay)",
-        "tests/consuming/test_subscription.py::test_requeue_sends_req",
+        "tests/consumer/test_subscription.py::test_requeue_sends_req",
     ),
     Mutant(
         "requeue_delay_grows", "the automatic delay grows with the attempts",
-        "nsqclient/flow/delays.py",
+        "nsqclient/runtime/delays.py",
         "min(default * attempts, maximum)", "min(default, maximum)",
-        "tests/flow/test_delays.py::test_requeue_delay",
+        "tests/runtime/test_delays.py::test_the_requeue_delay_grows_up_to_its_limit",
     ),
     Mutant(
         "keep_alive_for_ever", "keep_alive() ends at nsqd's max_msg_timeout",
-        "nsqclient/consuming/subscription.py",
+        "nsqclient/consumer/subscription.py",
         "message.deadline >= received + self._max_msg_timeout", "False",
-        "tests/consuming/test_subscription.py::test_keep_alive_ends_at_the_longest_time",
+        "tests/consumer/test_subscription.py::test_keep_alive_ends_at_the_longest_time",
     ),
     Mutant(
         "quiet_giving_up", "a message is given up only through on_giving_up",
-        "nsqclient/consuming/handling.py",
+        "nsqclient/consumer/processor.py",
         "result = self._on_giving_up(message)", "result = None",
-        "tests/consuming/test_handling.py::test_giving_up",
+        "tests/consumer/test_processor.py::test_a_message_is_given_up_after_max_attempts",
     ),
     Mutant(
         "failed_giving_up_finishes", "a message that on_giving_up could not keep is not finished",
-        "nsqclient/consuming/handling.py",
-        "self._on_exception(message, Requeue())", "self._answer(message.finish)",
-        "tests/consuming/test_handling.py::test_giving_up_that_fails_requeues",
+        "nsqclient/consumer/processor.py",
+        "self._answer(message.requeue)", "self._answer(message.finish)",
+        "tests/consumer/test_processor.py::test_giving_up_that_fails_requeues",
     ),
     Mutant(
         "one_attempt_less", "a message is given up after max_attempts, not before the last one",
-        "nsqclient/consuming/handling.py",
+        "nsqclient/consumer/processor.py",
         "most < message.attempts and sub.count_handled(message) > most",
         "most <= message.attempts and sub.count_handled(message) >= most",
-        "tests/consuming/test_handling.py::test_giving_up",
+        "tests/consumer/test_processor.py::test_a_message_is_given_up_after_max_attempts",
     ),
     Mutant(
         "expired_counts_as_failed", "a delivery that no handler had does not lead to giving up",
-        "nsqclient/consuming/subscription.py",
-        "return message.attempts - self._unhandled.count(self.place, message.id)",
+        "nsqclient/consumer/subscription.py",
+        "return message.attempts - self._unhandled.count(self.place, message._id)",
         "return message.attempts",
-        "tests/consuming/test_subscription.py"
-        "::test_a_delivery_that_expired_is_not_one_that_a_handler_had",
+        "tests/consumer/test_subscription.py"
+        "::test_a_delivery_that_expired_does_not_count_as_handled",
     ),
     Mutant(
         "async_handler", "a handler that would do nothing when it is called is refused",
@@ -128,121 +394,135 @@ MUTANTS = [
     ),
     Mutant(
         "dead_letter_not_published", "a dead letter is published before its FIN",
-        "nsqclient/deadletter.py",
-        "self._producer.publish(self._topic, self._body(message))", "pass",
-        "tests/test_deadletter.py::test_a_topic_gets_the_body",
+        "nsqclient/consumer/dead_letters.py",
+        "self._producer.publish(self._topic, envelope)", "pass",
+        "tests/consumer/test_dead_letters.py::test_a_topic_gets_an_envelope",
+    ),
+    Mutant(
+        "replay_removes_first", "a dead letter is removed after its body is stored",
+        "nsqclient/cli/dead_letters.py",
+        "text = work(name, letter)", "remove(); text = work(name, letter)",
+        "tests/integration/test_dead_letters.py::test_a_body_that_nsqd_refuses_stays",
+    ),
+    Mutant(
+        "last_attempt_requeued", "a failure of the last attempt gives the message up with it",
+        "nsqclient/consumer/retry.py",
+        "is_failure and 0 < max_attempts <= attempts", "False",
+        "tests/consumer/test_processor.py::"
+        "test_a_failure_on_the_last_attempt_gives_up_at_once",
     ),
     Mutant(
         "dead_letter_not_on_disk", "a dead letter is on the disk before its FIN",
-        "nsqclient/deadletter.py",
+        "nsqclient/consumer/dead_letters.py",
         "os.fsync(file.fileno())", "pass",
-        "tests/test_deadletter.py::test_a_disk_that_does_not_take_it_raises",
+        "tests/consumer/test_dead_letters.py::test_a_disk_that_does_not_take_it_raises",
     ),
     Mutant(
         "failed_batch_finishes", "a batch whose handler raises is requeued",
-        "nsqclient/batch.py",
-        "lambda message: message.requeue(requeue.delay, requeue.backoff)",
-        "lambda message: message.finish()",
-        "tests/test_batch.py::test_an_exception_requeues_all",
+        "nsqclient/consumer/batch.py",
+        "consumer.on_failure(message, exc)", "message.finish()",
+        "tests/consumer/test_batch.py::test_an_exception_requeues_all",
     ),
     # -- RDY, backoff
     Mutant(
         "rdy_plus_one", "RDY is what was decided",
-        "nsqclient/consuming/subscription.py",
+        "nsqclient/consumer/subscription.py",
         "core.send_rdy(wanted)", "core.send_rdy(wanted + 1)",
-        "tests/consuming/test_subscription.py::test_rdy_that_is_on_the_wire_is_not_sent_again",
+        "tests/consumer/test_subscription.py::test_rdy_that_is_on_the_wire_is_not_sent_again",
     ),
     Mutant(
         "shares_too_large", "the connections share max_in_flight",
-        "nsqclient/flow/rdy.py",
+        "nsqclient/consumer/rdy.py",
         "total // (len(rest) - index + others)", "total",
-        "tests/flow/test_rdy.py::test_even_shares",
+        "tests/consumer/test_rdy.py::test_connections_get_even_shares",
     ),
     Mutant(
         "lowered_rdy_counts_no_more", "a lowered RDY counts at its old value until it has settled",
-        "nsqclient/flow/rdy.py",
+        "nsqclient/consumer/rdy.py",
         "now + self._settle_time", "now",
-        "tests/flow/test_rdy.py::test_shrink_first_raise_after_it_settled",
+        "tests/consumer/test_rdy.py::test_a_share_is_raised_after_the_lowered_one_has_settled",
     ),
     Mutant(
         "in_flight_not_counted", "messages in flight count towards max_in_flight",
-        "nsqclient/flow/rdy.py",
+        "nsqclient/consumer/rdy.py",
         "return max(level, self.rdy, self.in_flight)", "return max(level, self.rdy)",
-        "tests/flow/test_rdy.py::test_only_one_waits_for_what_is_out",
+        "tests/consumer/test_rdy.py::test_a_test_waits_for_what_is_out",
     ),
     Mutant(
         "pause_ignored", "a consumer that is paused asks for nothing",
-        "nsqclient/consuming/flow_control.py",
+        "nsqclient/consumer/flow_control.py",
         "if self._paused or self._held", "if self._held",
         "tests/integration/test_consumer_more.py::test_a_paused_consumer_gets_nothing[embedded]",
     ),
     Mutant(
         "backoff_for_ever", "a backoff ends",
-        "nsqclient/flow/backoff.py",
+        "nsqclient/consumer/backoff.py",
         "self.phase = Phase.TESTING", "pass",
-        "tests/flow/test_backoff.py::test_phases",
+        "tests/consumer/test_backoff.py"
+        "::test_a_failure_leads_from_flowing_through_waiting_to_testing",
     ),
     Mutant(
         "no_backoff", "a failure slows the consumer down",
-        "nsqclient/consuming/subscription.py",
+        "nsqclient/consumer/subscription.py",
         "Outcome.FAILURE if backoff else Outcome.NEUTRAL", "Outcome.NEUTRAL",
-        "tests/consuming/test_subscription.py::test_requeue_sends_req",
+        "tests/consumer/test_subscription.py::test_requeue_sends_req",
     ),
     Mutant(
         "flood_is_borne", "an nsqd that sends without regard to RDY is cut off",
-        "nsqclient/consuming/backpressure.py",
+        "nsqclient/consumer/backpressure.py",
         "        if is_flood:", "        if False:",
-        "tests/consuming/test_backpressure.py::test_a_peer_that_ignores_rdy_0_is_cut_off",
+        "tests/consumer/test_backpressure.py::test_a_peer_that_ignores_rdy_0_is_cut_off",
     ),
     Mutant(
         "queue_without_limit", "what waits for a worker is bounded by max_queued_bytes",
-        "nsqclient/flow/queue_limit.py",
+        "nsqclient/consumer/backpressure.py",
         "elif size > self.limit and self.held_since is None:", "elif False:",
-        "tests/flow/test_queue_limit.py"
+        "tests/consumer/test_queue_limit.py"
         "::test_more_than_the_limit_begins_a_hold_and_half_of_it_ends_it",
     ),
     Mutant(
         "hold_for_ever", "messages flow again when half of max_queued_bytes is left",
-        "nsqclient/flow/queue_limit.py",
+        "nsqclient/consumer/backpressure.py",
         "if count <= 1 or size <= self.limit // 2:", "if count <= 0:",
-        "tests/flow/test_queue_limit.py"
+        "tests/consumer/test_queue_limit.py"
         "::test_more_than_the_limit_begins_a_hold_and_half_of_it_ends_it",
     ),
     Mutant(
         "hold_without_effect", "RDY is 0 while too many bytes wait",
-        "nsqclient/consuming/flow_control.py",
+        "nsqclient/consumer/flow_control.py",
         "if self._paused or self._held", "if self._paused",
         "tests/integration/test_backpressure.py"
         "::test_a_held_consumer_says_so_and_lets_others_have_the_messages[embedded]",
     ),
     # -- stop
     Mutant(
-        "queued_not_handed_back", "a stop gives back what no handler has seen",
-        "nsqclient/consuming/subscription.py",
-        "core.send_req(message.id, 0)", "pass",
-        "tests/consuming/test_subscription.py::test_handing_back_sends_req_without_delay",
+        "queued_not_requeued", "a stop requeues what no handler has seen",
+        "nsqclient/consumer/subscription.py",
+        "core.send_req(message._id, 0)", "pass",
+        "tests/consumer/test_subscription.py"
+        "::test_requeueing_unstarted_messages_sends_req_without_delay",
     ),
     Mutant(
-        "late_arrivals_not_handed_back", "what arrives during a stop goes back at once",
-        "nsqclient/consuming/wiring.py",
-        "sub.hand_back(messages)", "pass",
-        "tests/consuming/test_stopping.py::test_a_message_that_comes_after_cls_goes_back",
+        "late_arrivals_not_requeued", "what arrives during a stop is requeued at once",
+        "nsqclient/consumer/processor.py",
+        "            sub.requeue_unstarted(messages)\n            return", "            return",
+        "tests/consumer/test_shutdown.py::test_a_message_that_comes_after_cls_is_requeued",
     ),
     Mutant(
         "workers_not_joined", "a pool that was stopped has no thread left",
         "nsqclient/runtime/workers.py",
         "thread.join(None if deadline is None else deadline.remaining())", "pass",
-        "tests/runtime/test_workers.py::test_stop_drains",
+        "tests/runtime/test_workers.py::test_stop_lets_workers_finish_what_is_queued",
     ),
     Mutant(
         "stop_leaves_readers", "a stop ends with its threads",
-        "nsqclient/consuming/stopping.py",
+        "nsqclient/consumer/shutdown.py",
         "if not sub.conn.join(rest)", "if False",
-        "tests/consuming/test_stopping.py::test_a_reader_that_does_not_end_is_named",
+        "tests/consumer/test_shutdown.py::test_a_reader_that_does_not_end_is_named",
     ),
     Mutant(
         "stop_without_answers", "a stop waits for answers that handlers left to others",
-        "nsqclient/consuming/stopping.py",
+        "nsqclient/consumer/shutdown.py",
         "        self._await_answers(subs, deadline)\n", "",
         "tests/integration/test_consumer_races.py"
         "::test_stop_waits_for_answers_from_elsewhere[embedded]",
@@ -250,27 +530,28 @@ MUTANTS = [
     # -- discovery
     Mutant(
         "last_lookup_only", "the answers of all nsqlookupds count together",
-        "nsqclient/publishing/discoverer.py",
+        "nsqclient/producer/discovery.py",
         "**self._answers}", "lookupd: addresses}",
-        "tests/publishing/test_discoverer.py::test_answers_are_merged",
+        "tests/producer/test_discovery.py::test_answers_are_merged",
     ),
     Mutant(
         "last_partitions_only", "the partitions of all nsqlookupds count together",
         "nsqclient/partitions/lookup_table.py",
         "answers = self._answers()", "answers = self._answers()[:1]",
-        "tests/partitions/test_lookup_table.py::test_partitions_of_all_answers_count",
+        "tests/partitions/test_lookup_table.py::test_partitions_of_all_answers_are_merged",
     ),
     Mutant(
         "filter_ignored", "discovery_filter chooses the nsqds",
-        "nsqclient/consuming/membership.py",
+        "nsqclient/consumer/discovery.py",
         "if self._filter is None:", "if True:",
-        "tests/integration/test_consumer_more.py::test_a_discovery_filter_chooses[embedded]",
+        "tests/integration/test_consumer_more.py::"
+        "test_a_discovery_filter_chooses_the_nsqds[embedded]",
     ),
     Mutant(
         "rounds_without_jitter", "consumers do not ask all at once",
-        "nsqclient/flow/delays.py",
+        "nsqclient/runtime/delays.py",
         "return interval * (1 + jitter * rng.random())", "return interval",
-        "tests/flow/test_delays.py::test_jittered",
+        "tests/runtime/test_delays.py::test_a_jittered_interval_stays_near_its_length",
     ),
     Mutant(
         "dials_without_limit", "no more addresses are dialed at once than there are slots",
@@ -289,13 +570,13 @@ MUTANTS = [
         "heartbeat_unanswered", "a heartbeat is answered",
         "nsqclient/protocol/client.py",
         "                self._out.append(commands.NOP)", "                pass",
-        "tests/protocol/test_client.py::test_heartbeat",
+        "tests/protocol/test_client.py::test_a_heartbeat_is_answered_with_nop",
     ),
     Mutant(
         "silence_is_borne", "an nsqd that is silent for two heartbeats counts as lost",
-        "nsqclient/receiving.py",
+        "nsqclient/connection/reader.py",
         "if time.monotonic() >= until:", "if False:",
-        "tests/test_connection.py::test_silence_ends_the_connection",
+        "tests/connection/test_connection.py::test_silence_ends_the_connection",
     ),
     Mutant(
         "any_host", "TLS checks that the certificate is the server's",
@@ -311,27 +592,27 @@ MUTANTS = [
     ),
     Mutant(
         "not_granted", "what was asked for and not granted is an error, never plain text",
-        "nsqclient/negotiation.py",
+        "nsqclient/connection/handshake.py",
         "if asked and not granted:", "if False:",
-        "tests/test_negotiation.py::test_what_is_not_granted",
+        "tests/connection/test_handshake.py::test_what_is_not_granted",
     ),
     Mutant(
         "secret_in_repr", "no repr shows a secret",
         "nsqclient/config.py",
         "repr=not secret", "repr=True",
-        "tests/test_config.py::test_secret_is_never_shown",
+        "tests/test_config.py::test_a_secret_is_never_shown",
     ),
     Mutant(
         "secret_in_log", "no log line shows a secret",
-        "nsqclient/negotiation.py",
+        "nsqclient/connection/handshake.py",
         'str(identity.get("identity"))', "config.auth_secret",
         "tests/integration/test_negotiation_auth.py::test_no_logger_shows_the_secret[embedded]",
     ),
     Mutant(
         "control_characters", "a server's text cannot forge a log line",
-        "nsqclient/display.py",
+        "nsqclient/sanitize.py",
         "each if each.isprintable() else repr(each)[1:-1] for", "each for",
-        "tests/test_display.py::test_control_characters_are_escaped",
+        "tests/test_sanitize.py::test_control_characters_are_escaped",
     ),
     Mutant(
         "json_without_depth", "JSON of a server has a limit of depth",
@@ -341,25 +622,25 @@ MUTANTS = [
     ),
     Mutant(
         "frame_without_limit", "a frame has a limit before memory is taken for it",
-        "nsqclient/protocol/wire.py",
+        "nsqclient/protocol/frames.py",
         "self._max = max_frame_size", "self._max = 2**31",
-        "tests/protocol/test_wire.py::test_too_large",
+        "tests/protocol/test_frames.py::test_a_frame_over_the_limit_is_an_error",
     ),
     Mutant(
         "deflate_bomb", "deflated data is read in bounded memory",
-        "nsqclient/protocol/deflate.py",
+        "nsqclient/protocol/layers/deflate.py",
         "inflate.decompress(data, PIECE_SIZE)", "inflate.decompress(data)",
         "tests/protocol/test_deflate.py::test_a_bomb_comes_in_pieces",
     ),
     Mutant(
         "snappy_bomb", "data in snappy is read in bounded memory",
-        "nsqclient/protocol/snappy_layer.py",
+        "nsqclient/protocol/layers/snappy.py",
         "if size > MAX_CHUNK_SIZE", "if False",
-        "tests/protocol/test_snappy_layer.py::test_no_snappy",
+        "tests/protocol/test_snappy.py::test_bytes_that_are_not_snappy_are_a_protocol_error",
     ),
     Mutant(
         "deflate_without_flush", "what is sent through deflate can be read at once",
-        "nsqclient/protocol/deflate.py",
+        "nsqclient/protocol/layers/deflate.py",
         "self._deflate.flush(zlib.Z_SYNC_FLUSH)", 'b""',
         "tests/protocol/test_compression.py::test_what_is_encoded_can_be_read_at_once",
     ),
@@ -367,105 +648,106 @@ MUTANTS = [
         "http_without_limit", "an HTTP answer has a limit",
         "nsqclient/http/limits.py",
         "if size > most:", "if False:",
-        "tests/http/test_limits.py::test_an_answer_that_is_too_large",
+        "tests/http/test_limits.py::test_response_over_the_size_limit_is_refused",
     ),
     # -- publishing
     Mutant(
         "stored_too_soon", "publish() returns when nsqd has the message",
-        "nsqclient/publishing/blocking.py",
-        "verdict, reason = self._await(attempt, deadline, patient, maybe_stored)",
-        "verdict, reason = Verdict.STORED, None",
-        "tests/publishing/test_blocking.py::test_no_answer_in_time",
+        "nsqclient/producer/producer.py",
+        "            if outcome is PublishOutcome.STORED:", "            if True:",
+        "tests/producer/test_publish.py::test_no_answer_in_time",
     ),
     Mutant(
         "future_too_soon", "the Future of publish_async() is done when nsqd has the message",
-        "nsqclient/publishing/pipeline.py",
-        "link.send(command, batch, Deadline(deadline.at_most(_WRITE)))",
-        "link.send(command, batch, Deadline(deadline.at_most(_WRITE)));"
-        " self._on_settled(batch, Verdict.STORED, None)",
-        "tests/publishing/test_pipeline.py::test_an_answer_that_comes_too_late_changes_nothing",
+        "nsqclient/producer/async_publisher.py",
+        "node.send(command, batch, min(deadline.until, time.monotonic() + _WRITE))",
+        "node.send(command, batch, min(deadline.until, time.monotonic() + _WRITE));"
+        " self._on_settled(batch, PublishOutcome.STORED, None)",
+        "tests/producer/test_async_publisher.py"
+        "::test_an_answer_that_comes_too_late_changes_nothing",
     ),
     Mutant(
         "unknown_is_rejected", "a publish that may be stored is unknown, not rejected",
-        "nsqclient/publishing/blocking.py",
-        "    if maybe_stored:\n        return", "    if False:\n        return",
-        "tests/publishing/test_blocking.py::test_the_deadline_ends_the_retries",
+        "nsqclient/producer/outcome.py",
+        "    if maybe_stored:\n        return PublishUnknownError(text)\n",
+        "    if False:\n        return PublishUnknownError(text)\n",
+        "tests/producer/test_publish.py::test_the_deadline_ends_the_retries",
     ),
     Mutant(
         "no_answer_is_rejected", "a publish that nsqd does not answer is unknown",
-        "nsqclient/publishing/blocking.py",
-        "raise PublishUnknown(\n                    f\"{attempt",
-        "raise PublishNotSent(\n                    f\"{attempt",
-        "tests/publishing/test_blocking.py::test_no_answer_in_time",
+        "nsqclient/producer/producer.py",
+        "raise PublishUnknownError(\n                f\"{node.address}: no answer",
+        "raise PublishNotSentError(\n                f\"{node.address}: no answer",
+        "tests/producer/test_publish.py::test_no_answer_in_time",
     ),
     Mutant(
         "lost_is_unread", "a publish whose connection was lost may be stored",
-        "nsqclient/publishing/link.py",
-        "if isinstance(error, ServerError) else Verdict.UNKNOWN", "if True else Verdict.UNKNOWN",
-        "tests/publishing/test_links.py::test_publishes_behind_the_end_of_a_connection",
+        "nsqclient/producer/node.py",
+        "if is_refusal else PublishOutcome.UNKNOWN", "if True else PublishOutcome.UNKNOWN",
+        "tests/producer/test_nodes.py::test_publishes_behind_the_end_of_a_connection",
     ),
     Mutant(
         "half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
-        "nsqclient/publishing/verdicts.py",
-        "return Verdict.UNKNOWN", "return Verdict.REJECTED",
-        "tests/publishing/test_verdicts.py::test_each_answer_has_a_verdict",
+        "nsqclient/producer/outcome.py",
+        "return PublishOutcome.UNKNOWN", "return PublishOutcome.REJECTED",
+        "tests/producer/test_outcome.py::test_each_answer_has_an_outcome",
     ),
     Mutant(
         "unknown_is_retried", "retry_unknown=False makes no duplicate",
-        "nsqclient/publishing/blocking.py",
-        "                if not self._retry_unknown:", "                if False:",
-        "tests/publishing/test_blocking.py::test_unknown_where_no_retry_is_allowed",
+        "nsqclient/producer/producer.py",
+        "if outcome is PublishOutcome.UNKNOWN and not self._retry_unknown:", "if False:",
+        "tests/producer/test_publish.py::test_unknown_where_no_retry_is_allowed",
     ),
     Mutant(
         "unknown_batch_is_retried", "retry_unknown=False makes no duplicate of an async publish",
-        "nsqclient/publishing/batches.py",
+        "nsqclient/producer/async_publisher.py",
         "return None if retry_unknown else", "return None if True else",
-        "tests/publishing/test_pipeline.py"
-        "::test_an_unknown_outcome_is_told_where_no_retry_is_allowed",
+        "tests/producer/test_async_publisher.py"
+        "::test_an_unknown_outcome_is_reported_where_no_retry_is_allowed",
     ),
     Mutant(
         "pending_without_limit", "what publish_async() has pending is bounded",
-        "nsqclient/publishing/pipeline.py",
+        "nsqclient/producer/async_publisher.py",
         "self.pending < self._max_pending", "True",
         "tests/integration/test_producer_async.py"
         "::test_a_full_window_raises_where_it_was_asked_for",
     ),
     Mutant(
         "pending_bytes_without_limit", "the bytes that publish_async() has pending are bounded",
-        "nsqclient/publishing/pipeline.py",
+        "nsqclient/producer/async_publisher.py",
         "and self._pending_bytes + size <= self._max_pending_bytes", "",
-        "tests/publishing/test_pipeline.py"
-        "::test_the_window_that_stays_full_is_told_at_the_deadline",
+        "tests/producer/test_async_publisher.py"
+        "::test_a_window_that_stays_full_is_an_error_at_the_deadline",
     ),
     Mutant(
         "no_delay", "a deferred publish has its delay",
         "nsqclient/protocol/commands.py",
         "(topic.encode(), delay_ms,", "(topic.encode(), 0,",
-        "tests/protocol/test_commands.py::test_bytes",
+        "tests/protocol/test_commands.py::test_each_command_is_these_bytes",
     ),
     Mutant(
         "no_delay_async", "a deferred publish_async() has its delay",
-        "nsqclient/publishing/batches.py",
+        "nsqclient/producer/async_publisher.py",
         "if first.delay_ms is not None:", "if False:",
-        "tests/integration/test_producer_async.py::test_a_deferred_message_travels_alone[embedded]",
+        "tests/integration/test_producer_async.py::test_a_deferred_message_is_sent_alone[embedded]",
     ),
     Mutant(
         "mpub_too_large", "an MPUB has nsqd's max-body-size at most",
-        "nsqclient/publishing/parts.py",
+        "nsqclient/protocol/commands.py",
         "size + 4 + len(body) > max_body_size", "size + 3 + len(body) > max_body_size",
-        "tests/publishing/test_parts.py::test_parts_fit",
+        "tests/protocol/test_commands.py::test_each_part_fits_into_one_mpub",
     ),
     Mutant(
         "async_mpub_too_large", "an MPUB of async publishes has nsqd's max-body-size at most",
-        "nsqclient/publishing/batches.py",
+        "nsqclient/producer/group_commit.py",
         "size > max_bytes", "size > max_bytes + 1",
-        "tests/publishing/test_pipeline.py::test_an_mpub_stays_under_the_body_limit",
+        "tests/producer/test_async_publisher.py::test_an_mpub_stays_under_the_body_limit",
     ),
     Mutant(
         "any_name", "a topic's name is checked before the wire",
         "nsqclient/protocol/names.py",
         "_NAME.fullmatch(name) is not None", "True",
-        "tests/protocol/test_names.py::test_invalid",
+        "tests/protocol/test_names.py::test_an_invalid_name_is_rejected",
     ),
     Mutant(
         "any_body", "the size of a body is checked before the wire",
@@ -475,9 +757,9 @@ MUTANTS = [
     ),
     Mutant(
         "any_partition", "a key decides on the partition",
-        "nsqclient/publishing/partitioned/publisher.py",
-        "partition_of(key, routes.partition_num, self._sharding)", "0",
-        "tests/partitioned/test_producer.py::test_a_missing_partition_fails_and_never_falls_over",
+        "nsqclient/producer/partitioned/attempts.py",
+        "partition_of(self.key, routes.partition_num, sharding)", "0",
+        "tests/partitioned/test_producer.py::test_a_key_never_uses_another_partition",
     ),
     Mutant(
         "another_hash", "a key has the partition that go-nsq gives it",
@@ -487,14 +769,15 @@ MUTANTS = [
     ),
     Mutant(
         "child_shares_producer", "a forked child publishes on connections of its own",
-        "nsqclient/producer.py",
+        "nsqclient/producer/producer.py",
         "        self._begin()\n        self._closed = closed", "        self._closed = closed",
-        "tests/integration/test_fork.py::test_the_child_closes_first[embedded]",
+        "tests/integration/test_fork.py::"
+        "test_close_in_the_child_keeps_the_parents_connection[embedded]",
     ),
     Mutant(
         "child_shares_consumer", "a forked child does not touch the parent's consumer",
-        "nsqclient/consumer.py",
-        "self._membership.abandon()", "[sub.conn.close() for sub in self._running]",
+        "nsqclient/consumer/consumer.py",
+        "self._connections.abandon()", "[sub.conn.close() for sub in self._running]",
         "tests/integration/test_consumer_more.py"
         "::test_a_forked_child_starts_a_consumer_of_its_own[embedded]",
     ),
@@ -509,7 +792,7 @@ MUTANTS = [
         "file_fin_after_failure", "nsq_to_file gives back what it could not sync",
         "nsqclient/cli/archive/archiver.py",
         "message.requeue(delay=0, backoff=backoff)", "message.finish()",
-        "tests/cli/test_archiver.py::test_messages_that_fsync_failed_for_are_not_finished",
+        "tests/cli/test_archiver.py::test_messages_are_not_finished_after_a_failed_fsync",
     ),
     Mutant(
         "file_fin_before_sync", "nsq_to_file finishes nothing before its sync",
@@ -520,9 +803,9 @@ MUTANTS = [
     ),
     Mutant(
         "http_error_finishes", "nsq_to_http does not finish what was refused",
-        "nsqclient/cli/http_requests.py",
+        "nsqclient/cli/http_sender.py",
         "if not 200 <= response.status_code < 300:", "if False:",
-        "tests/cli/test_nsq_to_http.py::test_what_is_no_success",
+        "tests/cli/test_nsq_to_http.py::test_a_status_outside_200_to_299_is_a_failure",
     ),
     Mutant(
         "copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
@@ -534,11 +817,25 @@ MUTANTS = [
     Mutant(
         "spark_fin_too_soon", "the Spark source finishes what its spool has",
         "nsqclient/spark/ingest/writer.py",
-        "        fresh = lot\n",
-        "        fresh = lot\n"
-        "        for sub, messages in lot:\n"
+        "        fresh = segment\n",
+        "        fresh = segment\n"
+        "        for sub, messages in segment:\n"
         "            sub.finish_ids([message[2] for message in messages])\n",
-        "tests/spark/ingest/test_writer.py::test_what_cannot_be_stored_goes_back",
+        "tests/spark/ingest/test_writer.py::test_messages_that_cannot_be_stored_are_requeued",
+    ),
+    Mutant(
+        "drain_ends_early", "a drain does not end while messages wait",
+        "nsqclient/consumer/draining.py",
+        "if depths.waiting > depths.paused:", "if False:",
+        "tests/consumer/test_draining.py"
+        "::test_a_drain_is_over_when_nothing_waits_and_nothing_is_in_flight",
+    ),
+    Mutant(
+        "drain_forgets_others", "a drain waits for messages that another consumer holds",
+        "nsqclient/consumer/draining.py",
+        "and others <= 0", "",
+        "tests/consumer/test_draining.py"
+        "::test_a_drain_is_over_when_nothing_waits_and_nothing_is_in_flight",
     ),
     Mutant(
         "spool_without_fsync", "a segment of the spool is on the disk",
@@ -546,5 +843,40 @@ MUTANTS = [
         "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",
         "view = view[os.write(descriptor, view):]",
         "tests/spark/spool/test_spool.py::test_a_file_is_on_the_disk_when_it_was_written",
+    ),
+    Mutant(
+        "spool_forgets_spark", "a segment that Spark reads again is not deleted",
+        "nsqclient/spark/spool/spool.py",
+        "return min(self._released, self._unneeded, self._committed - 1)",
+        "return self._released",
+        "tests/spark/spool/test_spool.py::test_on_a_full_disk_a_start_frees_what_spark_has_passed",
+    ),
+    Mutant(
+        "shard_without_floor", "a segment under the floor, which nobody reads, is not finished",
+        "nsqclient/spark/shards/shard_log.py",
+        "elif is_void(number, self._floor(number)):", "elif is_void(number, 0):",
+        "tests/spark/shards/test_shard_log.py"
+        "::test_a_writer_that_wakes_up_under_the_floor_stores_again",
+    ),
+    Mutant(
+        "shard_without_winner", "a writer that has lost a create knows what the winner has stored",
+        "nsqclient/spark/shards/shard_log.py",
+        "self._known.doubt(nsqd, ids, segment.number)", "pass",
+        "tests/spark/shards/test_shard_log.py"
+        "::test_of_two_writers_at_once_each_knows_what_the_other_has_written",
+    ),
+    Mutant(
+        "shard_leaves_unnoted", "a shard leaves when the storage says where its reading goes on",
+        "nsqclient/spark/shard_reader.py",
+        "if nsqd not in leaving or not log.is_noted(nsqd, number)}", "if nsqd not in leaving}",
+        "tests/spark/test_shard_reader.py"
+        "::test_a_shard_that_is_removed_leaves_when_it_was_read",
+    ),
+    Mutant(
+        "migration_unmarked", "no owner begins before a migration is over",
+        "nsqclient/spark/shards/shard_log.py",
+        "        self._check_migration()\n", "",
+        "tests/spark/test_migration.py"
+        "::test_a_migration_that_is_killed_is_repeated",
     ),
 ]

@@ -60,7 +60,9 @@ def mutant(old: str = "number + number", new: str = "number * number", test: str
     (mutant(new="3", test="test_that_waits"), Result.HUNG),
     (mutant(new="3", test="test_that_waits", hangs=True), Result.KILLED),
 ], ids=["killed", "survived", "stale", "ambiguous", "no such test", "no Python", "hung", "hangs"])
-def test_results(root: Path, tmp_path: Path, one: Mutant, result: Result) -> None:
+def test_a_mutant_is_killed_survives_or_is_stale(
+    root: Path, tmp_path: Path, one: Mutant, result: Result
+) -> None:
     """The copy is as it was afterwards, and the checkout is never touched."""
     copy = Copy(root, tmp_path / "copy")
     limit = 2.0 if one.new == "3" else 60.0
@@ -77,7 +79,7 @@ def test_the_same_copy_serves_one_mutant_after_the_other(root: Path, tmp_path: P
         assert killed is (new.strip() != "number + number")
 
 
-def test_a_run(root: Path, tmp_path: Path) -> None:
+def test_a_run_lists_every_mutant_and_repeats_the_failures(root: Path, tmp_path: Path) -> None:
     """Every mutant has a line, and those that were not killed stand once more at the end."""
     lines: list[str] = []
     mutants = [mutant(), mutant(test="test_double_of_five")]

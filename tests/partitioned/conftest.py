@@ -15,7 +15,7 @@ QUICK = Config(lookupd_poll_interval=0.1, ordered_retry_delay=0.01, lookupd_poll
 
 
 class Collector:
-    """A handler that keeps what it got, and fails as often as it is told."""
+    """A handler that keeps its messages, and fails for some bodies."""
 
     def __init__(self):
         self.messages = []

@@ -33,7 +33,7 @@ def test_each_partition_has_a_connection(cluster, consume):
     assert sorted(sub.partition for sub in subs) == [0, 1, 2, 3]
 
 
-def test_messages_expose_what_the_server_says(cluster, consume):
+def test_messages_have_partition_ids_and_headers(cluster, consume):
     """Ids, place and headers are attributes; without order there is no place."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     got = Collector()
@@ -64,7 +64,7 @@ def test_requeue_touch_and_backoff_work_with_binary_ids(cluster, consume):
     assert seen == [1, 2]
 
 
-def test_a_moved_leader_is_followed(cluster, consume):
+def test_consumer_follows_a_moved_leader(cluster, consume):
     """After the bare EOF of a planned move the consumer is at the new leader."""
     cluster.create_topic("t", 2, channels=["c"])
     got = Collector()
@@ -88,7 +88,7 @@ def test_a_crashed_leader_is_replaced(cluster, consume):
     wait_until(lambda: got.bodies() == [b"after"])
 
 
-def test_a_vanished_partition_is_left(cluster, consume):
+def test_connection_of_a_removed_partition_is_closed(cluster, consume):
     """A partition that no nsqlookupd names has no connection any more, and may come back."""
     cluster.create_topic("t", 2, channels=["c"])
     consumer = consume(Collector(), connected=2)
@@ -98,7 +98,7 @@ def test_a_vanished_partition_is_left(cluster, consume):
     wait_until(lambda: set(places(consumer)) == {0, 1})
 
 
-def test_lookupds_that_disagree(cluster, consume):
+def test_lookupds_that_disagree_are_merged(cluster, consume):
     """Where the leading nsqlookupd is behind, the nsqd's refusal makes the other one count."""
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     cluster.nsqlookupds[0].freeze()
@@ -107,7 +107,7 @@ def test_lookupds_that_disagree(cluster, consume):
     assert places(consumer) == {0: cluster.nsqds[new].tcp_address}
 
 
-def test_seeds_lead_to_the_other_lookupds(cluster, consume):
+def test_lookupds_listed_by_the_seeds_are_asked(cluster, consume):
     """One address is enough: when it dies, those that it listed are asked."""
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()
@@ -119,7 +119,7 @@ def test_seeds_lead_to_the_other_lookupds(cluster, consume):
 
 
 @pytest.mark.parametrize("mode", [LookupdMode.NO_COORDINATOR, LookupdMode.NO_LIST])
-def test_lookupds_without_a_list_are_enough(cluster, consume, mode):
+def test_lookupds_without_a_list_are_used_alone(cluster, consume, mode):
     """An empty or missing /listlookup leaves the addresses that were given."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(mode)
@@ -127,7 +127,7 @@ def test_lookupds_without_a_list_are_enough(cluster, consume, mode):
     consume(Collector(), connected=2)
 
 
-def test_headers_are_announced_without_metadata(cluster, consume):
+def test_extend_support_is_found_without_metadata(cluster, consume):
     """Where no nsqlookupd says that the topic has headers, the nsqd's refusal does."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
@@ -141,7 +141,7 @@ def test_headers_are_announced_without_metadata(cluster, consume):
 
 
 @pytest.mark.parametrize("has_meta", [True, False])
-def test_ordered_topic_without_ordered_is_a_clear_error(cluster, consume, has_meta):
+def test_ordered_topic_without_ordered_option_is_an_error(cluster, consume, has_meta):
     """The error says what to do, comes once, and nothing is dialed in a loop."""
     if not has_meta:
         for lookupd in cluster.nsqlookupds:
@@ -157,15 +157,15 @@ def test_ordered_topic_without_ordered_is_a_clear_error(cluster, consume, has_me
     assert sum(isinstance(error, PartitionError) for error in consumer.errors) == 1
 
 
-def test_a_channel_that_is_not_registered(cluster, consume):
-    """The refusal is told, and tried again: somebody may register it."""
+def test_an_unregistered_channel_is_retried(cluster, consume):
+    """The error is reported, and the subscription retried: the channel may be registered later."""
     cluster.create_topic("t", 1, registered_channels=True)
     consumer = consume(Collector())
     wait_until(lambda: any(isinstance(e, ServerError) and e.code == "E_SUB_CHANNEL_NOT_REGISTERED"
                            for e in consumer.errors))
 
 
-def test_consuming_disabled_for_a_while(cluster, consume):
+def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
     """NOT_WRITABLE on SUB is tried again until it is taken."""
     cluster.create_topic("t", 1, channels=["c"])
     cluster.disable_read("t", 0)
@@ -175,7 +175,7 @@ def test_consuming_disabled_for_a_while(cluster, consume):
     wait_until(lambda: len(consumer.stats().connections) == 1)
 
 
-def test_refused_fin_ends_the_connection_and_it_comes_back(cluster, consume):
+def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
     """NOT_LEADER in answer to a FIN costs the connection; the message comes again."""
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()
@@ -195,7 +195,7 @@ def test_discovery_filter_sees_leaders(cluster, consume):
     assert places(consumer) == {1: kept}
 
 
-def test_trace_log_of_a_consumer(cluster, consume, caplog):
+def test_traced_messages_are_logged(cluster, consume, caplog):
     """While it is on, each delivery is one line with every field; it is turned off likewise."""
     caplog.set_level(logging.INFO, "nsqclient.trace")
     cluster.create_topic("t", 1, channels=["c"])
@@ -217,7 +217,81 @@ def test_trace_log_of_a_consumer(cluster, consume, caplog):
     assert len(caplog.records) == 1
 
 
-def test_ordered_on_a_stock_cluster_is_a_clear_error():
+def start(cluster, config=QUICK, **options):
+    """A consumer as most are written, with the default options."""
+    return Consumer("t", "c", Collector(), config=config,
+                    lookupd_http_addresses=cluster.lookupd_http_addresses, **options).start()
+
+
+def test_max_in_flight_is_one_for_each_partition_by_default(cluster, caplog):
+    """Else the partitions would take turns, and 60 messages take a minute."""
+    caplog.set_level(logging.INFO, "nsqclient.consumer")
+    cluster.create_topic("t", 6, channels=["c"])
+    consumer = start(cluster)
+    try:
+        wait_until(lambda: all(c.rdy == 1 for c in consumer.stats().connections)
+                   and len(consumer.stats().connections) == 6)
+        assert consumer.max_in_flight == 6
+        assert "max_in_flight 6, one for each partition, because none was given" in caplog.text
+        assert consumer.healthy().reason == "connected to 3 nsqds, 6 partitions"
+    finally:
+        consumer.stop(5.0)
+
+
+@pytest.mark.parametrize("given, options", [
+    (1, {"max_in_flight": 1}), (5, {"max_in_flight": 5}),
+    (1, {"config": QUICK.replace(max_in_flight=1)}),
+])
+def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, given, options):
+    """It may be meant: the text says what it costs. 1 is the default, and can be given too."""
+    cluster.create_topic("t", 6, channels=["c"])
+    consumer = start(cluster, **options)
+    try:
+        wait_until(lambda: len(consumer.stats().connections) == 6)
+        assert consumer.max_in_flight == given
+        assert f"max_in_flight {given} is less than the 6 partitions" in caplog.text
+    finally:
+        consumer.stop(5.0)
+
+
+def test_a_max_in_flight_that_was_set_is_kept(cluster):
+    """What set_max_in_flight() sets was chosen, also before the topic was known."""
+    cluster.create_topic("t", 6, channels=["c"])
+    consumer = Consumer("t", "c", Collector(), config=QUICK,
+                        lookupd_http_addresses=cluster.lookupd_http_addresses)
+    consumer.set_max_in_flight(2)
+    with consumer:
+        wait_until(lambda: len(consumer.stats().connections) == 6)
+        assert consumer.max_in_flight == 2
+
+
+def test_a_partitioned_nsqd_that_was_given_by_address_is_refused(cluster):
+    """Most of the messages would not come, and all would look healthy."""
+    cluster.create_topic("t", 6, channels=["c"])
+    errors = []
+    addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
+    with Consumer("t", "c", Collector(), nsqd_tcp_addresses=addresses, config=QUICK,
+                  on_error=errors.append) as consumer:
+        reason = wait_until(lambda: "lookupd_http_addresses" in consumer.healthy().reason
+                            and consumer.healthy().reason)
+        assert "instead of nsqd_tcp_addresses" in reason and not consumer.healthy()
+        wait_until(lambda: all(nsqd.commands for nsqd in cluster.nsqds))
+    assert [type(error) for error in errors] == [PartitionError]
+    assert {c.name for nsqd in cluster.nsqds for c in nsqd.commands} == {"IDENTIFY"}
+
+
+def test_a_refused_fin_on_a_young_connection_is_explained(cluster, consume, caplog):
+    """The message cannot have timed out: the leader changed."""
+    cluster.create_topic("t", 1, channels=["c"])
+    consume(Collector(), connected=1)
+    cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
+    cluster.publish("t", 0, b"x")
+    wait_until(lambda: "E_FIN_FAILED" in caplog.text)
+    assert "its leader changed a moment ago" in caplog.text
+    assert "timed out" not in caplog.text
+
+
+def test_ordered_option_on_a_stock_cluster_is_an_error():
     """It is said what the cluster lacks, and nothing is subscribed."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.create_topic("t")
@@ -230,7 +304,7 @@ def test_ordered_on_a_stock_cluster_is_a_clear_error():
 
 def test_stock_cluster_gets_one_request_per_round():
     """A stock nsqlookupd is asked for /lookup alone, as ever, and its nsqd plainly subscribed."""
-    from tests.support.http_recorder import recording
+    from tests.support.servers.http_recorder import recording
 
     with recording() as lookupd, Nsqd() as nsqd:
         lookupd.body = (
@@ -252,7 +326,7 @@ def test_stock_cluster_gets_one_request_per_round():
     ({"ordered": "yes", "lookupd_http_addresses": ["l:1"]}, "True or False"),
     ({"on_blocked": print, "lookupd_http_addresses": ["l:1"]}, "ordered=True"),
 ])
-def test_what_does_not_go_with_order_is_refused(options, hint):
+def test_options_that_contradict_ordered_are_refused(options, hint):
     """The error comes from the constructor and says what to do."""
     with pytest.raises(ConfigError, match=hint):
         Consumer("t", "c", print, **options)

@@ -1,4 +1,4 @@
-"""``auth_secret`` is not sent to a nsqlookupd just because another one lists it."""
+"""``auth_secret`` is not sent to an nsqlookupd just because another one lists it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.publishing.partitioned.tables import Tables
+from nsqclient.producer.partitioned.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
-from tests.support.hostile import HttpApi
-from tests.support.http_recorder import recording
+from tests.support.faults.hostile import HttpApi
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 
@@ -25,7 +25,7 @@ def stranger(leak_guard):
 
 @pytest.fixture
 def lookupd(stranger):
-    """A partitioned nsqlookupd that lists the stranger, under a host that nobody configured."""
+    """A partitioned nsqlookupd that lists the stranger, under a host that is not configured."""
     def respond(path, query):
         if path == "listlookup":
             nodes = [{"ID": "x", "NodeIP": "localhost", "HttpPort": stranger.address.split(":")[1]}]
@@ -48,7 +48,7 @@ def asking(kind, lookupd, config):
                       config=config):
             yield
     else:
-        tables = Tables([lookupd], config)
+        tables = MetadataCache([lookupd], config)
         tables.routes("t", Deadline(20))
         yield
         tables.stop(Deadline(20))
@@ -56,7 +56,7 @@ def asking(kind, lookupd, config):
 
 @pytest.mark.parametrize("hosts, sent", [("", None), ("localhost", "Bearer hush")])
 @pytest.mark.parametrize("kind", ["consumer", "producer"])
-def test_a_listed_host_gets_no_secret(lookupd, stranger, kind, hosts, sent, caplog):
+def test_secret_is_not_sent_to_a_listed_host(lookupd, stranger, kind, hosts, sent, caplog):
     """Unless the option names it; the log says why it was not sent."""
     config = Config(auth_secret="hush", lookupd_authorized_hosts=hosts, lookupd_poll_timeout=10)
     with asking(kind, lookupd, config):

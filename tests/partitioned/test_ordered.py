@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from nsqclient import BatchHandler, Blocked, Consumer, Requeue
+from nsqclient import BatchHandler, BlockedAction, Consumer, GiveUp, Requeue
+from nsqclient.consumer.partitioned.subscription import OrderedSubscription
 from nsqclient.errors import ConfigError, OrderError
-from nsqclient.protocol.extended import MessageIds
+from nsqclient.protocol.extensions import MessageIds
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until
 
@@ -29,7 +30,7 @@ def numbers(count):
     return [b"%d" % number for number in range(count)]
 
 
-def test_messages_come_in_order_with_their_place(topic, consume):
+def test_messages_arrive_in_order_with_offset_and_size(topic, consume):
     """Offset and size are those of the answer to a traced publish."""
     got = Collector()
     stored = publish(topic, 1, numbers(20))
@@ -40,7 +41,7 @@ def test_messages_come_in_order_with_their_place(topic, consume):
         (place.internal_id, place.offset, place.size) for place in stored]
 
 
-def test_headers_stand_before_the_place(cluster, consume):
+def test_headers_and_offsets_are_both_decoded(cluster, consume):
     """A topic may be ordered and have headers."""
     cluster.create_topic("t", 1, ordered=True, extended=True, channels=["c"])
     got = Collector()
@@ -82,7 +83,7 @@ def test_a_waiting_message_is_touched(topic, consume):
     assert "TOUCH" in [c.name for c in topic.nsqds[0].commands]
 
 
-def test_requeue_names_the_pause(topic, consume):
+def test_requeue_sets_the_pause(topic, consume):
     """Requeue(delay) waits here and then gives the message back."""
     seen = []
 
@@ -99,13 +100,13 @@ def test_requeue_names_the_pause(topic, consume):
     assert seen == [1, 2, 3]
 
 
-def test_the_policy_may_skip(topic, consume, caplog):
+def test_the_policy_may_skip_a_message(topic, consume, caplog):
     """A message is finished without being handled only when the policy says so, loudly."""
     asked = []
 
     def policy(message, error):
         asked.append((message.body, str(error)))
-        return Blocked.SKIP if message.attempts == 3 else 0.0
+        return BlockedAction.SKIP if message.attempts == 3 else 0.0
 
     got = Collector()
     got.failures[b"bad"] = 99
@@ -114,7 +115,23 @@ def test_the_policy_may_skip(topic, consume, caplog):
     topic.wait_until_empty("t", "c")
     assert got.bodies() == [b"next"]
     assert asked == [(b"bad", "b'bad' fails")] * 3
-    assert "is skipped, as on_blocked says" in caplog.text
+    assert "is skipped because of on_blocked" in caplog.text
+
+
+def test_give_up_skips_a_message_of_an_ordered_consumer(topic, consume):
+    """The handler says that it is hopeless: on_giving_up keeps it, and the partition goes on."""
+    kept, handled = [], []
+
+    def handler(message):
+        if message.body == b"bad":
+            raise GiveUp("hopeless")
+        handled.append(message.body)
+
+    consume(handler, ordered=True, on_giving_up=lambda message: kept.append(
+        (message.body, message.attempts, message.failure.reason)))
+    publish(topic, 0, [b"bad", b"next"])
+    topic.wait_until_empty("t", "c")
+    assert (kept, handled) == ([(b"bad", 1, "hopeless")], [b"next"])
 
 
 async def coroutine():
@@ -152,10 +169,10 @@ def test_many_attempts_are_logged(topic, consume, caplog):
 
 
 @pytest.mark.parametrize(("decision", "handled"), [
-    (Blocked.HANDLE, [b"0", b"1", b"0", b"1"]), (Blocked.SKIP, [b"0", b"1", b"1"]),
+    (BlockedAction.HANDLE, [b"0", b"1", b"0", b"1"]), (BlockedAction.SKIP, [b"0", b"1", b"1"]),
 ])
-def test_out_of_order_is_the_policys_matter(topic, consume, decision, handled):
-    """An operator who sets the offset back makes older messages come: the policy decides."""
+def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, handled):
+    """After the offset was set back older messages arrive: the policy decides."""
     errors = []
 
     def policy(message, error):
@@ -178,7 +195,7 @@ def test_out_of_order_is_the_policys_matter(topic, consume, decision, handled):
     assert sub in consumer._running
 
 
-def test_equal_place_is_a_redelivery(topic, consume):
+def test_an_equal_offset_is_a_redelivery(topic, consume):
     """A message that comes once more, as the first unconfirmed one, is handled."""
     got = Collector()
     consumer = consume(got, ordered=True, connected=4)
@@ -237,7 +254,7 @@ def test_a_hold_keeps_the_order(topic, consume):
     assert {message.attempts for message in got.messages} == {1}
 
 
-def test_second_consumer_takes_over(topic, consume):
+def test_a_second_consumer_takes_over(topic, consume):
     """Of two consumers one has each partition's message; when it stops the other goes on."""
     first, second = Collector(), Collector()
     one = consume(first, ordered=True, connected=4)
@@ -251,7 +268,7 @@ def test_second_consumer_takes_over(topic, consume):
     assert second.bodies()[-3:] == numbers(3)
 
 
-def test_stop_gives_waiting_messages_back(topic, consume):
+def test_stop_requeues_waiting_messages(topic, consume):
     """A message that waits for its next try is nsqd's again after a stop, and stop is quick."""
     got = Collector()
     got.failures[b"bad"] = 1
@@ -263,7 +280,7 @@ def test_stop_gives_waiting_messages_back(topic, consume):
     assert topic.messages("t", 0, "c") == [b"bad"]
 
 
-def test_few_places_take_turns(topic, consume):
+def test_partitions_take_turns_when_max_in_flight_is_small(topic, consume):
     """With a ceiling below the number of partitions they have RDY in turn."""
     got = Collector()
     config = QUICK.replace(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.05)
@@ -274,7 +291,7 @@ def test_few_places_take_turns(topic, consume):
     assert all(got.bodies(partition) == numbers(3) for partition in range(4))
 
 
-def test_loops_take_ordered_messages_too(topic):
+def test_iterators_receive_ordered_messages(topic):
     """messages() yields them in order."""
     publish(topic, 0, numbers(5))
     consumer = Consumer("t", "c", ordered=True, config=QUICK,
@@ -288,15 +305,69 @@ def test_loops_take_ordered_messages_too(topic):
     assert bodies == numbers(5)
 
 
-def test_batches_are_refused():
+@pytest.fixture
+def receivers(monkeypatch):
+    """The names of the threads that received messages."""
+    names = []
+    receive = OrderedSubscription.on_extended_messages
+
+    def note(self, *arguments):
+        names.append(threading.current_thread().name)
+        receive(self, *arguments)
+
+    monkeypatch.setattr(OrderedSubscription, "on_extended_messages", note)
+    return names
+
+
+def test_a_worker_receives_the_next_message_of_its_partition(topic, consume, receivers):
+    """With a worker for each partition; the order holds."""
+    for partition in range(4):
+        publish(topic, partition, numbers(100))
+    got = Collector()
+    consume(got, ordered=True, workers=4)
+    topic.wait_until_empty("t", "c")
+    assert [got.bodies(partition) for partition in range(4)] == [numbers(100)] * 4
+    by_workers = sum(name.startswith("nsq-worker") for name in receivers)
+    assert len(receivers) == 400 and by_workers > 40
+
+
+def test_fewer_workers_than_partitions_receive_nothing(topic, consume, receivers):
+    """They are needed for the other partitions."""
+    consume(Collector(), ordered=True, workers=3, connected=4)
+    for partition in range(4):
+        publish(topic, partition, numbers(20))
+    topic.wait_until_empty("t", "c")
+    assert len(receivers) == 80
+    assert not [name for name in receivers if name.startswith("nsq-worker")]
+
+
+def test_a_message_of_an_async_answer_is_followed_at_once(topic, consume):
+    """The reader is woken when a thread of the user's finishes a message."""
+    publish(topic, 0, numbers(30))
+    held, got = [], []
+
+    def handle(message):
+        message.enable_async()
+        got.append(message.body)
+        held.append(message)
+
+    consume(handle, ordered=True, workers=4)
+    for number in range(30):
+        wait_until(lambda: len(got) == number + 1)
+        held.pop().finish()
+    topic.wait_until_empty("t", "c")
+    assert got == numbers(30)
+
+
+def test_batch_handler_on_an_ordered_consumer_is_refused():
     """A batch would hold messages of a partition while the next one is asked for."""
     with pytest.raises(ConfigError, match="BatchHandler"):
         Consumer("t", "c", BatchHandler(print), ordered=True,
                  lookupd_http_addresses=["l:1"])
 
 
-def test_ids_of_partitions_are_told_apart(topic, consume):
-    """Each message knows the partition that gave its id."""
+def test_equal_ids_of_two_partitions_are_distinguished(topic, consume):
+    """Each message has the partition of its id."""
     got = Collector()
     consume(got, ordered=True)
     publish(topic, 3, [b"x"])

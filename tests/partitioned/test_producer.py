@@ -9,20 +9,22 @@ from concurrent.futures import Future
 
 import pytest
 
-from nsqclient import Config, Producer
-from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient import Config, Outgoing, Producer
+from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import (
     ClosedError,
     ConfigError,
     InvalidMessageError,
     PartitionError,
-    PublishNotSent,
-    PublishRejected,
-    PublishUnknown,
+    PublishNotSentError,
+    PublishRejectedError,
+    PublishUnknownError,
 )
 from nsqclient.partitions.sharding import java, murmur3
-from nsqclient.protocol.extended import Stored, make_internal_id
+from nsqclient.producer.partitioned import attempts
+from nsqclient.protocol.extensions import StoredPosition, make_internal_id
+from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
 QUICK = Config(lookupd_poll_interval=30.0, lookupd_poll_timeout=2.0)
@@ -31,19 +33,8 @@ QUICK = Config(lookupd_poll_interval=30.0, lookupd_poll_timeout=2.0)
 @pytest.fixture
 def produce(cluster):
     """Make producers that end with the test: ``produce(sharding="java")``."""
-    made = []
-
-    def make(lookupds=None, config=QUICK, **options):
-        producer = Producer(
-            lookupd_http_addresses=lookupds or cluster.lookupd_http_addresses, config=config,
-            **options,
-        )
-        made.append(producer)
-        return producer
-
-    yield make
-    for producer in made:
-        producer.close(5.0)
+    with producers(cluster, QUICK) as make:
+        yield make
 
 
 def bodies(cluster, partitions, topic="t"):
@@ -51,11 +42,11 @@ def bodies(cluster, partitions, topic="t"):
 
 
 def sent(cluster, name):
-    """Every command of a name that a nsqd got."""
+    """Every command of a name that an nsqd got."""
     return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
 
 
-def test_messages_go_to_the_partitions_in_turn(cluster, produce):
+def test_messages_without_a_key_use_all_partitions_in_turn(cluster, produce):
     """Without a key each partition has its share; one connection per nsqd is enough."""
     cluster.create_topic("t", 4)
     producer = produce()
@@ -69,7 +60,7 @@ def test_messages_go_to_the_partitions_in_turn(cluster, produce):
 @pytest.mark.parametrize(("sharding", "function"), [
     ("murmur3", murmur3), ("java", java), (lambda key, count: len(key) % count, None),
 ])
-def test_a_key_decides_on_the_partition(cluster, produce, sharding, function):
+def test_a_key_selects_the_partition(cluster, produce, sharding, function):
     """All messages of a key are in one partition, in order."""
     cluster.create_topic("t", 5, ordered=True)
     producer = produce(sharding=sharding)
@@ -79,16 +70,18 @@ def test_a_key_decides_on_the_partition(cluster, produce, sharding, function):
     assert cluster.messages("t", expected) == [b"0", b"1", b"2"]
 
 
-def test_a_traced_publish_says_where_it_is(cluster, produce):
+def test_a_traced_publish_returns_where_it_was_stored(cluster, produce):
     """The answer has id, trace id, offset and size."""
     cluster.create_topic("t", 1)
     producer = produce()
     producer.publish("t", b"first")
-    assert producer.publish("t", b"hello world", trace_id=2**64 - 1) == Stored(
-        make_internal_id(0, 3), 2**64 - 1, 35, 41)
+    stored = producer.publish("t", b"hello world", trace_id=2**64 - 1)
+    assert stored == StoredPosition(make_internal_id(0, 3), 2**64 - 1, 35, 41)
+    assert (stored.partition, stored.nsqd) == (0, cluster.nsqds[0].tcp_address)
+    assert "partition=0, nsqd='127.0.0.1:" in repr(stored)
 
 
-def test_headers_travel_and_may_be_traced(cluster, produce, consume):
+def test_headers_are_delivered_and_can_be_traced(cluster, produce, consume):
     """PUB_EXT carries JSON headers; with a trace id it is answered like a trace."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     producer = produce()
@@ -104,7 +97,7 @@ def test_headers_travel_and_may_be_traced(cluster, produce, consume):
     assert by_body[b"c"].headers == {} and by_body[b"c"].trace_id == 78
 
 
-def test_many_messages_go_to_one_partition_at_a_time(cluster, produce):
+def test_publish_many_stores_each_part_in_one_partition(cluster, produce):
     """publish_many is one MPUB to one partition; with a key, to the key's."""
     cluster.create_topic("t", 3)
     producer = produce()
@@ -114,7 +107,7 @@ def test_many_messages_go_to_one_partition_at_a_time(cluster, produce):
     assert cluster.messages("t", murmur3("hello", 3))[-2:] == [b"4", b"5"]
 
 
-def test_asynchronous_publishes(cluster, produce):
+def test_asynchronous_publishes_are_stored_in_order_of_their_key(cluster, produce):
     """Futures have what publish returns; messages of a key stay in the order of the calls."""
     cluster.create_topic("t", 4, ordered=True)
     producer = produce()
@@ -125,7 +118,7 @@ def test_asynchronous_publishes(cluster, produce):
     assert isinstance(futures[0], Future) and producer.stats().pending == 0
 
 
-def test_asynchronous_publishes_before_anything_is_known(cluster, produce):
+def test_asynchronous_publishes_before_the_first_connection_are_stored(cluster, produce):
     """They wait in the queue, and go to partitions when the first nsqd says what it is."""
     cluster.create_topic("t", 4)
     producer = produce()
@@ -147,13 +140,13 @@ def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
         futures = [producer.publish_async("t", b"x", timeout=1.0, **options) for _ in range(3)]
         assert time.monotonic() - began < 2.5  # three that wait take 3 s
         for future in futures:
-            with pytest.raises(PublishNotSent):
+            with pytest.raises(PublishNotSentError):
                 future.result(5)
         assert 1.0 <= time.monotonic() - began
         assert producer.stats().pending == 0
 
 
-def test_asynchronous_publishes_have_their_limit(cluster, produce):
+def test_asynchronous_publishes_are_limited_by_max_pending(cluster, produce):
     """Beyond max_pending they raise, where that was asked for; close refuses what is left."""
     cluster.create_topic("t", 1)
     producer = produce(max_pending=2, on_full="raise",
@@ -161,7 +154,7 @@ def test_asynchronous_publishes_have_their_limit(cluster, produce):
     producer.publish("t", b"x")
     cluster.nsqds[0].faults.hold_answers("PUB")
     futures = [producer.publish_async("t", b"x") for _ in range(2)]
-    with pytest.raises(PublishNotSent, match="max_pending"):
+    with pytest.raises(PublishNotSentError, match="max_pending"):
         producer.publish_async("t", b"x")
     cluster.nsqds[0].faults.clear()
     producer.close(5.0)
@@ -179,7 +172,7 @@ def test_asynchronous_publishes_have_their_limit(cluster, produce):
     (lambda p: p.publish_async("t", b"x", defer=1.0, key="k").result(10), "DPUB"),
     (lambda p: p.publish("t", b"x", headers={"k": 1}), "no headers"),
 ])
-def test_what_does_not_fit_is_refused_before_the_wire(cluster, produce, call, hint):
+def test_publishes_that_the_topic_does_not_take_are_not_sent(cluster, produce, call, hint):
     """Keyless on an ordered topic, deferred, headers on a plain topic: a clear error."""
     cluster.create_topic("t", 1)
     cluster.create_topic("o", 1, ordered=True)
@@ -192,7 +185,7 @@ def test_what_does_not_fit_is_refused_before_the_wire(cluster, produce, call, hi
     {"trace_id": -1}, {"trace_id": 1.5}, {"headers": {"##x": 1}}, {"headers": {"k": object()}},
     {"key": 1.5}, {"key": ["a"]},
 ])
-def test_bad_values_are_refused_before_the_wire(cluster, produce, options):
+def test_invalid_options_of_a_publish_are_not_sent(cluster, produce, options):
     """What no server would take is an InvalidMessageError."""
     cluster.create_topic("t", 2, extended=True)
     with pytest.raises(InvalidMessageError):
@@ -209,7 +202,7 @@ def test_unknown_sharding_is_refused():
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST", "E_PUB_FAILED",
     "E_PUB_TOO_MUCH_WAITING", "E_INVALID", "E_BAD_PARTITION", "E_UNHEARD_OF",
 ])
-def test_refusals_that_are_tried_again(cluster, produce, code):
+def test_temporary_errors_are_retried(cluster, produce, code):
     """After these codes the same publish is tried once more, and stored."""
     cluster.create_topic("t", 1)
     cluster.nsqds[0].faults.fail_next("PUB", code)
@@ -223,27 +216,27 @@ def test_refusals_that_are_tried_again(cluster, produce, code):
     "E_BAD_MESSAGE", "E_BAD_BODY", "E_BAD_TOPIC", "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER",
     "INVALID_TRACE_ID", "E_UNAUTHORIZED",
 ])
-def test_refusals_that_are_final(cluster, produce, code):
+def test_permanent_errors_are_raised(cluster, produce, code):
     """These are raised at once, with the server's code."""
     cluster.create_topic("t", 1)
     cluster.nsqds[0].faults.fail_next("PUB", code, times=5)
     producer = produce()
-    with pytest.raises(PublishRejected) as caught:
+    with pytest.raises(PublishRejectedError) as caught:
         producer.publish("t", b"x")
     assert caught.value.code == code and not caught.value.retryable
     assert len(sent(cluster, "PUB")) == 1
 
 
-def test_an_unknown_command_is_not_tried_again(cluster, produce):
+def test_an_unknown_command_is_not_retried(cluster, produce):
     """A server that does not know PUB_TRACE will not learn it."""
     cluster.create_topic("t", 1)
     cluster.nsqds[0].faults.fail_next("PUB_TRACE", "E_INVALID", "invalid command [[80]]", times=3)
-    with pytest.raises(PublishRejected, match="invalid command"):
+    with pytest.raises(PublishRejectedError, match="invalid command"):
         produce().publish("t", b"x", trace_id=1)
     assert len(sent(cluster, "PUB_TRACE")) == 1
 
 
-def test_a_reset_while_publishing_is_tried_again(cluster, produce):
+def test_a_reset_connection_is_retried(cluster, produce):
     """The error before the body may be lost to a reset of the connection."""
     cluster.create_topic("t", 1)
     cluster.nsqds[0].faults.reset_after_error = True
@@ -252,7 +245,7 @@ def test_a_reset_while_publishing_is_tried_again(cluster, produce):
     assert cluster.messages("t", 0) == [b"x"]
 
 
-def test_without_a_key_another_partition_is_tried(cluster, produce):
+def test_a_retry_without_a_key_uses_another_partition(cluster, produce):
     """A partition that cannot be written to is passed over."""
     cluster.create_topic("t", 2)
     producer = produce()
@@ -263,7 +256,7 @@ def test_without_a_key_another_partition_is_tried(cluster, produce):
     assert cluster.messages("t", 1).count(b"x") == 4
 
 
-def test_a_planned_move_is_survived(cluster, produce):
+def test_publishes_continue_through_a_planned_move_of_leaders(cluster, produce):
     """NOT_WRITABLE, an empty lookup, NOT_LEADER, then the new leader: nothing is lost."""
     cluster.create_topic("t", 1, ordered=True)
     producer = produce()
@@ -277,7 +270,7 @@ def test_a_planned_move_is_survived(cluster, produce):
     assert cluster.messages("t", 0) == [b"before", b"during", b"after"]
 
 
-def test_a_crash_is_survived(cluster, produce):
+def test_publishes_continue_after_a_leader_crashed(cluster, produce):
     """Until another replica leads, the key's messages wait; readers hear of it first."""
     cluster.create_topic("t", 1, replicas=2, ordered=True)
     producer = produce()
@@ -291,13 +284,14 @@ def test_a_crash_is_survived(cluster, produce):
     assert cluster.messages("t", 0) == [b"before", b"during"]
 
 
-def test_a_missing_partition_fails_and_never_falls_over(cluster, produce):
+def test_a_key_never_uses_another_partition(cluster, produce):
     """The key's partition has no leader: after the tries it is an error, with fresh lookups."""
     cluster.create_topic("t", 4, ordered=True)
     partition = murmur3("k", 4)
     cluster.hide("t", partition)
-    producer = produce(config=QUICK.replace(partition_tries=3))
-    with pytest.raises(PublishNotSent, match=f"partition {partition} of t, where key 'k' belongs"):
+    producer = produce(QUICK.replace(partition_tries=3))
+    reason = f"partition {partition} of t, where key 'k' belongs"
+    with pytest.raises(PublishNotSentError, match=reason):
         producer.publish("t", b"x", key="k")
     assert bodies(cluster, 4) == [[], [], [], []] and producer.stats().retried == 2
     cluster.hide("t", partition, hidden=False)
@@ -305,8 +299,8 @@ def test_a_missing_partition_fails_and_never_falls_over(cluster, produce):
     assert cluster.messages("t", partition) == [b"x"]
 
 
-def test_lookups_that_disagree(cluster, produce):
-    """A leading nsqlookupd that is behind is outvoted by the nsqd's own word."""
+def test_publishes_reach_the_leader_when_lookups_disagree(cluster, produce):
+    """The error of the nsqd outweighs the stale answer of the leading nsqlookupd."""
     cluster.create_topic("t", 1, replicas=2)
     cluster.nsqlookupds[0].freeze()
     cluster.move_leader("t", 0)
@@ -314,8 +308,8 @@ def test_lookups_that_disagree(cluster, produce):
     assert cluster.messages("t", 0) == [b"x"]
 
 
-def test_tombstones_send_writers_elsewhere(cluster, produce):
-    """A nsqd that is hidden from writers gets nothing."""
+def test_a_tombstoned_nsqd_is_not_used(cluster, produce):
+    """An nsqd that is hidden from writers gets nothing."""
     cluster.create_topic("t", 2)
     cluster.tombstone("t", 0)
     producer = produce()
@@ -328,18 +322,50 @@ def test_disabled_writes_fail_in_time(cluster, produce):
     """Null maps of nsqlookupds are no partitions at all."""
     cluster.create_topic("t", 1)
     cluster.disable_write()
-    with pytest.raises(PublishNotSent, match="no partition of t has a leader"):
+    with pytest.raises(PublishNotSentError, match="no partition of t has a leader"):
         produce().publish("t", b"x", timeout=0.5)
 
 
-def test_an_unknown_topic_is_told(cluster, produce):
+def test_an_unknown_topic_is_named_in_the_error(cluster, produce):
     """Topics are not made by publishing here; the error names what nsqlookupd says."""
-    with pytest.raises(PublishNotSent, match="unknown"):
+    with pytest.raises(PublishNotSentError, match="unknown"):
         produce().publish("unknown", b"x", timeout=0.5)
 
 
-def test_without_metadata_a_key_has_no_place(cluster, produce):
-    """A nsqlookupd without coordinator tells leaders and no number of partitions."""
+@pytest.mark.parametrize("options", [{}, {"key": "k"}])
+def test_a_topic_without_a_channel_is_named_in_the_error(produce, options):
+    """A real cluster hides it from writers; the error has its reason, and what to do."""
+    with PartitionedCluster(1, 1, needs_channel=True) as cluster:
+        cluster.create_topic("t", 1)
+        producer = produce(lookupd_http_addresses=cluster.lookupd_http_addresses)
+        with pytest.raises(PublishNotSentError, match="Topic has no channel.*subscribe a consumer"):
+            producer.publish("t", b"x", timeout=0.5, **options)
+        producer.close(5.0)
+
+
+def test_there_are_as_many_tries_as_the_time_allows(cluster, produce, monkeypatch):
+    """An election takes half a minute: the timeout alone ends the tries."""
+    monkeypatch.setattr(attempts, "retry_delay", lambda *args: 0.001)
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB", "E_FAILED_ON_NOT_LEADER", times=40)
+    producer = produce()
+    producer.publish("t", b"x", timeout=60.0)
+    assert cluster.messages("t", 0) == [b"x"] and producer.stats().retried == 40
+
+
+def test_tries_end_with_the_timeout(cluster, produce):
+    """Not before it: a leader that comes in the last second is still used."""
+    cluster.create_topic("t", 1)
+    cluster.hide("t", 0)
+    producer = produce()
+    began = time.monotonic()
+    with pytest.raises(PublishNotSentError):
+        producer.publish("t", b"x", key="k", timeout=1.5)
+    assert time.monotonic() - began > 1.4
+
+
+def test_a_key_without_metadata_is_an_error(cluster, produce):
+    """An nsqlookupd without coordinator sends leaders and no number of partitions."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     cluster.create_topic("t", 2)
@@ -349,10 +375,10 @@ def test_without_metadata_a_key_has_no_place(cluster, produce):
         producer.publish("t", b"x", key="k")
 
 
-def test_an_answer_that_never_comes_closes_the_connection(cluster, produce):
+def test_a_publish_without_a_response_closes_the_connection(cluster, produce):
     """The next answer would be taken for it; another try stores the message."""
     cluster.create_topic("t", 1)
-    producer = produce(config=QUICK.replace(partition_try_timeout=0.3))
+    producer = produce(QUICK.replace(partition_try_timeout=0.3))
     producer.publish("t", b"warm up")
     cluster.nsqds[0].faults.hold_answers("PUB")
     future = producer.publish_async("t", b"x")
@@ -364,12 +390,12 @@ def test_an_answer_that_never_comes_closes_the_connection(cluster, produce):
     assert len(clients) >= 2
 
 
-def test_an_unknown_outcome_can_be_told_instead(cluster, produce):
+def test_an_unknown_outcome_is_raised_without_retry_unknown(cluster, produce):
     """With retry_unknown=False nothing is sent twice."""
     cluster.create_topic("t", 1)
-    producer = produce(config=QUICK.replace(partition_try_timeout=0.2), retry_unknown=False)
+    producer = produce(QUICK.replace(partition_try_timeout=0.2), retry_unknown=False)
     cluster.nsqds[0].faults.hold_answers("PUB")
-    with pytest.raises(PublishUnknown):
+    with pytest.raises(PublishUnknownError):
         producer.publish("t", b"x")
     cluster.nsqds[0].faults.clear()
     assert cluster.messages("t", 0) == [b"x"]
@@ -384,10 +410,22 @@ def test_one_connection_serves_all_topics_of_a_nsqd(cluster, produce):
         producer.publish("a", b"x")
         producer.publish("b", b"x")
     for nsqd in cluster.nsqds:
-        assert len({c.client for c in nsqd.commands if c.name == "PUB"}) == 1
+        assert len({c.client for c in nsqd.commands}) == 1
 
 
-def test_trace_log_of_a_producer(cluster, produce, caplog):
+@pytest.mark.parametrize("code", [
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_PUB_FAILED",
+])
+def test_an_error_that_is_not_fatal_leaves_the_connection_open(cluster, produce, code):
+    """The server keeps it, and so does the producer."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB", code)
+    produce().publish("t", b"x")
+    assert cluster.messages("t", 0) == [b"x"]
+    assert len({c.client for c in cluster.nsqds[0].commands}) == 1
+
+
+def test_traced_publishes_are_logged(cluster, produce, caplog):
     """Tracing is turned on and off while it runs, per topic; each line has every field."""
     caplog.set_level(logging.INFO, "nsqclient.trace")
     for topic in ("t", "u"):
@@ -419,12 +457,12 @@ def test_close_ends_publishes_that_wait(cluster, produce):
     future = producer.publish_async("t", b"x", key="k")
     wait_until(lambda: producer.stats().retried)
     producer.close(0.1)
-    assert isinstance(future.exception(10), (PublishNotSent, ClosedError))
+    assert isinstance(future.exception(10), (PublishNotSentError, ClosedError))
     with pytest.raises(ClosedError):
         producer.publish("t", b"x")
 
 
-def test_a_forked_child_has_connections_of_its_own(cluster, produce):
+def test_a_forked_child_has_its_own_connections(cluster, produce):
     """The parent's connections live on, the child opens others."""
     cluster.create_topic("t", 1)
     producer = produce()
@@ -444,25 +482,34 @@ def test_a_forked_child_has_connections_of_its_own(cluster, produce):
     assert cluster.messages("t", 0) == [b"parent", b"child", b"parent"]
 
 
+def test_a_partitioned_nsqd_that_was_given_by_address_is_warned_about(cluster, caplog):
+    """It stores what it leads, in a partition of its choice."""
+    cluster.create_topic("t", 3)
+    with Producer([cluster.nsqds[0].tcp_address]) as producer:
+        producer.publish("t", b"x")
+    assert caplog.text.count("give lookupd_http_addresses instead of nsqd_tcp_addresses") == 1
+    assert cluster.messages("t", 0) == [b"x"]
+
+
 class TestStockCluster:
     """The same class on a stock cluster: as ever, and clear about what is not there."""
 
     @pytest.fixture
     def nsqd(self, leak_guard):
-        """A stock nsqd that is registered with a nsqlookupd."""
+        """A stock nsqd that is registered with an nsqlookupd."""
         with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
             nsqd.create_topic("t")
             nsqd.lookupd = lookupd
             yield nsqd
 
-    def test_publishes_are_plain(self, nsqd):
+    def test_publishes_to_a_stock_nsqd_have_no_partition(self, nsqd):
         """No partition on the wire, also deferred, and no further question to nsqlookupd."""
         with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
             assert producer.publish("t", b"x") is None
             producer.publish("t", b"x", defer=0.01)
             producer.publish_many("t", [b"x", b"y"])
             producer.publish_async("t", b"x").result(10)
-            assert producer._gate.is_stock
+            assert producer._cluster.is_stock
         names = [c.name for c in nsqd.commands]
         assert names.count("IDENTIFY") == 1
         assert {"PUB", "DPUB"} <= set(names) <= {"IDENTIFY", "PUB", "DPUB", "MPUB", "NOP"}
@@ -476,3 +523,91 @@ class TestStockCluster:
         with Producer([nsqd.tcp_address]) as producer:
             with pytest.raises(PartitionError, match="lookupd_http_addresses"):
                 producer.publish("t", b"x", **options)
+
+
+class TestChosenPartitions:
+    """``partition=`` in place of a key, and publish_many of messages that differ."""
+
+    @pytest.mark.parametrize("publish", [
+        lambda p, **options: p.publish("t", b"x", **options),
+        lambda p, **options: p.publish_async("t", b"x", **options).result(30),
+        lambda p, **options: p.publish_many("t", [b"x"], **options),
+        lambda p, **options: p.publish_json("t", 1, **options),
+    ])
+    def test_a_partition_may_be_chosen(self, cluster, produce, publish):
+        """Also of an ordered topic, which needs a key else."""
+        cluster.create_topic("t", 3, ordered=True)
+        publish(produce(), partition=2)
+        assert [len(part) for part in bodies(cluster, 3)] == [0, 0, 1]
+
+    @pytest.mark.parametrize(("options", "error", "text"), [
+        ({"partition": 3}, PartitionError, "0 to 2"),
+        ({"partition": -1}, InvalidMessageError, "0 to 1023"),
+        ({"partition": True}, InvalidMessageError, "whole number"),
+        ({"partition": 1, "key": "k"}, InvalidMessageError, "not both"),
+    ])
+    def test_a_partition_that_cannot_be_is_refused(self, cluster, produce, options, error, text):
+        """Nothing is sent."""
+        cluster.create_topic("t", 3)
+        with pytest.raises(error, match=text):
+            produce().publish("t", b"x", **options)
+        with pytest.raises(error, match=text):
+            produce().publish_async("t", b"x", **options).result(30)
+        assert bodies(cluster, 3) == [[], [], []]
+
+    def test_publish_many_takes_a_key_for_each_message(self, cluster, produce):
+        """Each partition gets its messages in one MPUB, in the order given."""
+        cluster.create_topic("t", 3, ordered=True)
+        keys = [f"k{number}" for number in range(5)]
+        messages = [Outgoing(f"{key} {number}".encode(), key) for number in range(20)
+                    for key in keys]
+        assert produce().publish_many("t", messages) == 100
+        for partition in range(3):
+            assert cluster.messages("t", partition) == [
+                one.body for one in messages if murmur3(one.key, 3) == partition]
+        assert len(sent(cluster, "MPUB")) + len(sent(cluster, "PUB")) <= 6
+
+    def test_publish_many_takes_headers(self, cluster, produce, consume):
+        """MPUB_EXT carries messages with headers and without."""
+        cluster.create_topic("t", 1, extended=True, channels=["c"])
+        got = []
+        consume(got.append, max_in_flight=8)
+        producer = produce()
+        producer.publish("t", b"0")
+        assert producer.publish_many(
+            "t", [Outgoing(b"1", headers={"n": 1}), b"2", Outgoing(b"3", headers={"n": 3})]) == 3
+        wait_until(lambda: len(got) == 4)
+        assert {message.body: message.headers.get("n") for message in got} == {
+            b"0": None, b"1": 1, b"2": None, b"3": 3}
+        assert sent(cluster, "MPUB_EXT") or sent(cluster, "PUB_EXT")
+
+    def test_headers_on_a_plain_topic_are_refused_before_they_are_sent(self, cluster, produce):
+        """An nsqd would take the rest of the MPUB_EXT for commands."""
+        cluster.create_topic("t", 1)
+        with pytest.raises(PartitionError, match="takes no headers"):
+            produce().publish_many("t", [Outgoing(b"x", headers={"n": 1}), b"y"])
+        assert not sent(cluster, "MPUB_EXT")
+
+    def test_batches_with_headers_stay_under_the_body_limit(self, cluster, produce):
+        """Long headers count."""
+        cluster.create_topic("t", 1, extended=True)
+        producer = produce(QUICK.replace(nsqd_max_body_size=2000, nsqd_max_msg_size=2000))
+        messages = [Outgoing(b"%d" % number, headers={"text": "x" * 300}) for number in range(20)]
+        assert producer.publish_many("t", messages) == 20
+        assert cluster.messages("t", 0) == [one.body for one in messages]
+
+    def test_publish_many_says_how_many_are_stored(self, cluster, produce):
+        """Those of other partitions are, where one has no leader."""
+        cluster.create_topic("t", 2)
+        cluster.hide("t", murmur3("k0", 2))
+        other = next(f"k{n}" for n in range(9) if murmur3(f"k{n}", 2) != murmur3("k0", 2))
+        with pytest.raises(PublishNotSentError) as caught:
+            produce().publish_many("t", [Outgoing(b"x", "k0"), Outgoing(b"y", other)], timeout=1.0)
+        assert caught.value.stored == 1
+
+    def test_a_stock_cluster_takes_bodies_alone(self):
+        """The error names what it does not take."""
+        with Nsqd() as nsqd, Producer([nsqd.tcp_address]) as producer:
+            assert producer.publish_many("t", [Outgoing(b"x"), b"y"]) == 2
+            with pytest.raises(PartitionError, match="partition="):
+                producer.publish_many("t", [Outgoing(b"x", partition=1)])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.partitions.lookup_table import LookupTable
-from nsqclient.partitions.routes import Place, TopicMeta, TopicRoutes
+from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
 STOCK = TopicRoutes(plain=("n:1",))
@@ -22,21 +21,21 @@ def table_of(*answers, leader="a"):
     return table
 
 
-def test_partitions_of_all_answers_count():
+def test_partitions_of_all_answers_are_merged():
     """An answer that is incomplete, or null, takes nothing away."""
     table = table_of(routes({}), routes({0: "n:1"}), routes({1: "n:2"}))
     assert table.merged() == routes({0: "n:1", 1: "n:2"})
 
 
-def test_the_leader_is_believed():
-    """Where two lookupds name different leaders, the leading lookupd's word counts."""
+def test_answer_of_the_leading_lookupd_has_precedence():
+    """Where two lookupds name different leaders, the answer of the leading lookupd counts."""
     assert table_of(routes({0: "n:1"}), routes({0: "n:2"})).merged().partitions == {0: "n:1"}
     assert table_of(
         routes({0: "n:1"}), routes({0: "n:2"}), leader="b").merged().partitions == {0: "n:2"}
 
 
-def test_after_a_refusal_the_other_is_believed():
-    """A nsqd that says it does not lead is passed over while somebody names another."""
+def test_after_a_refusal_the_other_nsqd_is_chosen():
+    """An nsqd that does not lead is not used while a lookupd names another."""
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_refused(0, "n:1")
     assert table.merged().partitions == {0: "n:2"}
@@ -45,21 +44,34 @@ def test_after_a_refusal_the_other_is_believed():
     assert table.merged().partitions == {0: "n:1"}
 
 
-def test_accepting_ends_the_mistrust():
-    """A nsqd that leads again is believed again."""
+def test_an_accepted_publish_ends_the_refusal():
+    """An nsqd that leads again is believed again."""
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_refused(0, "n:1")
     table.on_accepted(0, "n:1")
     assert table.merged().partitions == {0: "n:1"}
 
 
-def test_a_failing_lookupd_is_outvoted_and_kept_for_want_of_others():
+def test_the_answer_of_a_failing_lookupd_is_used_only_without_others():
     """Old answers count only while there is no newer one."""
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_failure("a")
     assert table.merged().partitions == {0: "n:2"}
     table.on_failure("b")
     assert table.merged().partitions == {0: "n:1"}
+
+
+def test_the_answer_of_a_late_lookupd_is_used_only_without_others():
+    """Its former answer does not outvote the others; it is asked as ever."""
+    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
+    table.on_late("a")
+    assert table.merged().partitions == {0: "n:2"}
+    assert sorted(table.begin_round()) == ["a", "b"]
+    table.on_late("b")
+    table.on_late("stranger")
+    assert table.merged().partitions == {0: "n:1"}
+    table.on_answer("a", routes({0: "n:3"}))
+    assert table.merged().partitions == {0: "n:3"}
 
 
 def test_stock_answers_are_plain_addresses():
@@ -70,14 +82,14 @@ def test_stock_answers_are_plain_addresses():
     assert (merged.partitions, merged.meta, merged.is_partitioned) == ({}, None, False)
 
 
-def test_both_kinds_may_stand_side_by_side():
+def test_an_answer_may_have_partitions_and_plain_addresses():
     """During a migration a topic may be on a stock cluster and on a partitioned one."""
     merged = table_of(STOCK, routes({0: "n:2"})).merged()
     assert (merged.plain, merged.partitions) == (("n:1",), {0: "n:2"})
 
 
-def test_meta_that_says_nothing_is_passed_over():
-    """A lookupd that does not know the topic yet says 0 partitions; another knows better."""
+def test_meta_without_partitions_is_skipped():
+    """A lookupd without the topic sends 0 partitions; the answer of another one counts."""
     merged = table_of(routes({}, TopicMeta()), routes({})).merged()
     assert merged.meta == META
     assert table_of(routes({}, TopicMeta())).merged().partition_num == 0
@@ -95,7 +107,7 @@ def test_listed_lookupds_join_and_failing_ones_leave():
 
 
 def test_failing_addresses_lose_priority():
-    """One that fails is asked last, and rests for rounds that grow."""
+    """A lookupd that fails is asked last, and skipped for more and more rounds."""
     table = LookupTable(["a", "b"])
     table.on_answer("b", routes({}))
     table.on_failure("a")
@@ -106,7 +118,7 @@ def test_failing_addresses_lose_priority():
     assert [len(table.begin_round()) for _ in range(3)] == [1, 1, 2]
 
 
-def test_no_one_rests_while_none_answers():
+def test_every_lookupd_is_asked_while_none_answers():
     """With no answer at all everybody is asked every time; so it is in a stock cluster."""
     table = LookupTable(["a", "b"])
     table.on_failure("a")
@@ -117,14 +129,14 @@ def test_no_one_rests_while_none_answers():
 
 
 def test_answers_of_forgotten_lookupds_are_dropped():
-    """A late answer of one that was forgotten changes nothing."""
+    """A late answer of a forgotten lookupd changes nothing."""
     table = LookupTable(["seed"])
     table.on_answer("stranger", routes({0: "n:1"}))
     table.on_failure("stranger")
     assert table.merged() == TopicRoutes()
 
 
-def test_a_place_names_itself():
+def test_text_of_an_endpoint_is_address_and_partition():
     """Logs and reports show the partition behind the address."""
-    assert str(Place("n:1")) == "n:1"
-    assert str(Place("n:1", 0)) == "n:1/0"
+    assert str(Endpoint("n:1")) == "n:1"
+    assert str(Endpoint("n:1", 0)) == "n:1/0"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -42,14 +44,60 @@ JAVA = {
 
 @pytest.mark.parametrize("key", MURMUR3)
 def test_murmur3_agrees_with_go(key):
-    """A key's partition is the one that users of go-nsq give it."""
+    """A key has the same partition as with go-nsq."""
     assert tuple(murmur3(key, count) for count in COUNTS) == MURMUR3[key]
 
 
 @pytest.mark.parametrize("key", JAVA)
 def test_java_agrees_with_java(key):
-    """A key's partition is the one that the Java client gives it."""
+    """A key has the same partition as with the Java client."""
     assert tuple(java(key, count) for count in COUNTS) == JAVA[key]
+
+
+#: Keys for which Java itself is asked, where it is installed, and their partitions.
+JAVA_KEYS = [
+    "", "a", "order-1", "user:42", "12345", "日本", "größe", "a\u0000b", "\ud83d\ude00 smile",
+    "x" * 1000, "polygenelubricants", 0, 1, -1, 12345, 2**31 - 1, 2**31, -(2**31), 2**40 + 7,
+    2**63 - 1, -(2**63),
+]
+_JAVA_SOURCE = """
+public class Sharding {
+    public static void main(String[] args) {
+        Object[] keys = {%s};
+        for (Object key : keys) {
+            StringBuilder line = new StringBuilder();
+            for (int n : new int[] {%s}) line.append(Math.abs(key.hashCode() %% n)).append(' ');
+            System.out.println(line);
+        }
+    }
+}
+"""
+
+
+def in_java(key):
+    """Write a key as a literal of Java."""
+    if isinstance(key, int):
+        return f"Long.valueOf({key}L)"
+    units = key.encode("utf-16-be", "surrogatepass").hex()
+    # Octal and Unicode escapes of line ends would end the literal before it is read.
+    return '"' + "".join(f"\\u{units[at:at + 4]}" for at in range(0, len(units), 4)) + '"'
+
+
+@pytest.mark.timeout(300)
+def test_keys_have_the_partitions_that_java_computes(tmp_path):
+    """Where a JDK is installed, its own hashCode decides."""
+    program = shutil.which("java")
+    if program is None or shutil.which("javac") is None:
+        pytest.skip("no JDK")
+    source = tmp_path / "Sharding.java"
+    source.write_text(_JAVA_SOURCE % (
+        ", ".join(map(in_java, JAVA_KEYS)), ", ".join(map(str, COUNTS))), "ascii")
+    done = subprocess.run([program, "-XX:TieredStopAtLevel=1", str(source)], capture_output=True,
+                          text=True, timeout=250, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(JAVA_KEYS)
+    for key, line in zip(JAVA_KEYS, lines):
+        assert [java(key, count) for count in COUNTS] == list(map(int, line.split())), repr(key)
 
 
 def test_text_and_its_bytes_have_one_partition():
@@ -68,26 +116,26 @@ def test_keys_without_a_hash_are_refused(sharding, key):
 
 @given(st.one_of(st.text(max_size=20), st.integers(-2**63, 2**63 - 1)), st.integers(1, 255))
 @fuzz
-def test_java_gives_a_partition_that_exists(key, count):
+def test_java_returns_a_valid_partition(key, count):
     """Whatever the sign of the hash, the partition is one of the topic's."""
     assert 0 <= partition_of(key, count, java) < count
 
 
 @pytest.mark.parametrize("answer", [-1, 4, 1.5, None, True])
-def test_a_callable_must_give_a_partition(answer):
+def test_a_callable_must_return_a_valid_partition(answer):
     """What a sharding of the user's returns is checked before the wire."""
     with pytest.raises(InvalidMessageError, match="sharding"):
         partition_of("key", 4, lambda key, count: answer)
 
 
 @pytest.mark.parametrize("key", [None, 1.5, ["a"], True])
-def test_what_is_no_key_is_refused(key):
+def test_values_that_are_no_key_are_refused(key):
     """A key is bytes, text or a whole number."""
     with pytest.raises(InvalidMessageError, match="key"):
         partition_of(key, 4, murmur3)
 
 
-def test_sharding_by_name_or_callable():
+def test_sharding_is_a_name_or_a_callable():
     """Names stand for functions; anything else is refused."""
     assert choose_sharding("java") is java
     assert choose_sharding(max) is max
@@ -96,15 +144,15 @@ def test_sharding_by_name_or_callable():
             choose_sharding(bad)
 
 
-def test_missing_library_says_what_to_install(monkeypatch):
+def test_error_of_the_missing_library_names_the_extra(monkeypatch):
     """Without mmh3 the error names the extra."""
     monkeypatch.setitem(sys.modules, "mmh3", None)
     with pytest.raises(ConfigError, match=r"nsqclient\[partitions\]"):
         murmur3("key", 4)
 
 
-def test_round_robin_passes_over_what_is_avoided():
-    """Partitions come in turn; one that failed just now waits, unless it is the only one."""
+def test_round_robin_skips_avoided_partitions():
+    """Partitions come in turn; a partition that has just failed is used if it is the only one."""
     turns = RoundRobin(random.Random(1))
     assert sorted(turns.choose([0, 1, 2]) for _ in range(3)) == [0, 1, 2]
     assert {turns.choose([0, 1, 2], avoid=[1]) for _ in range(4)} == {0, 2}

@@ -18,23 +18,23 @@ from nsqclient.errors import (
     RemoteProtocolError,
 )
 from nsqclient.protocol import commands
-from nsqclient.protocol.client import TRANSITIONS, ClientProtocol, Did, State
-from nsqclient.protocol.deflate import DeflateLayer
+from nsqclient.protocol.client import TRANSITIONS, ClientProtocol, Transition, State
 from nsqclient.protocol.events import (
-    AnswerFailed,
+    CommandFailed,
     Authenticated,
     CloseWait,
     Heartbeat,
     Identified,
     Messages,
     Published,
-    Refused,
+    FatalError,
     ServerSettings,
     Subscribed,
     Upgraded,
 )
-from nsqclient.protocol.layers import TAKE_SIZE
-from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
+from nsqclient.protocol.frames import FrameType, encode_frame, encode_message
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.stack import TAKE_SIZE
 from tests.protocol.toy_layer import XorLayer
 from tests.support.fuzz import fuzz
 
@@ -106,6 +106,8 @@ SENDS = {
     "nop": (lambda core: core.send_nop(), _OPEN, b"NOP\n"),
     "rdy": (lambda core: core.send_rdy(5), _WITH_SUB, b"RDY 5\n"),
     "fin": (lambda core: core.send_fin([ID]), _WITH_SUB, b"FIN %b\n" % ID),
+    "fin of two": (lambda core: core.send_fin([ID, ID]), _WITH_SUB, b"FIN %b\n" % ID * 2),
+    "fin of none": (lambda core: core.send_fin([]), _WITH_SUB, b""),
     "req": (lambda core: core.send_req(ID, 90), _WITH_SUB, b"REQ %b 90\n" % ID),
     "touch": (lambda core: core.send_touch(ID), _WITH_SUB, b"TOUCH %b\n" % ID),
     "layer": (lambda core: core.push_layer(XorLayer(1)), {State.UPGRADING}, b""),
@@ -128,7 +130,7 @@ def test_what_may_be_sent(name, state):
 
 
 def test_a_garbled_answer_leaves_its_publish_unanswered():
-    """What is no OK is no verdict: the publish is among those that nobody knows of."""
+    """Only OK is an outcome: the publish is among the unanswered ones."""
     core = core_in(State.READY)
     core.send_publish(PUB, "token")
     with pytest.raises(RemoteProtocolError):
@@ -157,8 +159,8 @@ def test_half_a_frame_does_not_outlive_the_stream():
 def test_the_table_holds_legal_moves_only():
     """States are left as the protocol says, and every state can be reached."""
     assert {after for after in TRANSITIONS.values()} == set(State) - {State.NEW}
-    for did in Did:
-        if did is not Did.END:
+    for did in Transition:
+        if did is not Transition.END:
             assert sum(did is other for _, other in TRANSITIONS) == 1
 
 
@@ -193,7 +195,7 @@ def test_bad_values_queue_nothing(send):
 # -- answers
 
 
-def test_identified():
+def test_the_identify_response_becomes_settings():
     """The answer to IDENTIFY becomes settings, and the connection is ready."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(answer(
@@ -230,7 +232,7 @@ def test_plain_ok_to_identify():
     b'{"x": %s}' % (b"[" * 100 + b"]" * 100), b'{"x": "%s"}' % (b"x" * 2**20),
 ], ids=lambda data: data[:30])
 @pytest.mark.parametrize("state", [State.IDENTIFYING, State.AUTHENTICATING])
-def test_broken_json(state, data):
+def test_json_that_cannot_be_read_is_a_protocol_error(state, data):
     """An answer that should be a JSON object, with numbers that make sense, and is none."""
     if state is State.AUTHENTICATING and data.startswith(b"{\""):
         if data.startswith((b'{"m', b'{"o')) and b"NaN" not in data and len(data) < 100:
@@ -248,7 +250,7 @@ def test_truth_is_true():
     assert not core.settings.auth_required
 
 
-def test_authenticated():
+def test_the_auth_response_is_reported():
     """The answer to AUTH is a JSON object."""
     core = core_in(State.AUTHENTICATING)
     core.receive_data(answer(identity="me", permission_count=1))
@@ -256,7 +258,7 @@ def test_authenticated():
     assert core.state is State.READY
 
 
-def test_subscribed_closing_drained():
+def test_a_subscription_ends_with_cls_and_close_wait():
     """SUB is answered with OK, CLS with CLOSE_WAIT, and messages may come in between."""
     core = core_in(State.SUBSCRIBING)
     core.receive_data(OK + MESSAGE)
@@ -271,7 +273,7 @@ def test_subscribed_closing_drained():
     (State.SUBSCRIBING, b"CLOSE_WAIT"), (State.SUBSCRIBING, b""), (State.SUBSCRIBING, b"{}"),
     (State.CLOSING, b"OK"), (State.CLOSING, b"CLOSE"),
 ])
-def test_wrong_answer(state, wrong):
+def test_an_unexpected_response_is_a_protocol_error(state, wrong):
     """An answer that belongs to another question breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="expected b'(OK|CLOSE_WAIT)'"):
         core_in(state).receive_data(response(wrong))
@@ -279,7 +281,7 @@ def test_wrong_answer(state, wrong):
 
 @pytest.mark.parametrize("data", [b"OK", b"CLOSE_WAIT", b"", b"{}"])
 @pytest.mark.parametrize("state", [State.NEW, State.READY, State.SUBSCRIBED, State.DRAINING])
-def test_answer_without_question(state, data):
+def test_a_response_without_command_is_a_protocol_error(state, data):
     """A response that nothing was asked for breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="without a question"):
         core_in(state).receive_data(response(data))
@@ -287,14 +289,14 @@ def test_answer_without_question(state, data):
 
 @pytest.mark.parametrize("state", sorted(set(State) - _WITH_SUB - {State.CLOSED, State.UPGRADING},
                                          key=str))
-def test_messages_before_sub(state):
+def test_messages_before_sub_are_a_protocol_error(state):
     """A message where there is no subscription breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="message while"):
         core_in(state).receive_data(MESSAGE)
 
 
 @pytest.mark.parametrize("state", sorted(_WITH_SUB, key=str))
-def test_messages(state):
+def test_messages_of_one_read_are_one_event(state):
     """Runs of messages come as one event each, in order with the responses between them."""
     core = core_in(state)
     core.receive_data(MESSAGE * 3 + BEAT + MESSAGE)
@@ -308,7 +310,7 @@ _NEGOTIATING = {State.NEW, State.IDENTIFYING, State.UPGRADING}
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.CLOSED} - _NEGOTIATING, key=str))
-def test_heartbeat(state):
+def test_a_heartbeat_is_answered_with_nop(state):
     """A heartbeat is answered with NOP in any state, also while an answer is awaited."""
     core = core_in(state)
     core.receive_data(BEAT)
@@ -347,11 +349,11 @@ def test_heartbeat_is_no_answer():
     assert core.take_events() == [Published("token")]
 
 
-# -- verdicts
+# -- outcomes of publishes
 
 
-def test_verdicts_come_in_order():
-    """Each OK is the verdict on the oldest publish, whatever else is answered in between."""
+def test_answers_come_in_the_order_of_the_publishes():
+    """Each OK answers the oldest publish, whatever else is answered in between."""
     core = core_in(State.READY)
     core.send_publish(PUB, 1)
     core.send_sub("t", "c")
@@ -359,7 +361,7 @@ def test_verdicts_come_in_order():
     core.receive_data(OK + BEAT + OK + error(b"E_FIN_FAILED late") + OK)
     events = core.take_events()
     assert [type(event) for event in events] == [
-        Published, Heartbeat, Subscribed, AnswerFailed, Published,
+        Published, Heartbeat, Subscribed, CommandFailed, Published,
     ]
     assert (events[0].token, events[-1].token) == (1, None)
     assert core.unanswered() == []
@@ -367,7 +369,7 @@ def test_verdicts_come_in_order():
 
 @pytest.mark.parametrize("data", [b"", b"ok", b"CLOSE_WAIT"])
 def test_publish_is_answered_with_ok_only(data):
-    """Anything but OK is no verdict."""
+    """Anything but OK is no outcome."""
     core = core_in(State.READY)
     core.send_publish(PUB, 1)
     with pytest.raises(RemoteProtocolError, match="expected b'OK'"):
@@ -375,7 +377,7 @@ def test_publish_is_answered_with_ok_only(data):
 
 
 def test_refused_is_for_the_oldest_publish():
-    """A fatal error answers the oldest publish; those behind it have no verdict."""
+    """A fatal error answers the oldest publish; those behind it have no outcome."""
     core = core_in(State.READY)
     for token in "abc":
         core.send_publish(PUB, token)
@@ -388,13 +390,13 @@ def test_refused_is_for_the_oldest_publish():
     assert core.unanswered() == []
 
 
-def test_refused_sub():
+def test_a_rejected_sub_is_a_fatal_error():
     """A fatal error that answers another question takes no publish with it."""
     core = core_in(State.SUBSCRIBING)
     core.send_publish(PUB, "a")
     core.receive_data(error(b"E_SUB_FAILED too many"))
     [refused] = core.take_events()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, FatalError)
     assert (refused.token, refused.error.code) == (None, "E_SUB_FAILED")
     assert core.unanswered() == ["a"]
 
@@ -408,13 +410,13 @@ def test_unknown_error_is_fatal():
 
 
 @pytest.mark.parametrize("code", ["E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"])
-def test_late_answers(code):
+def test_a_late_command_is_reported_and_not_fatal(code):
     """An answer that came too late costs nothing else, no publish either."""
     core = core_in(State.SUBSCRIBED)
     core.send_publish(PUB, "a")
     core.receive_data(error(code.encode() + b" FIN 0123456789abcdef failed"))
     [event] = core.take_events()
-    assert isinstance(event, AnswerFailed)
+    assert isinstance(event, CommandFailed)
     assert event.error.code == code
     assert core.state is State.SUBSCRIBED
     assert core.unanswered() == ["a"]
@@ -434,7 +436,7 @@ def test_nothing_counts_after_a_fatal_error(state, behind):
     core.receive_data(error(b"E_INVALID bad") + behind)
     core.receive_data(behind)
     [event] = core.take_events()
-    assert (type(event), core.state) == (Refused, State.CLOSED)
+    assert (type(event), core.state) == (FatalError, State.CLOSED)
     assert core.data_to_send() == b""
 
 
@@ -448,7 +450,7 @@ def test_what_came_before_an_error_is_kept():
 
 
 def test_unanswered_at_the_end():
-    """The end of the stream leaves the tokens of publishes without verdict, oldest first."""
+    """The end of the stream leaves the tokens of publishes without response, oldest first."""
     core = core_in(State.SUBSCRIBING)
     for token in (3, None, 1):
         core.send_publish(PUB, token)
@@ -513,7 +515,7 @@ def test_upgrade_in_one_segment(granted, layers):
     assert core.state is State.SUBSCRIBING
 
 
-def test_upgrade_cut_anywhere():
+def test_an_upgrade_may_be_cut_anywhere():
     """However the bytes around an upgrade are cut, the same events come out."""
     stream = answer(tls_v1=True, snappy=True) + XorLayer(5).encode(OK + XorLayer(7).encode(OK))
     for cut in range(len(stream) + 1):
@@ -556,7 +558,7 @@ def test_heartbeat_inside_a_layer():
 
 
 @pytest.mark.parametrize("inner", [response(b"FINE"), response(b"{}"), MESSAGE])
-def test_layer_answered_wrongly(inner):
+def test_a_layer_answered_wrongly_is_a_protocol_error(inner):
     """Only OK ends an upgrade."""
     core = core_in(State.UPGRADING)
     core.push_layer(XorLayer(5))
@@ -564,7 +566,7 @@ def test_layer_answered_wrongly(inner):
         core.receive_data(XorLayer(5).encode(inner))
 
 
-def test_layer_refused():
+def test_a_rejected_layer_is_a_fatal_error():
     """nsqd may refuse the upgrade inside the layer."""
     core = core_in(State.UPGRADING)
     core.push_layer(XorLayer(5))
@@ -573,7 +575,7 @@ def test_layer_refused():
     assert core.state is State.CLOSED
 
 
-def test_no_layer_twice():
+def test_a_layer_is_pushed_only_where_it_is_due():
     """As many layers are pushed as were granted."""
     core = core_in(State.UPGRADING)
     core.push_layer(XorLayer(5))
@@ -584,7 +586,7 @@ def test_no_layer_twice():
 # -- whatever comes
 
 
-def test_not_nsq():
+def test_a_peer_that_is_not_nsq_is_reported():
     """HTTP's answer to the magic, and a size over the limit, are errors of the peer."""
     with pytest.raises(NotNSQError):
         core_in(State.IDENTIFYING).receive_data(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -644,7 +646,7 @@ def test_a_bomb_is_read_a_little_at_a_time(flood):
         events = core.take_events()
         sizes.append(sum(len(e.batch) if isinstance(e, Messages) else 1 for e in events))
         core.data_to_send()
-        if not core.is_behind:
+        if not core.has_buffered_input:
             break
         core.receive_data(b"")
     assert sum(sizes) == count

@@ -35,14 +35,12 @@ ID = b"0123456789abcdef"
         (commands.rdy(0, 2500), b"RDY 0\n"),
         (commands.rdy(2500, 2500), b"RDY 2500\n"),
         (commands.fin(ID), b"FIN 0123456789abcdef\n"),
-        (commands.fin_many([ID, ID]), b"FIN 0123456789abcdef\n" * 2),
-        (commands.fin_many([]), b""),
         (commands.req(ID, 0), b"REQ 0123456789abcdef 0\n"),
         (commands.req(ID, 90_000), b"REQ 0123456789abcdef 90000\n"),
         (commands.touch(ID), b"TOUCH 0123456789abcdef\n"),
     ],
 )
-def test_bytes(built, wire):
+def test_each_command_is_these_bytes(built, wire):
     """Each command is these bytes."""
     assert built == wire
 
@@ -56,7 +54,7 @@ def test_identify_is_json():
 
 
 @pytest.mark.parametrize("body", [bytearray(b"hi"), memoryview(b"hi"), memoryview(b"h.i.")[::2]])
-def test_bytes_like_bodies(body):
+def test_bytes_like_bodies_are_accepted(body):
     """Whatever holds bytes is a body."""
     assert commands.pub("t", body) == b"PUB t\n\0\0\0\2hi"
     assert commands.mpub("t", [body]) == b"MPUB t\n\0\0\0\x0a\0\0\0\1\0\0\0\2hi"
@@ -69,7 +67,7 @@ _BAD_BODIES = [
 
 
 @pytest.mark.parametrize("body, why", _BAD_BODIES)
-def test_bad_bodies(body, why):
+def test_a_body_that_nsqd_rejects_is_not_built(body, why):
     """nsqd would close the connection over an empty body; other types are no body at all."""
     for build in (
         lambda: commands.pub("t", body),
@@ -85,21 +83,21 @@ def test_bad_bodies(body, why):
     lambda size: commands.dpub("t", 1, b"x" * size, 10),
     lambda size: commands.mpub("t", [b"x", b"x" * size], 10),
 ])
-def test_message_limit(build):
+def test_a_message_over_the_limit_is_not_built(build):
     """A body of exactly nsqd's limit passes; one byte more is refused."""
     assert build(10)
     with pytest.raises(InvalidMessageError, match="11 bytes is over nsqd's limit of 10.*option"):
         build(11)
 
 
-def test_default_message_limit():
+def test_the_default_message_limit_is_that_of_nsqd():
     """Without an option the limit is nsqd's default of 1 MiB."""
     assert commands.check_body(b"x" * 2**20)
     with pytest.raises(InvalidMessageError):
         commands.check_body(b"x" * (2**20 + 1))
 
 
-def test_mpub_limit():
+def test_an_mpub_over_the_body_limit_is_not_built():
     """What nsqd measures is the count and, for each message, its size and its body."""
     bodies = [b"x" * 10, b"y" * 7]
     assert commands.mpub_size(bodies) == 4 + 14 + 11
@@ -118,7 +116,7 @@ def test_mpub_count_follows_from_its_size():
 
 
 @pytest.mark.parametrize("bodies", [[], (), iter([])])
-def test_mpub_of_nothing(bodies):
+def test_an_mpub_without_messages_is_not_built(bodies):
     """An MPUB without messages would cost the connection."""
     with pytest.raises(InvalidMessageError, match="at least one"):
         commands.mpub("t", bodies)
@@ -132,7 +130,7 @@ def test_mpub_of_one_body(bodies):
 
 
 @pytest.mark.parametrize("delay", [-1, 3_600_001, 10**30, float("nan")])
-def test_dpub_delay(delay):
+def test_a_delay_out_of_range_is_not_built(delay):
     """nsqd answers a delay out of range by closing, so it is not sent."""
     with pytest.raises(InvalidMessageError, match="0 to 3600 s"):
         commands.dpub("t", delay, b"x")
@@ -152,21 +150,21 @@ def test_dpub_delay_limit_is_an_option():
     lambda name: commands.mpub(name, [b"x"]),
 ])
 @pytest.mark.parametrize("name", ["", "a b", "t\nNOP", "x" * 65, b"t", None])
-def test_topics(build, name):
-    """No command carries a bad topic name, least of all one that holds another command."""
+def test_an_invalid_topic_is_not_built(build, name):
+    """No command carries a bad topic name, least of all a name that holds another command."""
     with pytest.raises(InvalidTopicError):
         build(name)
 
 
 @pytest.mark.parametrize("name", ["", "c\n", "c d", None])
-def test_channels(name):
+def test_an_invalid_channel_is_not_built(name):
     """SUB carries no bad channel name."""
     with pytest.raises(InvalidChannelError):
         commands.sub("t", name)
 
 
 @pytest.mark.parametrize("count, most", [(-1, 2500), (2501, 2500), (1, 0)])
-def test_rdy_range(count, most):
+def test_rdy_out_of_range_is_not_built(count, most):
     """RDY stays within what nsqd said."""
     with pytest.raises(LocalProtocolError, match=f"RDY {count} is out of range: 0 to {most}"):
         commands.rdy(count, most)
@@ -178,26 +176,26 @@ def test_rdy_range(count, most):
 @pytest.mark.parametrize("message_id", [
     b"", b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf", b"01234567 9abcdef",
 ])
-def test_message_ids(build, message_id):
+def test_an_invalid_message_id_is_not_built(build, message_id):
     """An id is sixteen letters and digits, so that it cannot become another command."""
     with pytest.raises(LocalProtocolError, match="16 hex digits"):
         build(message_id)
 
 
-def test_negative_requeue_delay():
+def test_a_negative_requeue_delay_is_not_built():
     """nsqd answers a minus sign by closing."""
     with pytest.raises(LocalProtocolError, match="negative"):
         commands.req(ID, -1)
 
 
 @pytest.mark.parametrize("delay", [9_223_372_036_855, 2**64, 10**300], ids="{:.0e}".format)
-def test_huge_requeue_delay(delay):
+def test_a_huge_requeue_delay_is_clamped(delay):
     """A delay that overflows nsqd's nanoseconds would come back at once: it is cut before."""
     sent = int(commands.req(ID, delay).split()[2])
     assert 0 < sent * 1_000_000 < 2**63
 
 
-def test_empty_secret():
+def test_an_empty_secret_is_not_sent():
     """An empty secret cannot be sent."""
     with pytest.raises(LocalProtocolError, match="empty"):
         commands.auth("")
@@ -218,3 +216,53 @@ def test_bodies_of_any_kind_become_bytes():
     mixed = iter([b"a", bytearray(b"b"), memoryview(b"c")])
     assert commands.check_bodies(mixed) == [b"a", b"b", b"c"]
     assert commands.check_bodies([]) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "parts"),
+    [
+        ([], 100, []),
+        ([10, 10], 100, [2]),
+        ([10, 10], 4 + 2 * 14, [2]),
+        ([10, 10], 4 + 2 * 14 - 1, [1, 1]),
+        ([500, 1, 1], 100, [1, 2]),
+    ],
+)
+def test_each_part_fits_into_one_mpub(sizes, limit, parts):
+    """Each part with its headers is within the limit, unless one body alone is over it."""
+    chunks = commands.chunk_bodies([b"x" * size for size in sizes], limit)
+    assert [len(chunk) for chunk in chunks] == parts
+
+
+def test_parts_are_of_limited_count():
+    """However small the messages are, an MPUB has only so many."""
+    parts = commands.chunk_bodies([b"x"] * (commands.MAX_PER_MPUB + 1), 10**9)
+    assert [len(part) for part in parts] == [commands.MAX_PER_MPUB, 1]
+
+
+def test_a_value_becomes_json_in_utf_8():
+    """Short, and without escapes where none are needed."""
+    assert commands.json_body({"a": [1, None, "Zoë"]}) == '{"a":[1,null,"Zoë"]}'.encode()
+
+
+@pytest.mark.parametrize("value, reason", [
+    ({"a": b"x"}, "bytes is not JSON serializable"), (float("nan"), "not JSON compliant"),
+    ("\ud800", "surrogates"), ({(1, 2): 3}, "keys must be"),
+])
+def test_a_value_that_json_lacks_is_refused(value, reason):
+    """With the reason."""
+    with pytest.raises(InvalidMessageError, match=f"no JSON can be made of the .*{reason}"):
+        commands.json_body(value)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [1], 7, None])
+def test_a_body_that_is_a_value_is_refused_with_what_to_call(value):
+    """The core of the API is bytes."""
+    with pytest.raises(InvalidMessageError, match=r"must be bytes, not .*publish_json\(\)"):
+        commands.check_body(value)
+
+
+def test_an_id_in_an_error_is_text():
+    """As everywhere."""
+    with pytest.raises(LocalProtocolError, match="message id 'abc' is not 16 hex digits"):
+        commands.fin(b"abc")

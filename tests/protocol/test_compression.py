@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.protocol.deflate import DeflateLayer
-from nsqclient.protocol.snappy_layer import SnappyLayer
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
 from tests.protocol.streams import NOISE, TEXT, bytes_of, decoded
 
 LAYERS = pytest.mark.parametrize("make", [DeflateLayer, SnappyLayer], ids=["deflate", "snappy"])
 
 
 @LAYERS
-def test_every_cut(make):
+def test_a_stream_may_be_cut_anywhere(make):
     """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
     layer = make()
     first, second = layer.encode(TEXT), layer.encode(NOISE[:50])

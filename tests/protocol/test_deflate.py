@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from nsqclient.errors import RemoteProtocolError
-from nsqclient.protocol.deflate import PIECE_SIZE, DeflateLayer
+from nsqclient.protocol.layers.deflate import PIECE_SIZE, DeflateLayer
 from tests.protocol.streams import NOISE, TEXT, bytes_of, decoded
 
 
@@ -46,7 +46,7 @@ def test_empty_blocks_yield_nothing():
     (zlib.compress(TEXT), "is broken"),
     (b"\3\0", "came to an end"),
 ])
-def test_no_deflate(wire, what):
+def test_bytes_that_are_not_deflate_are_a_protocol_error(wire, what):
     """What is no such stream, or ends, is the peer's fault, in one kind of error."""
     with pytest.raises(RemoteProtocolError, match=f"the deflate stream {what}"):
         decoded(DeflateLayer(), wire)

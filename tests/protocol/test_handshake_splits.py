@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.config import Config
+from nsqclient.devserver.protocol.commands import Identify, Pub, ServerLimits, Sub
+from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.deflate import DeflateLayer
 from nsqclient.protocol.events import Identified, Messages, Published, Subscribed, Upgraded
-from nsqclient.protocol.server import ServerProtocol
-from nsqclient.protocol.server_events import Identify, Pub, Sub
-from nsqclient.protocol.server_identify import ServerLimits
-from nsqclient.protocol.snappy_layer import SnappyLayer
-from nsqclient.protocol.tls import TLSLayer
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.tls import client_context, server_context
 from tests.support.certificates import Certificates
 from tests.support.fuzz import fuzz
@@ -32,7 +31,7 @@ COMBINATIONS = {
 
 
 class Ends:
-    """A client core and a server core; ``sizes`` says in how long pieces bytes travel."""
+    """A client core and a server core; ``sizes`` says the lengths of the pieces."""
 
     def __init__(self, contexts, sizes):
         self._contexts = contexts
@@ -109,7 +108,7 @@ def contexts(tmp_path_factory):
 @pytest.mark.parametrize("options", COMBINATIONS.values(), ids=COMBINATIONS)
 @fuzz
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=12))
-def test_any_split(contexts, options, sizes):
+def test_a_handshake_may_be_split_anywhere(contexts, options, sizes):
     """However bytes are split, the dialogue is the same, from IDENTIFY to messages."""
     ends = Ends(contexts, sizes)
     ends.client.send_identify(Config(**options).identify_payload())
@@ -132,7 +131,7 @@ def test_any_split(contexts, options, sizes):
 
 
 @pytest.mark.parametrize("options", COMBINATIONS.values(), ids=COMBINATIONS)
-def test_byte_by_byte(contexts, options):
+def test_a_handshake_succeeds_byte_by_byte(contexts, options):
     """The finest split of all."""
     ends = Ends(contexts, [1])
     ends.client.send_identify(Config(**options).identify_payload())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.protocol.layers import LayerStack
+from nsqclient.protocol.layers.stack import LayerStack
 from tests.protocol.toy_layer import XorLayer
 
 
@@ -37,7 +37,7 @@ def _stack(*layers):
     return stack
 
 
-def test_no_layer():
+def test_without_layers_bytes_are_unchanged():
     """Without a layer bytes pass unchanged, and so does nothing."""
     stack = LayerStack()
     assert len(stack) == 0
@@ -45,7 +45,7 @@ def test_no_layer():
     assert not stack.has_output()
 
 
-def test_order():
+def test_the_first_layer_is_nearest_the_socket():
     """The layer that was pushed first is nearest the wire, both ways."""
     stack = _stack(_Tag(b"tls"), _Tag(b"zip"))
     assert len(stack) == 2
@@ -70,7 +70,7 @@ def test_own_bytes_of_a_layer():
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_both_ends(size):
+def test_both_ends_read_each_other(size):
     """What one stack encodes, its twin decodes, byte by byte too."""
     ours, theirs = (_stack(XorLayer(0x5A), XorLayer(0x17)) for _ in range(2))
     data = bytes(n % 256 for n in range(size))

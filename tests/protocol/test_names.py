@@ -18,14 +18,14 @@ INVALID = [
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_valid(name):
+def test_a_valid_name_is_accepted(name):
     """What nsqd accepts comes back unchanged."""
     assert is_valid_name(name)
     assert check_topic(name) == check_channel(name) == name
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_invalid(name):
+def test_an_invalid_name_is_rejected(name):
     """What nsqd refuses by closing the connection is refused before."""
     assert not is_valid_name(name)
     with pytest.raises(InvalidTopicError, match="^topic name .* is not valid: use 1 to 64"):
@@ -35,8 +35,8 @@ def test_invalid(name):
 
 
 @pytest.mark.parametrize("name", [None, b"topic", 5, ["t"], True])
-def test_not_a_string(name):
-    """A name of a wrong type is told like a bad name."""
+def test_a_name_must_be_a_string(name):
+    """A name of a wrong type is reported like a bad name."""
     with pytest.raises(InvalidTopicError):
         check_topic(name)
     with pytest.raises(InvalidChannelError):
@@ -46,6 +46,6 @@ def test_not_a_string(name):
 @pytest.mark.parametrize(
     "name, answer", [("a#ephemeral", True), ("a", False), ("ephemeral", False)]
 )
-def test_ephemeral(name, answer):
+def test_an_ephemeral_name_is_recognised(name, answer):
     """The suffix makes a topic or channel vanish with its last user."""
     assert is_ephemeral(name) is answer

@@ -7,22 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.config import Config
-from nsqclient.protocol import commands
-from nsqclient.protocol.client import ClientProtocol, State
-from nsqclient.protocol.events import (
-    AnswerFailed,
-    Authenticated,
-    CloseWait,
-    Heartbeat,
-    Identified,
-    Messages,
-    Published,
-    Refused,
-    Subscribed,
-    Upgraded,
-)
-from nsqclient.protocol.server import ServerProtocol, ServerState
-from nsqclient.protocol.server_events import (
+from nsqclient.devserver.protocol.commands import (
     Auth,
     Cls,
     Dpub,
@@ -34,10 +19,25 @@ from nsqclient.protocol.server_events import (
     Pub,
     Rdy,
     Req,
+    ServerLimits,
     Sub,
     Touch,
 )
-from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.devserver.protocol.server import ServerProtocol, ServerState
+from nsqclient.protocol import commands
+from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.events import (
+    CommandFailed,
+    Authenticated,
+    CloseWait,
+    Heartbeat,
+    Identified,
+    Messages,
+    Published,
+    FatalError,
+    Subscribed,
+    Upgraded,
+)
 from tests.protocol.toy_layer import XorLayer
 from tests.support.fuzz import fuzz
 
@@ -48,7 +48,7 @@ _ANSWERED_OK = (Sub, Pub, Dpub, Mpub)
 class Pair:
     """A client core and a server core, and the wire between them.
 
-    ``step`` is how many bytes travel at once; 0 means all there are.
+    ``step`` is how many bytes are sent at once; 0 means all there are.
     """
 
     def __init__(self, step, limits=None):
@@ -126,7 +126,7 @@ def pair(request):
     return Pair(request.param)
 
 
-def test_identify(pair):
+def test_both_ends_agree_on_identify(pair):
     """What a Config asks for is what the server grants, and what the client reads back."""
     config = Config(client_id="me", msg_timeout=2.5, output_buffer_size=64, heartbeat_interval=10)
     pair.client.send_identify(config.identify_payload())
@@ -139,7 +139,7 @@ def test_identify(pair):
     assert pair.client.state is State.READY
 
 
-def test_identify_without_negotiation(pair):
+def test_a_server_without_negotiation_answers_ok(pair):
     """A client that does not ask to negotiate gets OK, and both go on."""
     pair.client.send_identify({"client_id": "me"})
     assert len(pair.run()[1]) == 1
@@ -150,8 +150,8 @@ def test_identify_without_negotiation(pair):
 @pytest.mark.parametrize("options", [
     {"tls_v1": True}, {"snappy": True}, {"tls_v1": True, "snappy": True},
 ])
-def test_upgrade(pair, options):
-    """Layers are negotiated, and commands and messages travel through them."""
+def test_both_ends_negotiate_layers(pair, options):
+    """Layers are negotiated, and commands and messages pass through them."""
     pair.server = ServerProtocol(ServerLimits(tls=True, snappy=True))
     pair.client.send_identify(Config(**options).identify_payload())
     _, events = pair.run()
@@ -162,7 +162,7 @@ def test_upgrade(pair, options):
     assert pair.run()[1] == [Messages([(1, 1, ID, b"body")])]
 
 
-def test_auth(pair):
+def test_both_ends_authenticate(pair):
     """The secret arrives, and the identity comes back."""
     pair.client.send_identify({})
     pair.run()
@@ -171,14 +171,14 @@ def test_auth(pair):
     assert (heard, events) == ([Auth(b"s3cret")], [Authenticated({"identity": "me"})])
 
 
-def test_subscribe(pair):
+def test_a_subscription_arrives(pair):
     """SUB arrives and is answered."""
     pair.subscribed()
     assert (pair.heard, pair.events) == ([Sub("t", "c")], [Subscribed()])
     assert (pair.client.state, pair.server.state) == (State.SUBSCRIBED, ServerState.SUBSCRIBED)
 
 
-def test_messages(pair):
+def test_messages_arrive_in_order(pair):
     """Messages arrive with every field, also with the largest attempts and an empty body."""
     pair.subscribed()
     sent = [(1, 1, ID, b"one"), (2**62, 65535, ID[::-1], b""), (-1, 0, ID, b"\n" * 300)]
@@ -197,7 +197,7 @@ def test_messages(pair):
     (lambda core: core.send_touch(ID), Touch(ID)),
     (lambda core: core.send_nop(), Ignored(b"NOP")),
 ])
-def test_commands_without_answer(pair, send, understood):
+def test_a_command_without_response_arrives(pair, send, understood):
     """The server understands what the client meant, and says nothing."""
     send(pair.subscribed().client)
     assert pair.run() == ([understood], [])
@@ -209,15 +209,15 @@ def test_commands_without_answer(pair, send, understood):
     (commands.dpub("t", 1500, b"x"), [Dpub("t", 1500, b"x")]),
     (commands.mpub("t", [b"a", b"bc"]), [OpenTopic("t"), Mpub("t", [b"a", b"bc"])]),
 ])
-def test_publish(pair, command, understood):
-    """A publish arrives whole, and its verdict comes back with its token."""
+def test_a_publish_arrives_and_is_answered(pair, command, understood):
+    """A publish arrives whole, and its outcome comes back with its token."""
     pair.client.send_identify({})
     pair.run()
     pair.client.send_publish(command, "token")
     assert pair.run() == (understood, [Published("token")])
 
 
-def test_limits_agree(pair):
+def test_both_ends_have_the_same_limits(pair):
     """What our checks let through at nsqd's limits, the server takes."""
     pair.step = pair.step and 4096  # two megabytes byte by byte would be slow
     pair.server = ServerProtocol(ServerLimits(max_msg_size=10_000, max_body_size=20_016))
@@ -230,7 +230,7 @@ def test_limits_agree(pair):
     assert pair.run()[1] == [Published(1), Published(2), Published(3)]
 
 
-def test_pipeline(pair):
+def test_pipelined_publishes_are_answered_in_order(pair):
     """Many commands at once are answered in order."""
     pair.subscribed()
     for token in range(50):
@@ -241,8 +241,8 @@ def test_pipeline(pair):
     assert events == [Published(token) for token in range(50)]
 
 
-def test_heartbeat(pair):
-    """A heartbeat is answered, and takes nobody's verdict."""
+def test_a_heartbeat_is_answered(pair):
+    """A heartbeat is answered, and answers no publish."""
     pair.subscribed()
     pair.client.send_publish(commands.pub("t", b"x"), 1)
     pair.server.send_heartbeat()
@@ -251,7 +251,7 @@ def test_heartbeat(pair):
     assert sorted(map(type, events), key=str) == sorted([Heartbeat, Published], key=str)
 
 
-def test_close(pair):
+def test_both_ends_close_a_subscription(pair):
     """CLS is answered; answers to messages are still taken, RDY has no effect any more."""
     pair.subscribed()
     pair.client.send_cls()
@@ -262,18 +262,18 @@ def test_close(pair):
     assert (pair.client.state, pair.server.state) == (State.DRAINING, ServerState.CLOSING)
 
 
-def test_late_answer(pair):
+def test_a_late_fin_is_reported_and_not_fatal(pair):
     """A refused FIN reaches the client and ends nothing."""
     pair.subscribed()
     pair.server.fail("E_FIN_FAILED", f"FIN {ID.decode()} failed ID not in flight")
     _, [event] = pair.run()
-    assert isinstance(event, AnswerFailed)
+    assert isinstance(event, CommandFailed)
     assert not pair.server.is_closed
     assert pair.client.state is State.SUBSCRIBED
 
 
-def test_fatal_error(pair):
-    """A refusal ends both sides, and what was pipelined behind it has no verdict."""
+def test_a_fatal_error_ends_both_ends(pair):
+    """A refusal ends both sides, and what was pipelined behind it has no outcome."""
     pair.client.send_identify({})
     pair.run()
     for token, command in enumerate([
@@ -283,7 +283,7 @@ def test_fatal_error(pair):
     pair.server._limits = ServerLimits(max_msg_size=10)
     _, [stored, refused] = pair.run()
     assert stored == Published(0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, FatalError)
     assert (refused.token, refused.error.code) == (1, "E_BAD_MESSAGE")
     assert (pair.client.state, pair.server.is_closed) == (State.CLOSED, True)
     assert pair.client.unanswered() == [2]
@@ -295,7 +295,7 @@ _SENDS = st.lists(st.sampled_from(["pub", "dpub", "mpub", "rdy", "fin", "req", "
 
 @fuzz
 @given(_SENDS, st.integers(0, 40))
-def test_any_order(names, step):
+def test_commands_arrive_in_any_order_of_sending(names, step):
     """Whatever is sent in whatever order and pieces, the server takes it and all is answered."""
     pair = Pair(step).subscribed()
     for token, name in enumerate(names):

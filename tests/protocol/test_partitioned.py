@@ -8,23 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
-from nsqclient.protocol import commands, partition_commands
-from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.client_states import State
-from nsqclient.protocol.events import (
-    AnswerFailed,
-    DetailedMessages,
-    Messages,
-    NotPublished,
-    Published,
-    Refused,
+from nsqclient.devserver.protocol.commands import (
+    CheckExt,
+    Cls,
+    CreateTopic,
+    Fin,
+    Identify,
+    Ignored,
+    NewMessage,
+    OpenPartition,
+    PartitionPub,
+    PartitionSub,
+    Rdy,
+    Req,
+    ServerLimits,
+    Touch,
 )
-from nsqclient.protocol.extended import (
-    Extras,
-    MessageForm,
+from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION, PartitionServerProtocol
+from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
+from nsqclient.protocol import commands, extensions
+from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.events import (
+    CommandFailed,
+    ExtendedMessages,
+    Messages,
+    PublishFailed,
+    Published,
+    FatalError,
+)
+from nsqclient.protocol.extensions import (
+    MessageExtension,
+    MessageFormat,
     MessageIds,
-    Stored,
+    StoredPosition,
     encode_ext,
     make_header,
     make_internal_id,
@@ -32,18 +48,7 @@ from nsqclient.protocol.extended import (
     read_header,
     read_stored,
 )
-from nsqclient.protocol.partition_events import (
-    CheckExt,
-    CreateTopic,
-    NewMessage,
-    OpenPartition,
-    PartitionPub,
-    PartitionSub,
-)
-from nsqclient.protocol.partition_server import PARTITIONED_VERSION, PartitionServerProtocol
-from nsqclient.protocol.server_events import Cls, Fin, Identify, Ignored, Rdy, Req, Touch
-from nsqclient.protocol.server_identify import ServerLimits
-from nsqclient.protocol.wire import FrameType, encode_frame, encode_message
+from nsqclient.protocol.frames import FrameType, encode_frame, encode_message
 from tests.support.fuzz import fuzz
 
 #: Frames measured on a real server, from the time stamp on, with what each means.
@@ -61,13 +66,13 @@ EXT_DETAIL = bytes.fromhex(
 EXT_EMPTY = bytes.fromhex("18e9e6d8644d4010 0001 0000000000000008 0000000000000000 00") + b"body"
 
 FRAMES = {
-    "plain": (PLAIN, False, False, MessageIds(0x10, 0), b"m0", Extras()),
-    "ordered": (ORDERED, False, True, MessageIds(4, 0), b"seq0", Extras(b"", 0x40, 0x22)),
-    "ext": (EXT, True, False, MessageIds(8, 77), b"body", Extras(_HEADER)),
+    "plain": (PLAIN, False, False, MessageIds(0x10, 0), b"m0", MessageExtension()),
+    "ordered": (ORDERED, False, True, MessageIds(4, 0), b"seq0", MessageExtension(b"", 0x40, 0x22)),
+    "ext": (EXT, True, False, MessageIds(8, 77), b"body", MessageExtension(_HEADER)),
     "ext and detail": (
-        EXT_DETAIL, True, True, MessageIds(11, 77), b"body", Extras(_HEADER, 0x1b7, 0x40)
+        EXT_DETAIL, True, True, MessageIds(11, 77), b"body", MessageExtension(_HEADER, 0x1b7, 0x40)
     ),
-    "ext without header": (EXT_EMPTY, True, False, MessageIds(8, 0), b"body", Extras()),
+    "ext without header": (EXT_EMPTY, True, False, MessageIds(8, 0), b"body", MessageExtension()),
 }
 TRACE_ANSWER = bytes.fromhex("4f4b 0000000000000007 1122334455667788 00000000000000c3 00000029")
 #: An id whose trace half is full of newlines and spaces: served by a real server.
@@ -77,7 +82,7 @@ LIMITS = ServerLimits(version=PARTITIONED_VERSION)
 
 
 class Pair:
-    """A client core and a partitioned server core; ``step`` bytes travel at once (0: all)."""
+    """A client core and a partitioned server core; ``step`` bytes are sent at once (0: all)."""
 
     def __init__(self, step=0, extend=False):
         self.step = step
@@ -134,7 +139,7 @@ class Pair:
 @pytest.mark.parametrize("name", FRAMES)
 def test_client_reads_measured_frames(name, step):
     """Every combination of header and position is taken apart, however the bytes come."""
-    data, ext, detail, ids, body, extras = FRAMES[name]
+    data, ext, detail, ids, body, extensions = FRAMES[name]
     pair = Pair(step, extend=ext)
     pair.subscribe(ordered=detail)
     pair.events.clear()
@@ -146,8 +151,8 @@ def test_client_reads_measured_frames(name, step):
     assert (timestamp, attempts) == (int.from_bytes(data[:8], "big"), 1)
     assert MessageIds.unpack(message_id) == ids
     assert got == body
-    if isinstance(event, DetailedMessages):
-        assert event.extras == [extras]
+    if isinstance(event, ExtendedMessages):
+        assert event.extensions == [extensions]
     else:
         assert isinstance(event, Messages) and not (ext or detail)
 
@@ -155,9 +160,9 @@ def test_client_reads_measured_frames(name, step):
 @pytest.mark.parametrize("name", FRAMES)
 def test_server_writes_measured_frames(name):
     """The same bytes come from the server's side."""
-    data, ext, detail, ids, body, extras = FRAMES[name]
-    payload = MessageForm(ext, detail).write(
-        body, encode_ext(extras.header), extras.offset or 0, extras.size or 0
+    data, ext, detail, ids, body, extensions = FRAMES[name]
+    payload = MessageFormat(ext, detail).write(
+        body, encode_ext(extensions.header), extensions.offset or 0, extensions.size or 0
     )
     timestamp = int.from_bytes(data[:8], "big")
     frame = encode_message(timestamp, 1, ids.pack(), payload)
@@ -166,7 +171,7 @@ def test_server_writes_measured_frames(name):
 
 def test_trace_answer_is_what_was_measured():
     """The 30 bytes carry two ids, an offset and a size; the next message lies behind it."""
-    stored = Stored(7, 0x1122334455667788, 0xc3, 0x29)
+    stored = StoredPosition(7, 0x1122334455667788, 0xc3, 0x29)
     assert stored.pack() == TRACE_ANSWER
     assert read_stored(TRACE_ANSWER) == stored
     assert read_stored(TRACE_ANSWER + b"later addition") == stored
@@ -205,16 +210,16 @@ def test_sub_names_the_partition(step):
 
 @STEPS
 @pytest.mark.parametrize(("command", "expected"), [
-    (partition_commands.pub("t", 2, b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
-    (partition_commands.mpub("t", 2, [b"x", b"y"]),
+    (extensions.pub("t", 2, b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
+    (extensions.mpub("t", 2, [b"x", b"y"]),
      PartitionPub("MPUB", "t", 2, [NewMessage(b"x"), NewMessage(b"y")])),
-    (partition_commands.pub_trace("t", 0, 2**64 - 1, b"x"),
+    (extensions.pub_trace("t", 0, 2**64 - 1, b"x"),
      PartitionPub("PUB_TRACE", "t", 0, [NewMessage(b"x", 2**64 - 1)])),
-    (partition_commands.mpub_trace("t", 0, [(1, b"x"), (2, b"y")]),
+    (extensions.mpub_trace("t", 0, [(1, b"x"), (2, b"y")]),
      PartitionPub("MPUB_TRACE", "t", 0, [NewMessage(b"x", 1), NewMessage(b"y", 2)])),
-    (partition_commands.pub_ext("t", 9, _HEADER, b"body"),
+    (extensions.pub_ext("t", 9, _HEADER, b"body"),
      PartitionPub("PUB_EXT", "t", 9, [NewMessage(b"body", header=_HEADER)])),
-    (partition_commands.mpub_ext("t", 9, [(_HEADER, b"x"), (b"", b"y")]),
+    (extensions.mpub_ext("t", 9, [(_HEADER, b"x"), (b"", b"y")]),
      PartitionPub("MPUB_EXT", "t", 9, [NewMessage(b"x", header=_HEADER), NewMessage(b"y")])),
     (commands.pub("t", b"x"), PartitionPub("PUB", "t", None, [NewMessage(b"x")])),
 ])
@@ -298,12 +303,12 @@ def test_some_refusals_spare_a_publisher(code, step):
     """The connection lives on, and the next publish is answered."""
     pair = Pair(step)
     pair.refuse[PartitionPub] = (code, "")
-    pair.publish(partition_commands.pub("t", 0, b"x"))
+    pair.publish(extensions.pub("t", 0, b"x"))
     failed = pair.events[-1]
-    assert isinstance(failed, NotPublished)
+    assert isinstance(failed, PublishFailed)
     assert (failed.token, failed.error.code) == ("token", code)
     pair.refuse.clear()
-    pair.publish(partition_commands.pub("t", 0, b"x"))
+    pair.publish(extensions.pub("t", 0, b"x"))
     assert pair.events[-1] == Published("token")
 
 
@@ -314,7 +319,7 @@ def test_the_same_refusals_end_a_subscriber(code):
     pair = Pair()
     pair.refuse[PartitionSub] = (code, "")
     pair.subscribe()
-    assert isinstance(pair.events[-1], Refused) and pair.events[-1].error.code == code
+    assert isinstance(pair.events[-1], FatalError) and pair.events[-1].error.code == code
     assert pair.client.state is State.CLOSED and pair.server.is_closed
 
 
@@ -322,7 +327,7 @@ def test_a_code_without_description_ends_in_a_space():
     """The measured frame of NOT_LEADER has the space that separates code and text."""
     pair = Pair()
     pair.refuse[PartitionPub] = ("E_FAILED_ON_NOT_LEADER", "")
-    pair.client.send_publish(partition_commands.pub("t", 0, b"x"), "token")
+    pair.client.send_publish(extensions.pub("t", 0, b"x"), "token")
     pair.to_server(pair.client.data_to_send())
     assert pair.server.data_to_send() == encode_frame(
         FrameType.ERROR, b"E_FAILED_ON_NOT_LEADER "
@@ -343,22 +348,22 @@ def test_mpub_ext_leaves_its_body_unread_after_an_error():
     """The rest of the body is read as commands; the next one is invalid."""
     pair = Pair()
     pair.refuse[CheckExt] = ("E_EXT_NOT_SUPPORT", "")
-    pair.publish(partition_commands.mpub_ext("t", 0, [(_HEADER, b"x")]))
-    assert isinstance(pair.events[-1], NotPublished)
+    pair.publish(extensions.mpub_ext("t", 0, [(_HEADER, b"x"), (_HEADER, b"y")]))
+    assert isinstance(pair.events[-1], PublishFailed)
     pair.client.send_nop()
     pair.exchange()
-    assert isinstance(pair.events[-1], Refused)
+    assert isinstance(pair.events[-1], FatalError)
     assert pair.events[-1].error.code == "E_INVALID"
 
 
-@pytest.mark.parametrize("header", [b"no json", b"[]", b'{"##trace_id":77}',
+@pytest.mark.parametrize("header", [b"no json", b"7", b'{"##trace_id":77}',
                                     b'{"##trace_id":"abc"}',
                                     b'{"##trace_id":"%s"}' % (b"9" * 5000)],
-                         ids=["text", "list", "number", "letters", "digits"])
+                         ids=["text", "not an object", "number", "letters", "digits"])
 def test_bad_header_in_mpub_ext_desynchronises_too(header):
     """The error comes in the middle of the body, and what is behind it makes no command."""
     pair = Pair()
-    command = partition_commands.mpub_ext("t", 0, [(header, b"x"), (b"", b"y")])
+    command = extensions.mpub_ext("t", 0, [(header, b"x"), (b"", b"y")])
     pair.to_server(command + b"NOP\n")
     out = pair.server.data_to_send()
     assert b"E_INVALID_JSON_HEADER " in out or b"INVALID_TRACE_ID " in out
@@ -383,23 +388,23 @@ def test_late_answer_to_a_message_spares_the_subscriber():
     pair.refuse[Fin] = ("E_FIN_FAILED", "FIN failed")
     pair.client.send_fin([WILD_ID])
     pair.exchange()
-    assert isinstance(pair.events[-1], AnswerFailed)
+    assert isinstance(pair.events[-1], CommandFailed)
     pair.client.send_cls()
     pair.exchange()
     assert pair.heard[-1] == Cls()
 
 
 @pytest.mark.parametrize("build", [
-    lambda: partition_commands.pub("t", -1, b"x"),
-    lambda: partition_commands.pub("t", 1024, b"x"),
-    lambda: partition_commands.pub("t", True, b"x"),
-    lambda: partition_commands.sub("t", "c", "0"),
-    lambda: partition_commands.pub("t", 0, b""),
-    lambda: partition_commands.pub_trace("t", 0, -1, b"x"),
-    lambda: partition_commands.pub_trace("t", 0, 2**64, b"x"),
-    lambda: partition_commands.pub_ext("t", 0, b"", b"x"),
-    lambda: partition_commands.mpub("t", 0, []),
-    lambda: partition_commands.mpub("t", 0, [b"x" * 100], max_body_size=50),
+    lambda: extensions.pub("t", -1, b"x"),
+    lambda: extensions.pub("t", 1024, b"x"),
+    lambda: extensions.pub("t", True, b"x"),
+    lambda: extensions.sub("t", "c", "0"),
+    lambda: extensions.pub("t", 0, b""),
+    lambda: extensions.pub_trace("t", 0, -1, b"x"),
+    lambda: extensions.pub_trace("t", 0, 2**64, b"x"),
+    lambda: extensions.pub_ext("t", 0, b"", b"x"),
+    lambda: extensions.mpub("t", 0, []),
+    lambda: extensions.mpub("t", 0, [b"x" * 100], max_body_size=50),
     lambda: make_header({"##x": "y"}),
     lambda: make_header({1: "y"}),
     lambda: make_header({"k": object()}),
@@ -433,7 +438,7 @@ def test_an_invalid_message_error_is_a_value_error():
 def test_any_bytes_are_a_message_or_one_error(data, ext, detail):
     """The decoder never raises anything else, and never invents bytes."""
     try:
-        body, _ = MessageForm(ext, detail).read(data)
+        body, _ = MessageFormat(ext, detail).read(data)
     except RemoteProtocolError:
         return
     assert data.endswith(body)
@@ -457,7 +462,7 @@ def test_any_bytes_leave_the_server_standing(data):
 def test_traced_bodies_survive_the_way(messages):
     """What one core writes is what the other reads."""
     pair = Pair(3)
-    pair.publish(partition_commands.mpub_trace("t", 0, messages))
+    pair.publish(extensions.mpub_trace("t", 0, messages))
     assert [(m.trace_id, m.body) for m in pair.heard[-1].messages] == messages
 
 

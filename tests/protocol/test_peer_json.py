@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.protocol.peer_json import (
-    MAX_CONTAINERS, MAX_DEPTH, InvalidJson, JsonLimitError, read_json,
+    MAX_CONTAINERS, MAX_DEPTH, InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
 )
 from tests.support.fuzz import fuzz
 
@@ -91,3 +91,35 @@ def test_size_is_limited():
         read_json(b'"12345"', 6)
     with pytest.raises(JsonLimitError, match="objects and lists"):
         read_json(b"[" + b"{}," * MAX_CONTAINERS + b"1]")
+
+
+def _reader(**data):
+    return JsonReader(data, "it")
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 1, True])
+def test_a_reader_takes_only_an_object(data):
+    """Any other value is an error."""
+    with pytest.raises(InvalidField, match="it is no JSON object"):
+        JsonReader(data, "it")
+
+
+@pytest.mark.parametrize("read, bad", [
+    ("text", 1), ("number", "1"), ("number", True), ("number", 1.5), ("flag", 1),
+    ("fraction", "1"), ("fraction", False), ("seconds", []), ("texts", "x"), ("texts", [1]),
+    ("flags", [0]), ("objects", {}), ("objects", [1]), ("object", []), ("items", {}),
+])
+def test_a_field_of_the_wrong_type_is_named_in_the_error(read, bad):
+    """The error says which field of which object it is."""
+    with pytest.raises(InvalidField, match=r"it\.x"):
+        getattr(_reader(x=bad), read)("x")
+
+
+@pytest.mark.parametrize("data", [{}, {"x": None}])
+def test_a_missing_field_and_null_are_empty(data):
+    """Older servers have fewer fields, and Go writes an empty list as null."""
+    fields = _reader(**data)
+    assert fields.text("x") == "" and fields.number("x") == 0 and fields.flag("x") is False
+    assert fields.fraction("x") == fields.seconds("x") == 0.0
+    assert fields.texts("x") == fields.flags("x") == () and fields.objects("x") == []
+    assert fields.object("x").text("y") == "" and not fields.has("x")

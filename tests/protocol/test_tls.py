@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nsqclient.errors import RemoteProtocolError, TLSError
-from nsqclient.protocol.tls import TLSLayer
+from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.tls import client_context, server_context
 from tests.support.certificates import Certificates
 
@@ -66,8 +66,8 @@ def decoded(layer, wire, step=0):
 
 @pytest.mark.parametrize("step", [0, 1, 7], ids=["whole", "byte by byte", "by seven"])
 @pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
-def test_handshake_and_data(certificates, version, step):
-    """However the bytes are cut, both ends agree, and data travels both ways."""
+def test_a_handshake_succeeds_however_bytes_are_cut(certificates, version, step):
+    """However the bytes are cut, both ends agree, and data passes both ways."""
     client, server = shake_hands(certificates, step, min_version=version)
     assert client.tls.version() == "TLSv1.3"
     for ours, theirs in ((client, server), (server, client)):
@@ -109,7 +109,7 @@ def test_data_in_the_segment_of_the_last_handshake_message(certificates):
 @pytest.mark.parametrize("wire", [
     b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\6\0\0\0\0OK", b"\xff" * 50,
 ])
-def test_no_tls(certificates, wire):
+def test_bytes_that_are_not_tls_are_an_error(certificates, wire):
     """What answers something else than TLS is a failed handshake."""
     with pytest.raises(TLSError) as caught:
         decoded(make_client(certificates), wire)
@@ -129,7 +129,7 @@ def test_the_servers_name_counts(certificates, fault, reason):
         return
     with pytest.raises(TLSError, match="certificate verify failed: .*" + reason):
         carry(client, server)
-    assert client.has_output()  # the alert that tells the server why
+    assert client.has_output()  # the alert that names the reason
     with pytest.raises(TLSError, match="alert"):
         decoded(server, client.wire_output())
 
@@ -148,7 +148,7 @@ def test_an_authority_that_is_not_trusted(certificates):
         carry(client, make_server(certificates))
 
 
-def test_a_missing_client_certificate_is_told_afterwards(certificates):
+def test_a_missing_client_certificate_is_reported_afterwards(certificates):
     """With TLS 1.3 the client hears of it in place of the first data: still a TLSError."""
     client = make_client(certificates)
     server = make_server(certificates, ca_file=certificates.ca, verify_clients=True)
@@ -162,7 +162,7 @@ def test_a_missing_client_certificate_is_told_afterwards(certificates):
 
 
 @pytest.mark.parametrize("at", [0, 4, 5, 20, -1])
-def test_a_changed_byte(certificates, at):
+def test_a_changed_byte_is_an_error(certificates, at):
     """A byte that was changed on its way breaks the stream; nothing of the record comes out."""
     client, server = shake_hands(certificates)
     assert decoded(server, client.encode(b"early")) == b"early"

@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime import deadline as module
-from nsqclient.runtime.deadline import Deadline, parse_duration, to_seconds
+from nsqclient.runtime.deadline import Deadline, format_duration, parse_duration, to_seconds
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("value, seconds", [
     (0, 0.0), (2, 2.0), (0.25, 0.25), (timedelta(minutes=1, milliseconds=5), 60.005),
 ])
-def test_seconds(value, seconds):
+def test_numbers_and_timedeltas_become_seconds(value, seconds):
     """Seconds are a number or a timedelta, and come out as a float."""
     result = to_seconds(value, "timeout")
     assert (result, type(result)) == (seconds, float)
 
 
 @pytest.mark.parametrize("value", [None, "1", b"1", True, False, [1], 1j])
-def test_no_duration(value):
+def test_other_types_are_no_duration(value):
     """Anything else is refused, a bool too."""
     with pytest.raises(ConfigError, match="^timeout must be a number of seconds or a timedelta"):
         to_seconds(value, "timeout")
@@ -45,14 +45,14 @@ def test_no_duration(value):
     ids=["nan", "inf", "-inf", "huge"],
 )
 @pytest.mark.parametrize("minimum", [0.0, float("-inf")])
-def test_not_finite(value, minimum):
+def test_a_duration_must_be_finite(value, minimum):
     """A duration that no clock can measure is refused."""
     with pytest.raises(ConfigError, match="^timeout .*finite"):
         to_seconds(value, "timeout", minimum=minimum)
 
 
 @pytest.mark.parametrize("value", [-0.001, timedelta(seconds=-1)])
-def test_under_the_minimum(value):
+def test_a_duration_under_the_minimum_is_rejected(value):
     """A negative duration is refused, unless the minimum says otherwise."""
     with pytest.raises(ConfigError, match="^timeout of .* must be at least 0 s"):
         to_seconds(value, "timeout")
@@ -65,7 +65,7 @@ def test_under_the_minimum(value):
     ("1.s", 1.0), ("100us", 1e-4), ("100\u00b5s", 1e-4), ("100\u03bcs", 1e-4), ("5ns", 5e-9),
     ("1m1m", 120.0),
 ])
-def test_go_durations(text, seconds):
+def test_go_durations_are_read(text, seconds):
     """Durations are written as Go writes them."""
     assert parse_duration(text) == pytest.approx(seconds)
 
@@ -75,13 +75,13 @@ def test_go_durations(text, seconds):
     "inf", "nan", "1S", "\u0661s", "1d",
     pytest.param("9" * 100_000, id="digits"), pytest.param("1." + "9" * 100_000, id="fraction"),
 ])
-def test_no_go_duration(text):
+def test_other_text_is_no_go_duration(text):
     """Anything else is refused, a bare number above all: its unit would be a guess."""
     with pytest.raises(ConfigError, match="is not a duration: write it as in 300ms"):
         parse_duration(text)
 
 
-def test_deadline(clock):
+def test_a_deadline_counts_down_and_expires(clock):
     """The time left falls to zero, and not below."""
     deadline = Deadline(5.0)
     assert (deadline.remaining(), deadline.expired()) == (5.0, False)
@@ -101,7 +101,7 @@ def test_no_time_at_all(clock):
     assert Deadline(-1.0).remaining() == 0.0
 
 
-def test_no_limit(clock):
+def test_a_deadline_without_limit_never_expires(clock):
     """None never ends."""
     deadline = Deadline(None)
     clock.now += 1e9
@@ -114,7 +114,37 @@ def test_longer_than_the_system_can_wait():
     assert Deadline(threading.TIMEOUT_MAX).remaining() is not None
 
 
-def test_repr():
+def test_a_deadline_shows_total_and_rest():
     """A deadline in a log line shows what was asked for and what is left."""
     assert repr(Deadline(None)) == "<Deadline None s, None s left>"
     assert repr(Deadline(time.monotonic())).startswith("<Deadline ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (1, "1s"),
+        (2.5, "2.5s"),
+        (59.999, "59.999s"),
+        (60, "1m0s"),
+        (90.5, "1m30.5s"),
+        (3600, "1h0m0s"),
+        (5400, "1h30m0s"),
+        (360000, "100h0m0s"),
+        (0.25, "250ms"),
+        (0.0015, "1.5ms"),
+        (0.000025, "25\u00b5s"),
+        (0.0000000005, "0.5ns"),
+        (-1.5, "-1.5s"),
+    ],
+)
+def test_a_duration_is_written_as_go_does(seconds, text):
+    """Hours, minutes and seconds from a second on, one small unit below."""
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["1h30m0s", "250ms", "2m0.5s", "15s"])
+def test_what_is_read_is_printed(text):
+    """Reading a duration and printing it again changes nothing."""
+    assert format_duration(parse_duration(text)) == text

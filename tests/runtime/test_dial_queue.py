@@ -31,13 +31,13 @@ def drain(queue, now=0.0):
 @pytest.mark.parametrize(("has_worked", "failures", "standing"), [
     (True, 0, LOST), (True, 3, FAILING), (False, 0, UNTRIED), (False, 1, FAILED),
 ])
-def test_standing(has_worked, failures, standing):
+def test_an_address_is_classified_by_its_dials(has_worked, failures, standing):
     """Whether it worked once, and whether it failed since."""
     assert standing_of(has_worked, failures) is standing
 
 
 def test_sources_take_turns():
-    """One that names thousands gets no more turns than one that names two."""
+    """A source of thousands gets no more dials than a source of two."""
     queue = make(a=range(1000), b=["x", "y"])
     assert drain(queue)[:4] == [0, "x", 1, "y"]
 
@@ -79,7 +79,7 @@ def test_an_address_of_two_sources_is_dialed_once():
     ([UNTRIED, FAILING, LOST], [LOST, FAILING, UNTRIED]),
 ])
 def test_those_that_worked_come_first_and_those_that_never_did_last(standings, order):
-    """An address that was never tried comes before one that failed."""
+    """An address that was never tried comes before an address that failed."""
     queue = make(sources="a")
     for number, standing in enumerate(standings):
         queue.put((number, standing), "a", standing)
@@ -106,7 +106,7 @@ def test_nothing_is_dialed_before_its_time():
 
 
 def test_failed_ones_are_dialed_in_the_order_of_their_times():
-    """Whoever has waited longest comes first."""
+    """The address that has waited longest comes first."""
     queue = make(sources="a")
     for key, retry_at in (("x", 3.0), ("y", 1.0), ("z", 2.0)):
         queue.put(key, "a", FAILED, retry_at)

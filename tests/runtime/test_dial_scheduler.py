@@ -10,8 +10,8 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DialQueue, Standing
 from nsqclient.runtime.dial_scheduler import DialScheduler
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.inline_thread import InlineThread
-from tests.support.interrupts import interrupt_everywhere
 from tests.support.virtual_time import VirtualTimer
 from tests.support.waiting import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 
 from nsqclient.runtime.futures import PlainFuture
 from nsqclient.runtime.threads import LibraryThread
-from tests.support.interrupts import Interruption
+from tests.support.faults.interrupts import Interruption
 from tests.support.waiting import wait_until
 
 #: What does not touch the condition, or is called by nothing that is left.
@@ -99,7 +99,7 @@ def test_a_second_outcome_is_an_error():
 
 
 def test_cancelled_before_it_began():
-    """Whoever waits hears of it, and it does not begin."""
+    """Waiting threads are woken, and it does not begin."""
     future, called = PlainFuture(), []
     future.add_done_callback(called.append)
     seen = in_thread(lambda: future.result(30))
@@ -134,7 +134,7 @@ def test_callbacks_are_called_once_in_order(caplog):
 @pytest.mark.parametrize("condition", [
     futures.ALL_COMPLETED, futures.FIRST_COMPLETED, futures.FIRST_EXCEPTION,
 ])
-def test_concurrent_futures_wait(condition):
+def test_concurrent_futures_can_wait_for_it(condition):
     """wait() returns as with Futures of the standard library, some done and some not."""
     done, later, failing = running(), running(), running()
     done.succeed()
@@ -176,7 +176,7 @@ def test_asyncio_awaits_it():
 
 
 def test_an_outcome_does_not_wait_for_a_thread_that_looks():
-    """Whoever holds the lock of wait() gets the news when it gives it back."""
+    """The holder of the lock of wait() sees the outcome when it releases the lock."""
     future = running()
     with future._condition:
         future.set_result(1)
@@ -190,7 +190,7 @@ def test_an_outcome_does_not_wait_for_a_thread_that_looks():
     lambda future: list(futures.as_completed([future], 0.001)),
     lambda future: future.running(),
 ])
-def test_an_interrupted_call_never_hangs_who_sets_the_outcome(call):
+def test_an_interrupted_call_never_blocks_the_thread_that_sets_the_outcome(call):
     """Wherever an exception comes in a thread that asks, the outcome can be set, and is seen."""
     def is_wanted(code):
         return "nsqclient/runtime" in code.co_filename or "concurrent" in code.co_filename

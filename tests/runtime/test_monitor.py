@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from nsqclient.runtime.monitor import Monitor, Waiter
-from tests.support.interrupts import interrupt_everywhere
+from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.waiting import wait_until
 
 

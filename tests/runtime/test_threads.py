@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
-from nsqclient.runtime.threads import LibraryThread, is_library_thread
-from tests.support.interrupts import Interruption
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread, is_library_thread, run_in_thread
+from tests.support.faults.interrupts import Interruption
 from tests.support.waiting import wait_until
 
 
@@ -50,7 +52,7 @@ def test_a_thread_that_cannot_start_may_be_launched_again(monkeypatch):
 
 
 def test_a_launch_that_is_interrupted_anywhere_has_happened_or_not():
-    """Wherever Ctrl-C comes, ``is_launched`` tells the truth, and a second launch completes it."""
+    """Wherever Ctrl-C comes, ``is_launched`` is right, and a second launch completes it."""
     number = 0
     while True:
         seen = []
@@ -108,3 +110,60 @@ def test_a_join_right_after_the_launch_waits_for_the_end(monkeypatch):
 def test_a_join_of_a_thread_that_was_never_launched_returns_at_once():
     """As after a launch that failed."""
     LibraryThread(print, "nsq-x").join()
+
+
+def test_it_runs_elsewhere_and_returns():
+    """The caller gets what the procedure returns, from another thread."""
+    thread = run_in_thread(threading.current_thread, Deadline(10), "nsq-closer")
+    assert thread is not None and thread.name == "nsq-closer" and not thread.is_alive()
+
+
+def test_it_raises_what_the_procedure_raises():
+    """A bug is not lost on the way."""
+    with pytest.raises(ZeroDivisionError):
+        run_in_thread(lambda: 1 / 0, Deadline(None), "nsq-closer")
+
+
+def test_it_does_not_wait_past_its_deadline():
+    """Whatever the procedure waits for, the caller goes on in time."""
+    release = threading.Event()
+    began = time.monotonic()
+    assert run_in_thread(lambda: release.wait(20), Deadline(0), "nsq-closer") is None
+    assert time.monotonic() - began < 5
+    release.set()
+    wait_until(lambda: not any(t.name == "nsq-closer" for t in threading.enumerate()))
+
+
+def test_in_a_thread_of_ours_it_runs_in_place():
+    """The procedure may join such a thread, and knows it by being in it."""
+    seen = []
+
+    def work():
+        seen.append(run_in_thread(threading.current_thread, Deadline(10), "nsq-closer"))
+
+    thread = LibraryThread(work, "nsq-reader-x")
+    thread.launch()
+    thread.join()
+    assert seen == [thread]
+
+
+def test_in_a_thread_of_yours_it_runs_apart_whatever_the_name():
+    """A thread is not one of the library's because of its name."""
+    seen = []
+
+    def work():
+        seen.append(run_in_thread(threading.current_thread, Deadline(10), "nsq-closer"))
+
+    thread = threading.Thread(target=work, name="nsq-reader-x")
+    thread.start()
+    thread.join()
+    assert [one.name for one in seen] == ["nsq-closer"]
+
+
+def test_where_no_thread_can_start_it_runs_in_place(monkeypatch):
+    """At the end of the interpreter there are no new threads."""
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert run_in_thread(threading.current_thread, Deadline(10), "x") is threading.current_thread()

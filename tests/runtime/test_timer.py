@@ -39,17 +39,17 @@ def _start(timer: Timer, monkeypatch) -> None:
     """Let the clock go and run everything that was scheduled on a parked timer."""
     monkeypatch.undo()
     timer.start()
-    assert _ring(timer).wait(WAIT)
+    assert _schedule(timer).wait(WAIT)
 
 
-def _ring(timer: Timer, delay: float = 0.0) -> threading.Event:
+def _schedule(timer: Timer, delay: float = 0.0) -> threading.Event:
     """Schedule an event to be set; tasks due before it have run when it is."""
-    rung = threading.Event()
-    timer.schedule(delay, rung.set)
-    return rung
+    fired = threading.Event()
+    timer.schedule(delay, fired.set)
+    return fired
 
 
-def test_order_of_time(parked, monkeypatch):
+def test_tasks_run_in_the_order_of_their_times(parked, monkeypatch):
     """Tasks run when they are due, whatever the order they were given in."""
     seen = []
     for delay in (3.0, 1.0, 2.0, 0.0, -1.0):
@@ -58,7 +58,7 @@ def test_order_of_time(parked, monkeypatch):
     assert seen == [0.0, -1.0, 1.0, 2.0, 3.0]
 
 
-def test_equal_times(parked, monkeypatch):
+def test_tasks_of_equal_times_run_in_the_order_of_scheduling(parked, monkeypatch):
     """Tasks that are due at the same time run in the order they were given."""
     seen = []
     for number in range(100):
@@ -67,11 +67,11 @@ def test_equal_times(parked, monkeypatch):
     assert seen == list(range(100))
 
 
-def test_never_early(timer):
+def test_a_task_never_runs_early(timer):
     """A task does not run before its time."""
     early = threading.Event()
     task = timer.schedule(LATER, early.set)
-    assert _ring(timer).wait(WAIT)
+    assert _schedule(timer).wait(WAIT)
     assert not early.is_set()
     task.cancel()
 
@@ -79,10 +79,10 @@ def test_never_early(timer):
 def test_sooner_task_wakes_the_thread(timer):
     """A task that is due before all others does not wait for them."""
     timer.schedule(LATER, lambda: None)
-    assert _ring(timer).wait(WAIT)
+    assert _schedule(timer).wait(WAIT)
 
 
-def test_cancel(parked, monkeypatch):
+def test_a_cancelled_task_does_not_run(parked, monkeypatch):
     """A cancelled task does not run; cancelling twice, or after the run, is harmless."""
     seen = []
     task = parked.schedule(1.0, lambda: seen.append("cancelled"))
@@ -104,11 +104,11 @@ def test_cancel_from_a_task(parked, monkeypatch):
     assert seen == []
 
 
-def test_task_that_raises(timer, caplog):
+def test_a_task_that_raises_does_not_end_the_timer(timer, caplog):
     """A failing task is logged with its traceback, and the timer goes on."""
     with caplog.at_level(logging.ERROR, "nsqclient.timer"):
         timer.schedule(0.0, lambda: 1 / 0)
-        assert _ring(timer).wait(WAIT)
+        assert _schedule(timer).wait(WAIT)
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -130,26 +130,26 @@ def test_schedule_from_a_task(timer):
 
 
 @pytest.mark.parametrize("delay", [1e12, float("inf")])
-def test_endless_delay(timer, delay):
+def test_an_endless_delay_is_accepted(timer, delay):
     """A delay longer than the system can wait for does not end the thread."""
     task = timer.schedule(delay, lambda: None)
-    assert _ring(timer).wait(WAIT)
-    assert _ring(timer).wait(WAIT)
+    assert _schedule(timer).wait(WAIT)
+    assert _schedule(timer).wait(WAIT)
     task.cancel()
 
 
-def test_schedule_before_start():
+def test_a_task_scheduled_before_the_start_runs_after_it():
     """What is scheduled before the start runs after it."""
     timer = Timer()
-    rung = _ring(timer)
-    assert not rung.is_set()
+    fired = _schedule(timer)
+    assert not fired.is_set()
     timer.start()
     timer.start()
-    assert rung.wait(WAIT)
+    assert fired.wait(WAIT)
     assert timer.stop()
 
 
-def test_thread():
+def test_the_timer_has_one_named_daemon_thread():
     """There is one daemon thread of the given name, and none after stop."""
     timer = Timer("nsq-timer-x")
     timer.start()

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from nsqclient.errors import TLSError
-from nsqclient.runtime.tls import client_context, server_context
+from nsqclient.runtime.tls import client_context, first_certificate, server_context
 from tests.support.certificates import Certificates
 
 
@@ -31,7 +31,7 @@ def test_a_client_verifies_by_default(certificates):
 
 
 def test_a_client_that_does_not_verify():
-    """Only when it is told so."""
+    """Only when asked to."""
     context = client_context(verify=False)
     assert context.verify_mode is ssl.CERT_NONE and not context.check_hostname
 
@@ -39,16 +39,33 @@ def test_a_client_that_does_not_verify():
 @pytest.mark.parametrize("name, version", [
     ("tls1.2", ssl.TLSVersion.TLSv1_2), ("tls1.3", ssl.TLSVersion.TLSv1_3),
 ])
-def test_the_lowest_version(certificates, name, version):
-    """Both ends take it; a server offers nothing below TLS 1.2 whatever it is told."""
+def test_the_lowest_tls_version_is_the_configured_one(certificates, name, version):
+    """Both ends take it."""
     keys = {"cert": certificates.server, "key": certificates.server_key}
     assert client_context(min_version=name).minimum_version is version
     assert server_context(min_version=name, **keys).minimum_version is version
-    old = server_context(min_version="tls1.0", **keys)
-    assert old.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_a_server_asks_for_certificates_only_when_told(certificates):
+@pytest.mark.parametrize("name, version", [
+    ("tls1.0", ssl.TLSVersion.TLSv1), ("tls1.1", ssl.TLSVersion.TLSv1_1),
+])
+def test_a_server_offers_old_versions_when_configured(certificates, name, version):
+    """Without a warning, and with the ciphers that they need."""
+    server = server_context(cert=certificates.server, key=certificates.server_key,
+                            min_version=name)
+    assert server.minimum_version is version and server.security_level == 0
+
+
+@pytest.mark.parametrize("context", [b"", b"\x00", b"\x02ab"])
+def test_the_first_certificate_of_a_message(context):
+    """TLS 1.3 has a context before the list; an empty list has no certificate."""
+    for certificate, rest in ((b"DER", b"\x00\x00\x01x"), (b"", b"")):
+        entry = b"\x00\x00%c" % len(certificate) + certificate if certificate else b""
+        message = b"\x0b\x00\x00\x00" + context + b"\x00\x00\x09" + entry + rest
+        assert first_certificate(message, context != b"") == certificate
+
+
+def test_a_server_asks_for_certificates_only_when_configured(certificates):
     """By default any client may come."""
     keys = {"cert": certificates.server, "key": certificates.server_key}
     assert server_context(**keys).verify_mode is ssl.CERT_NONE
@@ -106,7 +123,7 @@ def test_an_encrypted_key_is_refused(certificates, locked):
 
 
 def test_an_encrypted_key_with_its_password(certificates, locked):
-    """Clients and servers take the password; one that is not needed does no harm."""
+    """Clients and servers take the password; a password that is not needed does no harm."""
     for key in (locked, certificates.client_key):
         client_context(cert=certificates.client, key=key, key_password="pass word")
         server_context(cert=certificates.client, key=key, key_password="pass word")

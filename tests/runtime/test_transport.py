@@ -11,11 +11,12 @@ import threading
 
 import pytest
 
-from nsqclient.advice import explained
 from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.hints import with_hint
+from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import Transport, format_address, parse_address
-from tests.support.ports import free_port
+from nsqclient.runtime.transport import Transport
+from tests.support.servers.ports import free_port
 
 WAIT = 30.0
 
@@ -56,41 +57,10 @@ def tcp(listener):
     theirs.close()
 
 
-# -- addresses
-
-
-@pytest.mark.parametrize("address, host, port", [
-    ("nsqd:4150", "nsqd", 4150), ("127.0.0.1:1", "127.0.0.1", 1), ("[::1]:65535", "::1", 65535),
-    ("a.b-c:4150", "a.b-c", 4150), ("[fe80::1%eth0]:4150", "fe80::1%eth0", 4150),
-])
-def test_address(address, host, port):
-    """host:port, with brackets around an IPv6 host, and back."""
-    assert parse_address(address) == (host, port)
-    assert format_address(host, port) == address
-
-
-@pytest.mark.parametrize("address, why", [
-    ("nsqd", "no port"), ("", "no port"), (":4150", "no port"), ("4150", "no port"),
-    ("nsqd:", "from 1 to 65535"), ("nsqd:0", "from 1 to 65535"), ("nsqd:65536", "from 1 to"),
-    ("nsqd:-1", "from 1 to 65535"), ("nsqd:http", "from 1 to"), ("nsqd:4150 ", "from 1 to"),
-    ("nsqd:\u0661", "from 1 to"), ("nsqd:\u00b2", "from 1 to"), ("nsqd:" + "9" * 5000, "from 1 to"),
-    ("::1:4150", "[host]:port"), ("::1", "[host]:port"), ("[::1]", "[host]:port"),
-    ("[]:4150", "no host"), ("http://nsqd:4151", "URL"), ("tcp://nsqd:4150", "URL"),
-    (b"nsqd:4150", "must be a string"), (None, "must be a string"),
-    (("nsqd", 4150), "must be a string"), (4150, "must be a string"),
-])
-def test_bad_address(address, why):
-    """An address of another form is refused with what it should be."""
-    with pytest.raises(ConfigError) as caught:
-        parse_address(address, "nsqd_tcp_address")
-    assert why in str(caught.value)
-    assert str(caught.value).startswith("nsqd_tcp_address ")
-
-
 # -- connecting
 
 
-def test_connect(tcp):
+def test_a_connected_transport_sends_and_receives(tcp):
     """A connection carries bytes both ways, without Nagle's delay."""
     transport, theirs = tcp
     assert transport.send_some(b"to them") == 7
@@ -102,7 +72,7 @@ def test_connect(tcp):
     assert not transport._sock.getblocking()
 
 
-def test_refused():
+def test_a_refused_dial_is_a_connect_error():
     """A port where nobody listens."""
     with socket.socket() as bound:  # holds the port, and does not listen
         bound.bind(("127.0.0.1", 0))
@@ -116,7 +86,7 @@ def _no_such_host(*args):
     raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
-def test_unknown_host(monkeypatch):
+def test_an_unknown_host_is_a_connect_error(monkeypatch):
     """A host that nobody knows."""
     monkeypatch.setattr(socket, "getaddrinfo", _no_such_host)
     with pytest.raises(ConnectError, match="host 'nsqd.invalid' is unknown .Name or service"):
@@ -124,13 +94,13 @@ def test_unknown_host(monkeypatch):
 
 
 @pytest.mark.parametrize("host", ["x" * 70 + ".y", "\u00e9" * 80, "a..b"])
-def test_impossible_host(host):
+def test_an_impossible_host_is_a_connect_error(host):
     """A host that cannot be a name is an error of ours too."""
     with pytest.raises(ConnectError):
         Transport.connect(f"{host}:4150", Deadline(WAIT))
 
 
-def test_no_time():
+def test_without_time_nothing_is_dialed():
     """A deadline that has passed is no attempt."""
     with pytest.raises(ConnectError, match="no time was left"):
         Transport.connect("127.0.0.1:4150", Deadline(0.0))
@@ -146,7 +116,7 @@ def deaf():
             yield server.getsockname()
 
 
-def test_dial_times_out(deaf):
+def test_a_silent_address_times_out(deaf):
     """No answer in time names the time that was given."""
     with pytest.raises(ConnectError, match="no answer within 0.1 s"):
         Transport.connect(format_address(*deaf), Deadline(0.1))
@@ -170,7 +140,7 @@ def test_one_deadline_for_all_addresses(deaf, monkeypatch):
     assert sum(given) < 0.5
 
 
-def test_second_address(deaf, listener, monkeypatch):
+def test_the_second_address_is_dialed_after_the_first(deaf, listener, monkeypatch):
     """A name whose first address is dead leads to the second within the deadline."""
     _resolve_to(monkeypatch, deaf, listener.getsockname())
     transport = Transport.connect("two:4150", Deadline(0.6))
@@ -178,8 +148,8 @@ def test_second_address(deaf, listener, monkeypatch):
     transport.close()
 
 
-def test_no_limit(monkeypatch):
-    """The system's own timeout is told as one, also without a deadline of ours."""
+def test_a_dial_may_have_no_limit(monkeypatch):
+    """The system's own timeout is reported as one, also without a deadline of ours."""
     def give_up(*args):
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
@@ -189,7 +159,7 @@ def test_no_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2", "127.0.0.2:0"])
-def test_local_address(listener, source):
+def test_the_local_address_can_be_chosen(listener, source):
     """The local end can be chosen; port 0 is any port."""
     transport = Transport.connect(_address(listener), Deadline(WAIT), source)
     peer, (host, _) = listener.accept()
@@ -201,7 +171,7 @@ def test_local_address(listener, source):
 @pytest.mark.parametrize("source, error", [
     ("192.0.2.1", ConnectError), ("192.0.2.1:4150", ConnectError), ("a:b", ConfigError),
 ])
-def test_bad_local_address(listener, source, error):
+def test_a_local_address_that_cannot_be_used_is_an_error(listener, source, error):
     """A local end that is not ours, or no address."""
     with pytest.raises(error):
         Transport.connect(_address(listener), Deadline(WAIT), source)
@@ -220,11 +190,11 @@ def test_an_error_of_the_local_address_names_it(listener, source, why):
     with pytest.raises(ConnectError) as caught:
         Transport.connect(_address(listener), Deadline(WAIT), source)
     assert re.search(f"local_addr '{re.escape(source)}' cannot be used: {why}", str(caught.value))
-    said = explained(caught.value)
+    said = with_hint(caught.value)
     assert "local_addr to an address of this machine" in said and "broadcast" not in said
 
 
-def test_a_host_with_addresses_of_both_families_is_dialed_from_the_one_that_fits(
+def test_a_host_with_addresses_of_both_families_is_dialed_from_the_fitting_one(
     listener, monkeypatch
 ):
     """Those of the other family are passed over, and say nothing."""
@@ -249,7 +219,7 @@ def test_a_refusal_is_said_where_another_address_is_of_the_other_family(monkeypa
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_ipv6():
+def test_an_ipv6_address_is_dialed():
     """An IPv6 address stands in brackets."""
     try:
         server = socket.create_server(("::1", 0), family=socket.AF_INET6)
@@ -264,7 +234,7 @@ def test_ipv6():
 # -- receiving
 
 
-def test_nothing_there(pair):
+def test_nothing_to_receive_is_none(pair):
     """Nothing to receive is not the end of the stream."""
     transport, theirs = pair
     assert transport.recv() is None
@@ -280,8 +250,8 @@ def _reset(sock):
     sock.close()
 
 
-def test_reset(tcp):
-    """A reset is told with the address."""
+def test_a_reset_is_a_lost_connection(tcp):
+    """A reset is reported with the address."""
     transport, theirs = tcp
     _reset(theirs)
     assert transport.wait(WAIT)
@@ -293,7 +263,7 @@ def test_reset(tcp):
 
 
 @pytest.mark.parametrize("timeout", [3e6, 1e9])
-def test_wait_for_weeks(pair, timeout):
+def test_a_wait_may_be_longer_than_poll_allows(pair, timeout):
     """A timeout longer than poll() takes is no error."""
     transport, theirs = pair
     theirs.sendall(b"x")
@@ -301,8 +271,8 @@ def test_wait_for_weeks(pair, timeout):
     transport.wait_writable(timeout)
 
 
-def test_wait_for_write(pair):
-    """Room to send ends a wait only if it was asked for."""
+def test_a_wait_can_end_when_the_socket_takes_bytes(pair):
+    """A socket that takes bytes ends a wait only if that was asked for."""
     transport, theirs = pair
     assert transport.wait(0.0, for_write=True)
     assert not transport.wait(0.0)
@@ -317,7 +287,7 @@ def test_wait_for_write(pair):
 # -- sending
 
 
-def test_send_some(pair):
+def test_send_returns_how_much_the_kernel_took(pair):
     """What fits is sent, the rest is the caller's, and 0 means that nothing fits."""
     transport, theirs = pair
     data = memoryview(b"x" * 10_000_000)
@@ -334,7 +304,7 @@ def test_send_some(pair):
 
 
 def test_wait_writable_times_out(pair):
-    """A peer that reads nothing is told by its address and the time."""
+    """A peer that reads nothing is reported with its address and the time."""
     transport, _ = pair
     while transport.send_some(b"x" * 65536):
         pass
@@ -342,7 +312,7 @@ def test_wait_writable_times_out(pair):
         transport.wait_writable(0.01)
 
 
-def test_send_to_nobody(pair):
+def test_a_send_to_a_closed_peer_is_a_lost_connection(pair):
     """Sending to a closed peer is an error, and no signal."""
     transport, theirs = pair
     theirs.close()
@@ -376,7 +346,7 @@ def test_shutdown_wakes_the_reader(tcp, for_write):
 
 
 def test_shutdown_wakes_the_writer(tcp):
-    """A thread that waits for room comes back at once, and its next send fails."""
+    """A thread that waits to write comes back at once, and its next send fails."""
     transport, _ = tcp
     errors = []
 
@@ -398,7 +368,7 @@ def test_shutdown_wakes_the_writer(tcp):
     assert len(errors) == 1
 
 
-def test_use_after_close(pair):
+def test_a_closed_transport_reports_a_lost_connection(pair):
     """Every call after close says that it is closed; closing twice is harmless."""
     transport, _ = pair
     transport.shutdown()

@@ -83,7 +83,7 @@ class CallsAnother:
 
 
 def runs_it(function):
-    """Wrap an async function in one that runs it."""
+    """Wrap an async function in a function that runs it."""
     @functools.wraps(function)
     def run(message):
         """Runs to its end what it wraps."""

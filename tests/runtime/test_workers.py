@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -9,6 +10,7 @@ import pytest
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
+from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.waiting import wait_until
 
 WAIT = 30.0
@@ -32,7 +34,7 @@ def make_pool():
 
 
 class Gate:
-    """A task that waits in the middle: ``entered`` tells that it is there, ``open`` ends it."""
+    """A task that waits in the middle: ``entered`` is set while it waits, ``open`` ends it."""
 
     def __init__(self):
         self.entered = threading.Semaphore(0)
@@ -157,7 +159,7 @@ def test_exception_keeps_the_worker(make_pool, caplog):
     assert caplog.text.count("ZeroDivisionError: on purpose") == 2
 
 
-def test_idle(make_pool):
+def test_idle_is_called_before_a_worker_sleeps(make_pool):
     """The idle hook is called when a worker has found the queue empty, before it sleeps."""
     seen = []
     pool = make_pool(1, seen.append, lambda: seen.append("idle"), started=False)
@@ -189,7 +191,7 @@ def test_item_put_by_the_idle_hook(make_pool):
     wait_until(lambda: seen == ["more"])
 
 
-def test_take_all(make_pool):
+def test_take_all_removes_what_no_worker_has(make_pool):
     """What no worker has begun can be taken away."""
     gate = Gate()
     pool = make_pool(1, gate)
@@ -210,7 +212,7 @@ def take_one(pool, timeout):
     return taken[0] if taken else None
 
 
-def test_take_into(make_pool):
+def test_take_into_moves_the_first_item(make_pool):
     """A caller may work the queue off itself, in order."""
     pool = make_pool(0, None)
     pool.put_many([1, 2])
@@ -249,7 +251,7 @@ def test_take_into_shares_a_burst(make_pool):
 
 
 def test_take_into_ends_with_stop(make_pool):
-    """Stop wakes who waits; what is queued is still given out."""
+    """Stop wakes waiting threads; what is queued is still taken."""
     pool = make_pool(0, None)
     found = []
     taker = threading.Thread(target=lambda: found.append(take_one(pool, None)))
@@ -265,7 +267,7 @@ def test_take_into_ends_with_stop(make_pool):
 # -- the end
 
 
-def test_stop_drains(make_pool):
+def test_stop_lets_workers_finish_what_is_queued(make_pool):
     """Stop lets the workers finish all that is queued."""
     seen = []
     pool = make_pool(2, seen.append, started=False)
@@ -287,7 +289,7 @@ def test_stop_without_start(make_pool):
 
 
 def test_stop_names_the_stuck(make_pool):
-    """Who does not end in time is named; the others have ended."""
+    """A thread that does not end in time is named; the others have ended."""
     gate = Gate()
     pool = make_pool(3, gate)
     pool.put_many([1, 2])
@@ -327,7 +329,7 @@ def test_stop_during_start(make_pool, monkeypatch):
     assert not first.is_alive() and not second.is_alive()
 
 
-def test_threads(make_pool):
+def test_the_threads_are_named_daemons(make_pool):
     """One thread has the pool's name, several have numbers; all are daemons."""
     names = {
         count: [thread.name for thread in make_pool(count, None)._threads if thread.daemon]
@@ -336,7 +338,7 @@ def test_threads(make_pool):
     assert names == {1: ["nsq-test"], 2: ["nsq-test-1", "nsq-test-2"]}
 
 
-def test_is_worker(make_pool):
+def test_a_worker_recognises_itself(make_pool):
     """A thread can ask whether it is one of the pool's."""
     answers = []
     pool = make_pool(1, lambda item: answers.append(pool.is_worker()), started=False)
@@ -344,3 +346,22 @@ def test_is_worker(make_pool):
     pool.put(None)
     wait_until(lambda: answers == [True])
     assert pool.is_worker() is False
+
+
+def test_an_interrupted_put_loses_no_worker(make_pool):
+    """The worker that it was to wake runs what is put next, and ends with the pool."""
+    def work():
+        done = []
+        pool = make_pool(1, done.append)
+        wait_until(lambda: pool._sleepers)
+        with contextlib.suppress(KeyboardInterrupt):
+            pool.put(1)
+
+        def check():
+            pool.put(2)
+            wait_until(lambda: done == [1, 2])
+            assert pool.stop(Deadline(10)) == []
+
+        return check
+
+    assert interrupt_everywhere(WorkerPool._wake_one, work) >= 2

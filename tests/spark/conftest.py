@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import itertools
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.spark.pages import ORDERS
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
+from tests.support.servers.object_store import environment, make_bucket, object_store
 from tests.support.waiting import wait_until
+
+_buckets = itertools.count()
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.
 LIMIT = 300
@@ -48,6 +57,16 @@ def signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms() -> Iterator[None]:
+    """Every driver that a test starts compiles quickly rather than well: it lives for seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", " ".join(
+            [os.environ.get("SPARK_SUBMIT_OPTS", ""),
+             "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]).strip())
+        yield
+
+
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skip what needs Spark where it cannot run; in CI it must."""
@@ -71,7 +90,11 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     from pyspark.sql import SparkSession
 
     saved = dict(os.environ)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Spark looks for no data sources where the path of its Python has a space.
+    python = tmp_path_factory.mktemp("bin") / "python3"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(python)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     # Where Spark's Python processes look for pyspark_nsq, and for functions of the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -102,3 +125,54 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     type(session.sparkContext)._gateway = None
     os.environ.clear()
     os.environ.update(saved)
+
+
+@pytest.fixture
+def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, str]]]:
+    """An nsqd with orders and events, registered; gives what stands for the pages' places."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.publish_many("orders", ORDERS)
+        nsqd.publish_many("events", ORDERS)
+        lookup = f"http://{lookupd.http_address}/lookup?topic=events"
+        wait_until(lambda: requests.get(lookup, timeout=10).ok)
+        yield nsqd, {"127.0.0.1:4150": nsqd.tcp_address, "127.0.0.1:4161": lookupd.http_address,
+                     "/data": str(tmp_path / "data")}
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An object store for all tests, and the event loop of fsspec, which stays."""
+    with object_store() as endpoint:
+        importlib.import_module("fsspec.asyn").get_loop()
+        yield endpoint
+
+
+@pytest.fixture(params=["file", "s3"])
+def storage_kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of storage; a module whose subject is not the storage overrides it."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def storage_url(
+    s3_endpoint: str, leak_guard: None, storage_kind: str, tmp_path: Path
+) -> Iterator[str]:
+    """The URL of an empty storage of each kind."""
+    if storage_kind == "file":
+        yield f"file://{tmp_path}/the störage 漢"
+        return
+    with environment(s3_endpoint):
+        bucket = f"bucket-{next(_buckets)}"
+        make_bucket(bucket)
+        yield f"s3://{bucket}/some/prefix"
+
+
+@pytest.fixture
+def store(storage_url: str) -> Iterator[Any]:
+    """An empty storage of each kind."""
+    from nsqclient.spark.storage.store import open_store
+
+    found = open_store(storage_url)
+    yield found
+    found.close()

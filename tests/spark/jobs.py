@@ -14,23 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from nsqclient import Producer
+from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).resolve().parent / "programs" / "stream_job.py"
+#: Options of a JVM that lives for a minute.
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Seconds for a JVM to start, or a job to end, on a busy machine.
-LIMIT = 240.0
+LIMIT = 480.0
+
+
+class JobEndedError(AssertionError):
+    """A job has ended by itself, too early; the text has the last lines of its log."""
 
 
 class Job:
-    """A run of ``stream_job.py`` in a session of its own."""
+    """A run of ``stream_job.py`` in a session of its own, and perhaps in a folder of its own."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, folder: Path | None = None, **settings: Any) -> None:
+        self._start([sys.executable, str(PROGRAM), json.dumps(settings)], folder)
+
+    def _start(self, command: list[str], folder: Path | None, **environment: str) -> None:
         self.lines: list[dict[str, Any]] = []
         self._log: list[str] = []
         self._fresh: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(settings)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True, cwd=folder, env={**os.environ, **environment},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -45,11 +55,20 @@ class Job:
         self._fresh.put(None)
 
     def wait_for(self, **words: Any) -> dict[str, Any]:
-        """Wait for a line with these words, and return it."""
+        """Wait for a line with these words, and return it.
+
+        Raises:
+            JobEndedError: it has ended before.
+        """
         deadline = time.monotonic() + LIMIT
         while True:
-            line = self._fresh.get(timeout=max(0.1, deadline - time.monotonic()))
-            assert line is not None, f"the job ended: {self.lines[-3:]}\n{self.log()}"
+            try:
+                line = self._fresh.get(timeout=max(0.1, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(
+                    f"not within {LIMIT:g} s: {words}; {self.lines[-3:]}\n{self.log()}") from None
+            if line is None:
+                raise JobEndedError(f"the job ended: {self.lines[-3:]}\n{self.log()}")
             self.lines.append(line)
             if all(line.get(key) == value for key, value in words.items()):
                 return line
@@ -101,6 +120,16 @@ class Job:
         finally:
             self.close()
 
+    def why_ended(self) -> str:
+        """Return the last line of why it has ended by itself; empty: it runs."""
+        if self._process.poll() is None:
+            return ""
+        self._reader.join(10)
+        while not self._fresh.empty():
+            self.lines.append(self._fresh.get() or {})
+        errors = [line["error"] for line in self.lines if "error" in line]
+        return str((errors or [self.log()])[-1]).strip().rpartition("\n")[2] or "no reason"
+
     def close(self) -> None:
         """Wait for the process, a moment, then kill what is left."""
         try:
@@ -109,6 +138,40 @@ class Job:
             pass
         self.kill()
         wait_until(lambda: not self.processes(), 30, "every process of the job ended")
+
+
+class Ingest(Job):
+    """A run of ``nsqclient spark ingest``, in a session of its own."""
+
+    def __init__(self, *words: str, folder: Path | None = None) -> None:
+        conf = {
+            "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.extraJavaOptions": FAST_START,
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])}
+        self._start(
+            [sys.executable, "-m", "nsqclient", "spark", "ingest", *words,
+             *(f"--conf={name}={value}" for name, value in conf.items())],
+            folder, PYTHONPATH=str(CHECKOUT))
+
+    def wait_for_log(self, text: str) -> None:
+        """Wait until the log has a text.
+
+        Raises:
+            JobEndedError: it has ended before.
+        """
+        wait_until(lambda: text in "".join(self._log) or not self._reader.is_alive(), LIMIT,
+                   f"the log has {text!r}")
+        if text not in "".join(self._log):
+            raise JobEndedError(f"the job ended: {self.log()}")
+
+    def terminate(self) -> int:
+        """End it in order (SIGTERM); return its exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(LIMIT)
+        finally:
+            self.close()
 
 
 class Publisher:

@@ -22,6 +22,55 @@ from nsqclient.spark.options import (
 GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150", "spooldir": "/spool"}
 
 
+def test_committed_segments_are_kept_by_default():
+    """Ten minutes, or 256 MiB."""
+    found = read_options(GOOD, "stream")
+    assert (found.spool_retention_ms, found.spool_retention_bytes) == (600.0, 256 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("text, value", [
+    ("Earliest", "earliest"), (" latest ", "latest"), ("committed", "committed"),
+    ('{"seq": 12}', 12), ('{"seq":0}', 0)])
+def test_a_new_query_may_begin_elsewhere(text, value):
+    """With a word, or with an offset as Spark's checkpoint has it."""
+    assert read_options({**GOOD, "startingOffsets": text}, "stream").starting_offsets == value
+
+
+STORED = {"topic": "t", "channel": "c", "storage": "file:///x"}
+
+
+def test_with_storage_an_offset_names_shards():
+    """As Spark's checkpoint has it."""
+    text = '{"v": 2, "shards": {"h:4150": 7}}'
+    for side, more in (("stream", {}), ("batch", {"mode": "replay", "endingOffsets": text})):
+        found = read_options({**STORED, **more, "startingOffsets": text}, side)
+        assert found.starting_offsets == {"h:4150": 7}
+    assert found.ending_offsets == {"h:4150": 7}
+
+
+@pytest.mark.parametrize("options, side, words", [
+    ({**GOOD, "startingOffsets": '{"v": 2, "shards": {}}'}, "stream", "one of a spool is"),
+    ({**STORED, "startingOffsets": '{"v": 3, "shards": {}}'}, "stream", "none of committed"),
+    ({**STORED, "startingOffsets": '{"v": 2, "shards": {"h:1": "7"}}'}, "stream", "none of"),
+    (STORED, "batch", "storage has no meaning with mode=peek: use mode=replay"),
+    ({**STORED, "mode": "replay", "spoolDir": "/x"}, "batch", "not both"),
+    ({**STORED, "mode": "replay", "topic": ""}, "batch", "topic is missing"),
+    ({**STORED, "mode": "replay", "startingOffsets": '{"v": 2, "shards": {"h:1": 7}}',
+      "endingOffsets": '{"v": 2, "shards": {"h:1": 6}}'}, "batch", "ends before it begins"),
+])
+def test_offsets_of_the_other_kind_are_refused(options, side, words):
+    """On one line."""
+    with pytest.raises(ConfigError, match=words) as failed:
+        read_options(options, side)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_time_to_begin_at_is_milliseconds_since_1970():
+    """As for Spark's Kafka source."""
+    found = read_options({**GOOD, "startingTimestamp": "1769862600123"}, "stream")
+    assert found.starting_timestamp == 1769862600.123
+
+
 def test_names_ignore_case():
     """Spark hands names over in lower case; users write camel case."""
     found = read_options({**GOOD, "MaxMessagesPerTrigger": "7"}, "stream")
@@ -63,8 +112,21 @@ def test_every_option_of_the_core_is_taken():
     ("spoolDri", "did you mean spoolDir?"),
     ("maxMessagePerTrigger", "did you mean maxMessagesPerTrigger?"),
     ("authsecret", "did you mean auth_secret?"),
-    ("startingOffsets", "begins where it stands"),
     ("path", "topic"),
+    ("includeHeaders", "nsq has none like it: a message of NSQ has no headers"),
+    ("endingOffsets", "option endingOffsets has no meaning here: it is for read"),
+    ("startingOffsetsByTimestamp", "use startingTimestamp"),
+    ("minOffsetsPerTrigger", "use maxTriggerDelayMs"),
+    ("maxTriggerDelay", "use maxTriggerDelayMs, in milliseconds"),
+    ("maxOffsetsPerTrigger", "use maxMessagesPerTrigger"),
+    ("subscribePattern", "use topic"),
+    ("kafka.bootstrap.servers", "use nsqd or lookupd"),
+    ("kafka.group.id", "use channel"),
+    ("kafka.ssl.protocol", "nsq takes none of Kafka's"),
+    ("kafka.ssl.truststore.location", "use tls_root_ca_file"),
+    ("kafka.max.poll.records", "use maxMessagesPerTrigger"),
+    ("kafka.auto.offset.reset", "nsq has none like it: .* begins where it stands"),
+    ("kafka.acks", "nsq has none like it: nsqd confirms every message"),
     ("batchSize", "it is for write"),
     ("mode", "it is for read"),
     ("tls_config", "tls_root_ca_file"),
@@ -84,8 +146,22 @@ def test_an_unknown_option_names_the_nearest_known_one(name, hint):
     ({"nsqdhttp": "here"}, "nsqd_http_address"),
     ({"spooldir": ""}, "option spoolDir is missing"),
     ({"spooldir": "hdfs://x/y"}, "a file system that is mounted"),
+    ({"spooldir": "data/spool"}, "spoolDir 'data/spool' is relative: give an absolute path"),
+    ({"spooldir": "~/spool"}, "give an absolute path"),
     ({"connections": "0"}, "from 1"),
     ({"connections": "two"}, "not a whole number"),
+    ({"spoolretentionms": "-1"}, "spoolRetentionMs of -1 is too small: from 0"),
+    ({"spoolretentionms": "10min"}, "whole number of milliseconds"),
+    ({"spoolretentionbytes": "256MiB"}, "not a whole number"),
+    ({"startingoffsets": "first"}, "'first' is none of committed, earliest, latest, nor"),
+    ({"startingoffsets": '{"t":{"0":23}}'}, 'nor {"seq": N}, an offset of Spark.s checkpoint'),
+    ({"startingoffsets": '{"seq": -1}'}, 'nor {"seq": N}'),
+    ({"startingoffsets": '{"seq": true}'}, 'nor {"seq": N}'),
+    ({"startingoffsets": "5"}, 'nor {"seq": N}'),
+    ({"startingtimestamp": "2026-01-31"}, "not a whole number of milliseconds"),
+    ({"startingtimestamp": "-1"}, "from 0"),
+    ({"startingtimestamp": "1769862600000000"}, "after the year 9999: give milliseconds since"),
+    ({"startingtimestamp": "1", "startingoffsets": "latest"}, "startingTimestamp, not both"),
     ({"rollintervalms": "5001"}, "over half of msg_timeout"),
     ({"rollintervalms": "1s"}, "whole number of milliseconds"),
     ({"transport": "pigeon"}, "auto, inline, file"),
@@ -138,7 +214,7 @@ def test_every_row_has_a_field_and_an_explanation(cls: Any, rows):
     assert all(row.help and row.sides for row in rows)
 
 
-def test_options_travel():
+def test_options_can_be_pickled():
     """Spark pickles them to executors."""
     found = read_options(GOOD, "stream")
     assert pickle.loads(pickle.dumps(found)) == found

@@ -10,14 +10,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsqclient.spark.progress import ProgressPrinter, progress_line  # noqa: E402 - needs pyspark
+from nsqclient.spark.progress import (  # noqa: E402 - needs pyspark
+    ProgressPrinter,
+    is_capped,
+    progress_line,
+)
 
 LAG = {"seq": 9, "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,
        "spool_messages": 5, "spool_bytes": 99, "redelivered": 3, "duplicates_dropped": 2}
 
 
 def progress(rows=50_000, lag=None, **more):
-    """What Spark tells, as far as it matters here."""
+    """The progress of a query as Spark reports it, as far as it matters here."""
     return {"id": "q", "batchId": 12, "numInputRows": rows, "durationMs": {"triggerExecution": 500},
             "sources": [{"latestOffset": LAG if lag is None else lag}], **more}
 
@@ -31,11 +35,17 @@ def test_a_batch_is_one_line_with_its_lag():
 
 @pytest.mark.parametrize("lag, text", [
     (json.dumps(LAG), "depth 1200"),
+    ({"shards": {"a:1": 9}, "waiting": {"a:1": {"messages": 0, "bytes": 0}}}, "1 shard, stored 0"),
+    ({"waiting": {f"{name}:1": {"messages": number, "bytes": 9}
+                  for number, name in enumerate("abcde")}},
+     "5 shards, stored 10 (e:1 4, d:1 3, c:1 2, 1 more)"),
     ({**LAG, "depth": {}}, "depth unknown"),
+    ({**LAG, "depth_unknown": ["c:4151"]}, "depth at least 1200"),
     ({**LAG, "connections": 0}, "NO CONNECTION"),
+    ({**LAG, "disk_full": True}, "DISK OF THE SPOOL FULL"),
 ])
-def test_the_lag_is_read_however_it_comes(lag, text):
-    """Spark nests JSON as text; nobody may answer; nobody may be there."""
+def test_the_lag_is_read_as_an_object_or_as_text(lag, text):
+    """Spark nests JSON as text; perhaps no nsqd answers, or none is connected."""
     assert text in progress_line(progress(lag=lag))
 
 
@@ -45,8 +55,24 @@ def test_a_drain_that_is_over_needs_no_connection():
     assert "NO CONNECTION" not in line
 
 
+@pytest.mark.parametrize("full, seconds, capped", [
+    (True, 30, True), (False, 30, False), (True, 1.4, False), (True, 0.5, False),
+])
+def test_a_trigger_that_caps_a_backlog_is_shown(full, seconds, capped):
+    """A batch was full after 0.5 s, and the next one began when its time had come."""
+    first = progress(lag={**LAG, "batch_full": full}, timestamp="2026-01-31T12:00:00.000Z")
+    second = progress(timestamp=f"2026-01-31T12:00:{seconds:06.3f}Z")
+    assert is_capped(first, second) is capped
+    stream = io.StringIO()
+    printer = ProgressPrinter(stream)
+    for one in (first, second):
+        event = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(one)))
+        printer.onQueryProgress(event)
+    assert stream.getvalue().count("LIMITED BY THE TRIGGER") == capped
+
+
 @pytest.mark.parametrize("lag", ["not json", '"7"', {"logOffset": 1}])
-def test_other_sources_have_no_lag_of_ours(lag):
+def test_other_sources_have_no_lag(lag):
     """A query may read from several."""
     assert progress_line(progress(lag=lag, name="mine")) == (
         "mine batch 12: 50000 rows in 0.50 s (100000/s)")

@@ -64,8 +64,8 @@ def test_a_body_may_be_bytes_or_text(kind):
     ([BODY, ("topic", "string")], {"topic": "t"}, "both the option topic .t. and a column"),
     ([BODY], {}, "give the option topic, or a column topic"),
 ])
-def test_what_cannot_be_published_is_an_error_that_says_what_to_do(columns, given, words):
-    """Missing, wrong, superfluous and contradictory columns are told apart."""
+def test_a_column_that_cannot_be_published_is_an_error_with_a_hint(columns, given, words):
+    """Missing, wrong, superfluous and contradictory columns have different errors."""
     with pytest.raises(ConfigError, match=words):
         check_columns(columns, options(**given))
 
@@ -76,7 +76,7 @@ def test_the_body_may_have_another_name():
     assert found == Columns("topic", False, False)
 
 
-def test_rows_travel_in_lists_of_batch_size_over_arrow_batches():
+def test_mpubs_have_batch_size_rows_over_arrow_batches():
     """A list is filled from the next record batch."""
     producer, count = publish(
         ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", b"d", b"e"]}, topic="t", batchSize="3")
@@ -84,21 +84,21 @@ def test_rows_travel_in_lists_of_batch_size_over_arrow_batches():
     assert count == (5, 5)
 
 
-def test_a_list_stays_under_batch_bytes():
+def test_an_mpub_stays_under_batch_bytes():
     """With four bytes of length for each message and four for their number."""
     producer, _ = publish(
         ONLY_BODY, {"body": [b"x" * 10] * 4}, topic="t", batchBytes="32")
     assert [len(bodies) for _, bodies in producer.lists] == [2, 2]
 
 
-def test_a_message_larger_than_batch_bytes_travels_alone():
+def test_a_message_larger_than_batch_bytes_is_published_alone():
     """It is nsqd's limit that counts, not ours."""
     producer, _ = publish(
         ONLY_BODY, {"body": [b"a", b"x" * 90, b"b"]}, topic="t", batchBytes="32")
     assert [len(bodies) for _, bodies in producer.lists] == [1, 1, 1]
 
 
-def test_each_topic_has_lists_of_its_own():
+def test_each_topic_has_mpubs_of_its_own():
     """The column topic sorts rows, and their order within a topic stays."""
     rows = {"topic": ["a", "b", "a"], "body": ["1", "2", "3"]}
     producer, count = publish(Columns("body", True, False), rows)
@@ -106,7 +106,7 @@ def test_each_topic_has_lists_of_its_own():
     assert count.messages == 3
 
 
-def test_deferred_rows_travel_alone():
+def test_deferred_rows_are_published_alone():
     """The column defer_ms wins over the option; 0 is at once."""
     rows = {"body": ["1", "2", "3"], "defer_ms": [1500, None, 0]}
     producer, count = publish(Columns("body", False, True), rows, topic="t", deferMs="250")

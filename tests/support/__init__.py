@@ -1,1 +1,1 @@
-"""What tests of several rooms need: waiting, leak checks, real servers, a fault proxy."""
+"""Code shared by tests of several packages: waiting, leak checks, real servers, a fault proxy."""

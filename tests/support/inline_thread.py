@@ -23,5 +23,5 @@ class InlineThread:
         """It has ended."""
 
     def is_alive(self) -> bool:
-        """Tell that it has ended."""
+        """Return False: it has ended."""
         return False

@@ -94,21 +94,35 @@ def _command_line(pid: int) -> str:
 
 
 def _foreign_sockets() -> set[str]:
-    """The sockets of ours that are connected to FOREIGN_PORTS or to FOREIGN_PROCESSES."""
+    """The sockets of ours that are connected to FOREIGN_PORTS or to FOREIGN_PROCESSES.
+
+    And, where there are any, those that no table of the system lists: the JVM has reset a
+    connection that was idle, and py4j closes its end when it next has use for it.
+    """
     if not (FOREIGN_PORTS or FOREIGN_PROCESSES):
         return set()
     ends = {}
-    for table in ("net/tcp", "net/tcp6"):
-        for line in _PROC.joinpath(table).read_text().splitlines()[1:]:
-            fields = line.split()
+    for table in ("tcp", "tcp6"):
+        for fields in _system_table(table):
             # The JVM's end may be an IPv6 socket that speaks IPv4; its address ends with ours.
             local, remote = (end[-13:] for end in fields[1:3])
             ends[local, remote] = f"socket:[{fields[9]}]"
+    listed = {*ends.values(), *(f"socket:[{fields[6]}]" for fields in _system_table("unix")),
+              *(f"socket:[{fields[9]}]" for fields in _system_table("udp"))}
     theirs = {inode for pid in FOREIGN_PROCESSES for inode in _sockets(Path(f"/proc/{pid}"))}
     return {
         inode for (local, remote), inode in ends.items()
         if int(remote[-4:], 16) in FOREIGN_PORTS or ends.get((remote, local)) in theirs
-    }
+    } | set(_sockets()) - listed
+
+
+def _system_table(name: str) -> list[list[str]]:
+    """Return the fields of every line of a table of sockets."""
+    try:
+        lines = _PROC.joinpath("net", name).read_text().splitlines()
+    except FileNotFoundError:
+        return []  # a system without IPv6, for example
+    return [line.split() for line in lines[1:]]
 
 
 def _sockets(process: Path = _PROC) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,12 +20,12 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "GRACE", 0.05)
 
 
-def test_nothing_left():
+def test_a_test_that_leaves_nothing_has_no_leaks():
     """A test that leaves nothing has no leaks."""
     assert find_leaks(take_snapshot()) == []
 
 
-def test_a_thread_is_named():
+def test_a_running_thread_is_a_leak_until_it_ends():
     """A running thread of ours is a leak until it ends; other threads are not looked at."""
     before = take_snapshot()
     end = threading.Event()
@@ -71,6 +72,25 @@ def test_a_socket_to_a_foreign_port_is_nobodys_leak(monkeypatch):
             assert "1 socket(s)" in find_leaks(before)[0]
             monkeypatch.setattr(leaks, "FOREIGN_PORTS", {port})
             assert find_leaks(before) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_connection_that_was_reset_is_the_sessions(monkeypatch):
+    """The JVM resets connections of py4j that are idle; what is paired or listens is still ours."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        before = take_snapshot()
+        with socket.create_connection(server.getsockname()) as end:
+            theirs, _ = server.accept()
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            theirs.close()
+            with pytest.raises(ConnectionResetError):
+                end.recv(1)
+            assert "1 socket(s)" in find_leaks(before)[0]
+            monkeypatch.setattr(leaks, "FOREIGN_PORTS", {1})
+            assert find_leaks(before) == []
+            for ours in (*socket.socketpair(), socket.create_server(("127.0.0.1", 0))):
+                with ours:
+                    assert "socket(s)" in find_leaks(before)[0]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")

@@ -1,4 +1,4 @@
-// Actions: asks for confirmation, sends, says what happened.
+// Actions: confirmation, request, result.
 import {send} from "./api.js";
 import {byId, el, page, path, setText} from "./dom.js";
 import {refresh} from "./live.js";
@@ -39,7 +39,7 @@ export const confirmTyped = ({title, text, name, button}) => new Promise((resolv
   typed.focus();
 });
 
-// Sends one request; true when it was done. What part of the cluster did not do is said too.
+// Sends one request and shows its result with the servers that failed; true when it was done.
 export const perform = async (done, method, where, body) => {
   try {
     const answer = await send(method, where, body);
@@ -48,17 +48,17 @@ export const perform = async (done, method, where, body) => {
     refresh();
     return true;
   } catch (error) {
-    toast(error.status ? error.message : "nsqadmin does not answer; nothing is known about the action", true);
+    toast(error.status ? error.message : "nsqadmin does not answer; the result of the action is unknown", true);
     return false;
   }
 };
 
 const WORDS = {
-  empty: {button: "Empty", done: "Emptied", text: "Every waiting message is dropped, for good."},
-  delete: {button: "Delete", done: "Deleted", text: "It goes with all its messages, for good. Consumers are disconnected; one that connects again makes it anew."},
+  empty: {button: "Empty", done: "Emptied", text: "Every waiting message is deleted. This cannot be undone."},
+  delete: {button: "Delete", done: "Deleted", text: "It is deleted with all its messages. This cannot be undone. Consumers are disconnected; when one reconnects, it is created again."},
 };
 
-// What a button with data-action does to a topic or channel, everywhere or on one nsqd.
+// The action of a button with data-action on a topic or channel, everywhere or on one nsqd.
 export const act = async (action, {topic, channel = "", node = ""}) => {
   const what = channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
   const where = `/api${path("topics", topic, ...(channel ? [channel] : [])).slice(page.base.length)}`;
@@ -78,7 +78,7 @@ export const act = async (action, {topic, channel = "", node = ""}) => {
     : perform(`${words.done} ${what}${there}`, "POST", where, {action, ...body});
 };
 
-// Buttons of a row, for what one nsqd has.
+// Buttons in the row of an nsqd, for its topic or channel.
 export const rowActions = (target) => (cell, row) => {
   const {paused} = row;
   if (cell.dataset.paused === String(paused)) return;

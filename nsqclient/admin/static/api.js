@@ -1,4 +1,4 @@
-// Requests to nsqadmin. An error carries what the server said and how to mend it.
+// Requests to nsqadmin. An error has the server's message and hint.
 import {page} from "./dom.js";
 
 export class ApiError extends Error {
@@ -27,7 +27,7 @@ const request = async (method, where, body, signal) => {
 export const get = async (where, signal) => (await request("GET", where, undefined, signal)).json();
 export const send = async (method, where, body) => (await request(method, where, body)).json();
 
-// Yields the values of an answer of one JSON value a line, as they come.
+// Yields the values of a response with one JSON value a line, as they arrive.
 export async function* lines(where, body, signal) {
   const reader = (await request("POST", where, body, signal)).body.getReader();
   const decoder = new TextDecoder();

@@ -1,10 +1,12 @@
 // The page of one channel.
 import {act, rowActions} from "./actions.js";
 import {attributes, client, connected, node} from "./clients.js";
-import {byId, mayAct, page, path, show, setText, topicPath} from "./dom.js";
+import {byId, mayAct, page, path, show, setKnown, setText, topicPath} from "./dom.js";
 import {compact, count, rate} from "./format.js";
+import {drawLatency} from "./latency.js";
 import {live} from "./live.js";
 import {setUpPeek} from "./peek.js";
+import {setUpReplay} from "./replay.js";
 import {chart} from "./spark.js";
 import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
 
@@ -12,7 +14,7 @@ const {topic, channel} = page;
 
 const clients = new DataTable("clients", {
   key: (row) => `${row.node} ${row.remote_address}`,
-  empty: emptyNote("No clients", "Nobody reads this channel: its messages wait, and its depth grows."),
+  empty: emptyNote("No clients", "This channel has no consumers: its messages wait, and its depth grows."),
   columns: {
     client: {draw: client, value: (row) => `${row.hostname} ${row.client_id}`},
     user_agent: {draw: asText()},
@@ -50,8 +52,10 @@ live(() => `/api/live${path("topics", topic, channel).slice(page.base.length)}`,
   show("requeued", compact(values.requeue_count));
   show("timed-out", compact(values.timeout_count));
   show("client-count", count(values.client_count));
+  setKnown(true);
   byId("paused").hidden = !values.paused;
-  chart(byId("chart"), values.depths, "Depth, last minutes", compact);
+  drawLatency(values.e2e_processing_latency);
+  chart(byId("chart"), values.times, values.depths, "Depth, last minutes", compact);
   clients.set(values.clients);
   nodes.set(values.nodes);
   if (!mayAct) return;
@@ -59,6 +63,7 @@ live(() => `/api/live${path("topics", topic, channel).slice(page.base.length)}`,
   button.dataset.action = values.paused ? "unpause" : "pause";
   setText(button, values.paused ? "Unpause" : "Pause");
 }, () => {
+  setKnown(false);
   clients.empty = emptyNote("No such channel", "No nsqd that answers has it. A channel is made by its first consumer, or on the page of its topic.");
   clients.set([]);
   nodes.set([]);
@@ -72,3 +77,4 @@ for (const button of document.querySelectorAll(".actions [data-action]")) {
 }
 
 setUpPeek();
+setUpReplay();

@@ -1,4 +1,4 @@
-// Small helpers: elements, texts that change only when they must, settings of the page.
+// Helpers: elements, texts that are replaced only when they differ, settings of the page.
 export const page = document.body.dataset;
 export const mayAct = page.mayAct === "yes";
 export const mayPeek = page.mayPeek === "yes";
@@ -15,9 +15,16 @@ export const el = (name, attributes = {}, ...children) => {
   return element;
 };
 
-// The badge of a server: it answers, it fails, or it was asked and has not answered yet.
+// What a cause of a failure is called.
+const STATES = {
+  waiting: "waiting", hung: "hangs", refused: "down", unreachable: "unreachable", tls: "TLS fails",
+  wrong: "wrong answer", rejected: "rejects", doubtful: "doubtful", failed: "fails",
+};
+export const stateOf = (failure) => STATES[failure.cause] || "fails";
+
+// The badge of a server: it answers, it fails, or its answer is outstanding.
 export const serverBadge = (row) => {
-  const [kind, text] = row.is_up ? ["good", "up"] : row.is_waiting ? ["warn", "waiting"] : ["bad", "fails"];
+  const [kind, text] = row.is_up ? ["good", "up"] : [row.is_waiting ? "warn" : "bad", stateOf(row)];
   return el("span", {class: `badge ${kind}`}, text);
 };
 
@@ -26,6 +33,11 @@ export const setText = (element, text) => {
 };
 
 export const show = (id, text) => setText(byId(id), text);
+
+// Hides or shows what acts on the topic or channel of the page: there is nothing without it.
+export const setKnown = (isKnown) => {
+  for (const element of document.querySelectorAll(".known")) element.hidden = !isKnown;
+};
 
 // A path of this page: every part is one segment.
 export const path = (...parts) => `${page.base}/${parts.map(encodeURIComponent).join("/")}`;

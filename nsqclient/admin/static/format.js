@@ -21,6 +21,17 @@ export const duration = (seconds) => {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 };
 
+const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+const day = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short"});
+
+// A moment in seconds since the epoch, with the date if it is not today's; empty: not known.
+export const moment = (seconds, now = new Date()) => {
+  if (!seconds) return "";
+  const then = new Date(seconds * 1000);
+  return then.toDateString() === now.toDateString() ? clock.format(then) : `${day.format(then)}, ${clock.format(then)}`;
+};
+export const since = (seconds) => (seconds ? ` since ${moment(seconds)}` : "");
+
 export const bytes = (n) => (n < 1024 ? `${n} B` : n < 1048576 ? `${fine.format(n / 1024)} KiB` : `${fine.format(n / 1048576)} MiB`);
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

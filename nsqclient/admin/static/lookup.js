@@ -1,16 +1,16 @@
-// The page of nsqlookupds: what they know, and a form to create.
+// The page of nsqlookupds: their registrations, and a form to create topics.
 import {act, perform} from "./actions.js";
 import {byId, el, hasLookupds, serverBadge} from "./dom.js";
-import {count} from "./format.js";
+import {count, since} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asNumber, asText, emptyNote} from "./table.js";
 
 const state = (cell, row) => {
-  const key = `${row.is_up} ${row.is_waiting} ${row.reason}`;
+  const key = `${row.is_up} ${row.cause} ${row.since} ${row.reason}`;
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   cell.title = row.reason;
-  cell.replaceChildren(serverBadge(row), row.is_up ? "" : ` ${row.reason}`);
+  cell.replaceChildren(serverBadge(row), row.is_up ? "" : `${since(row.since)}: ${row.reason}`);
 };
 
 const remove = (cell, row) => {

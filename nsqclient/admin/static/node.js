@@ -59,6 +59,6 @@ live(() => `/api/live${path("nodes", node).slice(page.base.length)}`, (values) =
   show("client-count", count(values.total_clients));
   topics.set(rows);
 }, () => {
-  topics.empty = emptyNote("No such nsqd", "Nobody knows one of this address now.");
+  topics.empty = emptyNote("No such nsqd", "No nsqd has this address now.");
   topics.set([]);
 });

@@ -1,6 +1,6 @@
 // The page of all nsqds.
 import {byId, el, path, serverBadge, show, setText} from "./dom.js";
-import {count} from "./format.js";
+import {count, since} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
 
@@ -8,11 +8,11 @@ let lookupds = [];
 
 const state = (cell, row) => {
   const why = row.reason || (row.is_up ? "answers" : "no answer");
-  const key = `${row.is_up} ${row.is_waiting} ${why}`;
+  const key = `${row.is_up} ${row.cause} ${row.since} ${why}`;
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   cell.title = why;
-  cell.replaceChildren(serverBadge(row), ...(row.is_up && !row.reason ? [] : [" ", why]));
+  cell.replaceChildren(serverBadge(row), ...(row.is_up && !row.reason ? [] : [`${since(row.since)}: ${why}`]));
 };
 
 const knownTo = (cell, row) => {
@@ -22,7 +22,7 @@ const knownTo = (cell, row) => {
   const missing = lookupds.filter((each) => !row.lookupds.includes(each));
   cell.title = missing.length ? `Not known to ${missing.join(", ")}` : row.lookupds.join(", ");
   cell.replaceChildren(missing.length
-    ? el("span", {class: "badge warn"}, `${row.lookupds.length} of ${lookupds.length}: not ${missing.join(", ")}`)
+    ? el("span", {class: "badge warn"}, `${row.lookupds.length} of ${lookupds.length}`)
     : lookupds.length === 1 ? "registered" : `all ${lookupds.length}`);
 };
 
@@ -32,7 +32,7 @@ const nodes = new DataTable("nodes", {
   columns: {
     address: {draw: asLink((row) => path("nodes", row.address), (row) => row.address, (row) =>
       [...(row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []),
-        ...(row.announced ? [[`announces ${row.announced}`, "", "What it says of itself; nobody has checked it"]] : [])])},
+        ...(row.announced ? [[`announces ${row.announced}`, "", "The address that it reports itself, unchecked"]] : [])])},
     hostname: {draw: asText()},
     state: {draw: state, value: (row) => (row.is_up ? "1" : "0")},
     tcp_port: {draw: asNumber(String), minor: true},
@@ -47,14 +47,14 @@ const nodes = new DataTable("nodes", {
 
 live(() => "/api/live/nodes", (values) => {
   lookupds = values.lookupds;
-  const silent = values.silent.map((each) => ({address: each.address, hostname: "", is_up: false, is_waiting: each.is_waiting, reason: each.reason, version: "", topics: null, tcp_port: null, lookupds: []}));
+  const silent = values.silent.map((each) => ({address: each.address, hostname: "", is_up: false, is_waiting: each.is_waiting, reason: each.reason, cause: each.cause, since: each.since, version: "", topics: null, tcp_port: null, lookupds: []}));
   const all = [...values.list, ...silent];
   const up = all.filter((each) => each.is_up).length;
   show("up", `${count(up)} of ${count(all.length)}`);
   show("versions", [...new Set(all.map((each) => each.version).filter(Boolean))].sort().join(", ") || "–");
   show("lookupds", count(lookupds.length));
   nodes.set(all.map((row) => ({...row, tcp_port: row.tcp_port || "–"})));
-  const failing = all.find((each) => !each.is_up && !each.is_waiting);
+  const failing = all.find((each) => !each.is_up && each.cause === "unreachable");
   byId("unreached").hidden = !failing;
   if (failing) show("rewrite-example", `nsqclient nsqadmin --rewrite-address=${failing.address}=127.0.0.1:14151 …`);
 });

@@ -1,4 +1,4 @@
-// Looks at messages: copies of new ones, or those that wait in a channel that nobody reads.
+// Shows messages: copies of new ones, or those that wait in a channel without consumers.
 import {lines} from "./api.js";
 import {perform} from "./actions.js";
 import {byId, el, mayAct, setText} from "./dom.js";
@@ -7,13 +7,23 @@ import {bytes, plural} from "./format.js";
 const panel = byId("peek");
 let ending = null;
 
+const why = (letter) => {
+  const from = [letter.topic, letter.channel].filter(Boolean).join(" / ");
+  const facts = [from, `given up after ${plural(letter.attempts, "attempt")}`, letter.given_up_at, letter.reason || letter.exception];
+  return [
+    el("p", {class: "why"}, facts.filter(Boolean).join(" · ")),
+    ...(letter.traceback ? [el("details", {}, el("summary", {}, "Traceback"), el("pre", {tabindex: "0"}, letter.traceback))] : []),
+  ];
+};
+
 const shown = (message) => {
   const facts = [
     el("time", {datetime: new Date(message.timestamp).toISOString()}, new Date(message.timestamp).toLocaleString()),
     el("code", {class: "id"}, message.id), `attempt ${message.attempts}`, bytes(message.size), message.node,
   ];
   const body = message.pretty ?? message.text ?? message.base64;
-  const {source} = panel.dataset;
+  const letter = message.dead_letter;
+  const source = letter?.topic || panel.dataset.source;
   const again = [];
   if (source && mayAct && !message.truncated) {
     again.push(el("button", {
@@ -25,10 +35,10 @@ const shown = (message) => {
   }
   const kind = message.base64 ? "base64 of bytes that are no text" : message.truncated ? "the first 64 KiB" : "";
   return el("li", {}, el("header", {}, ...facts.map((fact) => el("span", {}, fact)), ...(kind ? [el("em", {}, kind)] : []), ...again),
-    el("pre", {tabindex: "0"}, body));
+    ...(letter ? why(letter) : []), el("pre", {tabindex: "0"}, body));
 };
 
-const look = async (channel) => {
+const peek = async (channel) => {
   const start = byId("peek-start");
   const list = byId("peek-list");
   const note = byId("peek-note");
@@ -41,7 +51,7 @@ const look = async (channel) => {
   setText(note, channel ? "Taking messages on loan…" : `Waiting for messages, up to ${seconds} s…`);
   let found = 0;
   let notes = [];
-  let trouble = "";
+  let failure = "";
   try {
     const body = {topic: panel.dataset.topic, count, seconds, ...(channel ? {channel} : {})};
     for await (const value of lines("/api/live/peek", body, ending.signal)) {
@@ -53,17 +63,17 @@ const look = async (channel) => {
       }
     }
   } catch (error) {
-    if (error.name !== "AbortError") trouble = error.status ? error.message : "The connection to nsqadmin was lost.";
+    if (error.name !== "AbortError") failure = error.status ? error.message : "The connection to nsqadmin was lost.";
   }
   ending = null;
   setText(start, "Peek at new ones");
-  const result = found ? `${plural(found, "message")}${channel ? "; they were given back, with one attempt more" : ""}.`
+  const result = found ? `${plural(found, "message")}${channel ? "; they were requeued, with one attempt more" : ""}.`
     : channel ? "Nothing waits in this channel." : "No message came.";
-  setText(note, [trouble || result, ...notes].join(" "));
+  setText(note, [failure || result, ...notes].join(" "));
 };
 
 export const setUpPeek = () => {
   if (!panel) return;
-  byId("peek-form").addEventListener("submit", (event) => { event.preventDefault(); look(""); });
-  byId("peek-loan")?.addEventListener("click", () => { if (!ending) look(panel.dataset.channel); });
+  byId("peek-form").addEventListener("submit", (event) => { event.preventDefault(); peek(""); });
+  byId("peek-loan")?.addEventListener("click", () => { if (!ending) peek(panel.dataset.channel); });
 };

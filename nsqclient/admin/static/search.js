@@ -1,4 +1,4 @@
-// A search field: "/" goes to it, Escape empties it, the address keeps what was searched.
+// A search field: "/" focuses it, Escape empties it, the address keeps its text.
 import {byId} from "./dom.js";
 
 export const setUpSearch = (onSearch) => {

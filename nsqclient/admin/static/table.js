@@ -1,8 +1,8 @@
-// A table that sorts, keeps its rows, and makes only those that can be seen: thousands stay fluid.
-import {byId, el, setText} from "./dom.js";
+// A sortable table that creates only the visible rows, so that thousands of rows stay fast.
+import {byId, el, page, setText} from "./dom.js";
 
-const ALL = 120;    // up to so many rows every one is made
-const AROUND = 12;  // rows above and below the window that are made too
+const ALL = 120;    // up to so many rows all are created
+const AROUND = 12;  // rows above and below the window that are created too
 
 const compare = (a, b) => (typeof a === "string" || typeof b === "string"
   ? String(a ?? "").localeCompare(String(b ?? ""), "en", {numeric: true}) : (a ?? -1) - (b ?? -1));
@@ -21,7 +21,9 @@ export class DataTable {
     this.heads = [...this.table.tHead.rows[0].cells];
     this.above = this.spacer();
     this.below = this.spacer();
-    this.setSort(this.table.dataset.sort);
+    // The order that was chosen is kept for the next visit.
+    this.store = `nsq-sort-${page.page}-${id}`;
+    this.setSort(this.stored() || this.table.dataset.sort);
     for (const head of this.heads) {
       const button = head.querySelector("button");
       if (button) button.addEventListener("click", () => this.sortBy(head.dataset.key));
@@ -34,6 +36,17 @@ export class DataTable {
   spacer() {
     const cell = el("td", {colspan: String(this.heads.length)});
     return {row: el("tr", {class: "spacer", "aria-hidden": "true"}, cell), cell};
+  }
+
+  stored() {
+    let text = "";
+    try { text = localStorage.getItem(this.store) || ""; } catch { /* no storage */ }
+    return this.heads.some((head) => head.dataset.key === text.replace(/^-/, "") && head.querySelector("button")) ? text : "";
+  }
+
+  chooseSort(text) {
+    this.setSort(text);
+    try { localStorage.setItem(this.store, text); } catch { /* until the next page */ }
   }
 
   setSort(text) {
@@ -49,7 +62,7 @@ export class DataTable {
     // Names from A, numbers from the largest.
     const first = this.heads.find((head) => head.dataset.key === key).classList.contains("num") ? "-" : "";
     const same = this.sortKey === key;
-    this.setSort((same ? (this.down ? "" : "-") : first) + key);
+    this.chooseSort((same ? (this.down ? "" : "-") : first) + key);
     this.set(this.rows, true);
     this.onsort?.();
   }
@@ -59,7 +72,7 @@ export class DataTable {
     return column.value ? column.value(row) : row[key];
   }
 
-  // Rows do not jump while somebody is about to click on one.
+  // Rows keep their order while the pointer is over the table.
   isInUse() {
     return this.body.matches(":hover") || this.body.contains(document.activeElement);
   }
@@ -110,7 +123,7 @@ export class DataTable {
     if (focused !== document.activeElement && this.body.contains(focused)) focused.focus({preventScroll: true});
   }
 
-  // Moves only what is not in its place.
+  // Moves only rows that are not in their place.
   place(elements) {
     const keep = new Set(elements);
     for (const child of [...this.body.children]) if (!keep.has(child)) child.remove();
@@ -157,7 +170,7 @@ export const asNumber = (format) => (cell, row, key) => {
   cell.classList.toggle("zero", !row[key]);
 };
 
-// A link with labels behind it; made once, since the name of a row does not change.
+// A link with labels behind it; created once, since the name of a row does not change.
 export const asLink = (href, text, badges = () => []) => (cell, row) => {
   let link = cell.firstElementChild;
   if (!link) {

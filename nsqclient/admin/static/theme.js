@@ -1,4 +1,4 @@
-// Sets the theme before the first paint: what was chosen here, else what the system prefers.
+// Sets the theme before the first paint: the user's choice, else the system's.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -10,7 +10,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("theme").addEventListener("click", () => {
       const next = root.dataset.theme === "dark" ? "light" : "dark";
-      // What equals the system's own choice follows the system again.
+      // A choice that equals the system's follows the system again.
       try {
         if (next === (prefersDark.matches ? "dark" : "light")) localStorage.removeItem("nsq-theme");
         else localStorage.setItem("nsq-theme", next);

@@ -1,14 +1,22 @@
 // The page of one topic.
 import {act, perform, rowActions} from "./actions.js";
-import {byId, el, mayAct, page, path, show, setText, topicPath} from "./dom.js";
+import {setUpBulk} from "./bulk.js";
+import {byId, el, mayAct, page, path, show, setKnown, setText, topicPath} from "./dom.js";
 import {compact, count, rate} from "./format.js";
+import {drawLatency} from "./latency.js";
 import {live} from "./live.js";
 import {setUpPeek} from "./peek.js";
+import {offerChannels, setUpReplay} from "./replay.js";
 import {chart, draw} from "./spark.js";
 import {DataTable, asLink, asNumber, emptyNote} from "./table.js";
 
 const {topic} = page;
 const paused = (row) => (row.paused ? [["paused", "warn", "Delivers nothing until it is unpaused"]] : []);
+
+const bulk = setUpBulk({
+  noun: "channel", nameOf: (row) => row.channel_name, target: (names) => ({topic, channels: names}),
+  shown: () => channels.rows.map((row) => row.channel_name),
+});
 
 const channels = new DataTable("channels", {
   key: (row) => row.channel_name,
@@ -23,6 +31,7 @@ const channels = new DataTable("channels", {
     rate: {draw: asNumber(rate)},
     trend: {draw: (cell, row) => draw(cell, row.depths, `Depth of ${row.channel_name}, last minutes`)},
     client_count: {draw: asNumber(count)},
+    pick: {draw: bulk.cell},
   },
 });
 
@@ -56,8 +65,10 @@ live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values)
   show("rate", rate(values.rate));
   show("messages", compact(values.message_count));
   show("node-count", count(values.nodes.length));
+  setKnown(true);
   byId("paused").hidden = !values.paused;
-  chart(byId("chart"), values.rates, "Messages per second, last minutes", rate);
+  drawLatency(values.e2e_processing_latency);
+  chart(byId("chart"), values.times, values.rates, "Messages per second, last minutes", rate);
   channels.set(values.channels);
   nodes.set(values.nodes.map((node) => ({...node, channel_count: node.channels.length})));
   if (!mayAct) return;
@@ -65,7 +76,10 @@ live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values)
   button.dataset.action = values.paused ? "unpause" : "pause";
   setText(button, values.paused ? "Unpause" : "Pause");
   offerNodes(values.nodes);
+  offerChannels(values.channels.map((each) => each.channel_name));
+  bulk.keep(values.channels.map((each) => each.channel_name));
 }, () => {
+  setKnown(false);
   channels.empty = emptyNote("No such topic", "No nsqd that answers has it. It is made by its first message, or on the page Lookup.");
   nodes.empty = emptyNote("On no nsqd", "");
   channels.set([]);
@@ -96,3 +110,4 @@ byId("publish")?.addEventListener("submit", async (event) => {
 });
 
 setUpPeek();
+setUpReplay();

@@ -1,4 +1,5 @@
 // The page of all topics.
+import {setUpBulk} from "./bulk.js";
 import {byId, el, path, show, setText, topicPath} from "./dom.js";
 import {compact, count, plural, rate} from "./format.js";
 import {live} from "./live.js";
@@ -24,6 +25,11 @@ const nothing = () => (search.words().length
   : [el("strong", {}, "No topics yet"), el("p", {}, "A topic is made by its first message, or on the page ", el("a", {href: path("lookup")}, "Lookup"), ". From a shell:"),
     el("p", {}, el("code", {}, "echo hello | nsqclient to_nsq --topic=events --nsqd-tcp-address=127.0.0.1:4150"))]);
 
+const bulk = setUpBulk({
+  noun: "topic", nameOf: (row) => row.name, target: (names) => ({topics: names}),
+  shown: () => table.rows.map((row) => row.name),
+});
+
 const table = new DataTable("topics", {
   key: (row) => row.name,
   empty: nothing,
@@ -36,12 +42,14 @@ const table = new DataTable("topics", {
     trend: {draw: (cell, row) => draw(cell, courses.get(row.name) || [], `Messages per second of ${row.name}, last minutes`)},
     channels: {draw: asNumber(count), minor: true},
     clients: {draw: asNumber(count)},
+    pick: {draw: bulk.cell},
   },
 });
 
 const sortField = byId("sort");
-sortField.addEventListener("change", () => { table.setSort(sortField.value); drawTable(true); });
+sortField.addEventListener("change", () => { table.chooseSort(sortField.value); drawTable(true); });
 table.onsort = () => { sortField.value = (table.down ? "-" : "") + table.sortKey; };
+table.onsort();
 
 const drawTable = (sortNow = false) => {
   const words = search.words();
@@ -63,14 +71,14 @@ const drawSums = (values) => {
 };
 
 const lengthen = (rounds) => {
-  // Every round adds a point to every line, also where the row did not change.
+  // Every round adds a point to every line, also when the row did not change.
   for (const row of topics.values()) {
     let course = courses.get(row.name);
     if (!course) {
       if (!row.rate) continue;
       course = new Array(Math.min(POINTS, Math.max(1, serial - 1))).fill(0);
     }
-    for (let i = 0; i < rounds; i += 1) course.push(row.rate || 0);
+    for (let i = 0; i < rounds; i += 1) course.push(row.rate ?? null);
     if (course.length > POINTS) course = course.slice(-POINTS);
     if (course.some(Boolean)) courses.set(row.name, course);
     else courses.delete(row.name);
@@ -90,5 +98,6 @@ live(() => `/api/live/topics?since=${serial}`, (values) => {
   if (rounds === 0) return;
   if (!values.full) lengthen(Math.min(rounds, POINTS));
   drawSums(values);
+  bulk.keep(topics.keys());
   drawTable();
 });

@@ -1,4 +1,4 @@
-"""The parts of ``nsq_to_file``: file names, rotation, records, files, topics, the handler.
+"""The parts of ``nsq_to_file``: flags, names and rotation, files, topics, the handler.
 
-``naming``, ``rotation`` and ``records`` are pure: the time is an argument.
+``naming`` is pure: the time is an argument.
 """

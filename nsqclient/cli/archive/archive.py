@@ -5,42 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from nsqclient.cli.archive.log import Log
-from nsqclient.cli.archive.naming import FileNames
+from nsqclient.cli.archive.naming import FileNames, next_rev
 from nsqclient.cli.archive.output_file import OutputFile
-from nsqclient.cli.archive.places import Places
-from nsqclient.cli.archive.records import Formatter
-from nsqclient.cli.archive.rotation import Rules, count_that_fit, next_rev, rotation_reason
+from nsqclient.cli.archive.output_paths import OutputPaths
+from nsqclient.cli.archive.rotation import RotationRules, count_that_fit, rotation_reason
 from nsqclient.message import Message
+from nsqclient.runtime.log_lines import PrefixedLogger
+
+#: Makes a record of a message, its end of line included.
+RecordFormatter = Callable[[Message], bytes]
 
 #: Files that are open at once at most, where messages choose theirs by their own time.
 _MOST_OPEN = 32
 
 
 class Archive:
-    """Writes messages into files, begins new ones when it is time, and brings the old ones home.
+    """Writes messages into files, rotates them, and moves finished ones to the output directory.
 
     Args:
         names: of the files.
-        places: where they are.
+        paths: where they are.
         rules: when they end.
-        formatter: makes the records.
+        formatter: builds the records.
         by_timestamp: a message's own time chooses its file, not the time of its writing; then
-            several files may be open, and each is closed when nothing came for it for a while.
+            several files may be open, and each is closed when it gets no record for a while.
         skip_empty: no file is made before there is a record for it.
-        on_closed: called with the path of each file that is done and at its last place.
-        log: where to say it.
+        on_closed: called with the path of each finished file, after its move.
+        log: for rotations and failures.
 
     After an OSError of any method call ``roll_back()``, and write again what was not synced.
     Threads: one at a time.
     """
 
     def __init__(
-        self, names: FileNames, places: Places, rules: Rules, formatter: Formatter, *,
-        by_timestamp: bool, skip_empty: bool, on_closed: Callable[[str], None], log: Log,
+        self, names: FileNames, paths: OutputPaths, rules: RotationRules,
+        formatter: RecordFormatter, *,
+        by_timestamp: bool, skip_empty: bool, on_closed: Callable[[str], None], log: PrefixedLogger,
     ) -> None:
         self._names = names
-        self._places = places
+        self._paths = paths
         self._rules = rules
         self._format = formatter
         self._by_timestamp = by_timestamp
@@ -49,10 +52,10 @@ class Archive:
         self._log = log
         self._files: dict[str, OutputFile] = {}  # open ones by name, the latest last
         self._last: tuple[str, int] | None = None  # name and revision of the last one opened
-        self._closed: list[OutputFile] = []  # not at their last place yet
+        self._closed: list[OutputFile] = []  # not in the output directory yet
 
     def write(self, messages: Sequence[Message], now: float) -> None:
-        """Write records. They are safe after ``sync()``. ``now``: seconds since the epoch."""
+        """Write records. They are durable after ``sync()``. ``now``: seconds since the epoch."""
         self._publish_closed()
         if not self._by_timestamp:
             self._write_to(self._names.at(now), messages, now)
@@ -61,7 +64,7 @@ class Archive:
             self._write_to(name, list(group), now)
 
     def sync(self) -> None:
-        """Make safe what was written. Blocks: fsync of each file that has something new."""
+        """Make durable what was written. Blocks: fsync of each file that has new records."""
         for file in self._files.values():
             file.sync()
 
@@ -70,21 +73,21 @@ class Archive:
         for file in list(self._files.values()):
             if file.roll_back():
                 continue
-            self._log.warning("%s: cannot be cut back; the next file takes over", file.path)
+            self._log.warning("%s: cannot be truncated; using a new file", file.path)
             file.abandon()
             del self._files[file.name]
             if not file.is_empty:
                 self._closed.append(file)
 
     def tick(self, now: float) -> None:
-        """Look whether files are due that no record comes for."""
+        """Close files that are due although no record comes for them."""
         self._publish_closed()
         name = self._names.at(now)
         for file in list(self._files.values()):
             expected = file.name if self._by_timestamp else name
             reason = rotation_reason(file.current, expected, now, self._rules)
             if reason is None and self._by_timestamp and not file.is_used:
-                reason = "nothing more came for it"
+                reason = "no new record for it"
             if reason is not None:
                 self._close(file, reason)
             file.is_used = False
@@ -98,7 +101,7 @@ class Archive:
         self._publish_closed()
 
     def unfinished(self) -> list[str]:
-        """The paths of files that are not at their last place."""
+        """The paths of files that are not in the output directory yet."""
         return [file.path for file in [*self._closed, *self._files.values()]]
 
     def _write_to(self, name: str, messages: Sequence[Message], now: float) -> None:
@@ -125,7 +128,7 @@ class Archive:
         return self._open(name, now)
 
     def _open(self, name: str, now: float) -> OutputFile:
-        file = self._places.open(name, next_rev(self._last, name), now)
+        file = self._paths.open(name, next_rev(self._last, name), now)
         self._last = (name, file.rev)
         self._files[name] = file
         return file
@@ -140,6 +143,6 @@ class Archive:
 
     def _publish_closed(self) -> None:
         while self._closed:
-            path = self._places.publish(self._closed[0])
+            path = self._paths.publish(self._closed[0])
             self._closed.pop(0)
             self._on_closed(path)

@@ -1,7 +1,7 @@
-"""``Archiver``: the handler that connects a Consumer with an Archive.
+"""``Archiver``: the handler that writes the messages of a Consumer into an Archive.
 
-A message is finished only after the disk has it (fsync). Everything here that touches files runs
-on the consumer's one worker thread: messages, and the tasks that timers and signals hand over.
+A message is finished only after fsync. Everything here that touches files runs on the
+consumer's one worker thread: messages, and the tasks of timers and signals.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
-from nsqclient.batch import BatchConsumer
 from nsqclient.cli.archive.archive import Archive
-from nsqclient.cli.archive.log import Log
-from nsqclient.runtime.plurals import counted
+from nsqclient.consumer.batch import BatchDelegate
+from nsqclient.display import counted
+from nsqclient.runtime.log_lines import PrefixedLogger
 
-#: Seconds that a record waits for company before it is written (not synced): who looks at the
-#: file of a slow topic sees it soon.
+#: Seconds that a record waits for others before it is written (not synced): in the file of a
+#: slow topic it is seen soon.
 _WRITE_DELAY = 0.1
 #: Messages are synced before this part of their timeout is over, however long --sync-interval is.
 _PART_OF_TIMEOUT = 0.5
@@ -28,21 +28,21 @@ class Archiver(BatchHandler):
     It syncs when ``size`` messages wait, when the consumer is starved, each ``sync_interval``,
     when messages would time out, and when a file is closed.
 
-    When the disk refuses, what was not synced is rolled back and all that wait are requeued; the
-    consumer backs off and tries with one message at a time, so they lose nothing but time.
+    When a write fails, what was not synced is rolled back and all waiting messages are requeued;
+    the consumer backs off and tries with one message at a time.
 
     Args:
         archive: where to write.
         size: messages that wait at most.
         sync_interval: seconds.
-        log: where to say it.
+        log: for failures.
         now: seconds since the epoch.
 
     Life: the Consumer binds it, and calls ``flush`` when it stops: that closes the files.
     """
 
     def __init__(
-        self, archive: Archive, size: int, sync_interval: float, log: Log,
+        self, archive: Archive, size: int, sync_interval: float, log: PrefixedLogger,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(lambda batch: None, size, sync_interval)
@@ -51,17 +51,17 @@ class Archiver(BatchHandler):
         self._interval = sync_interval
         self._log = log
         self._now = now
-        self._owner: BatchConsumer | None = None
+        self._owner: BatchDelegate | None = None
         # Of the worker thread alone, all below.
         self._pending: list[Message] = []
         self._written = 0  # how many of them were handed to the archive
         self._write_is_due = False
         self._sync_is_due = False
         self._is_closed = False
-        #: Whether files could not be brought to their place at the end.
+        #: Whether files could not be finished at the end.
         self.has_failed = False
 
-    def bind(self, consumer: BatchConsumer) -> None:
+    def bind(self, consumer: BatchDelegate) -> None:
         """Called by the Consumer."""
         self._owner = consumer
         consumer.run_later(self._interval, self._on_tick)
@@ -85,7 +85,7 @@ class Archiver(BatchHandler):
         self._owner.run_on_worker(self._reopen)
 
     def flush(self) -> None:
-        """Sync, and close the files for good. On the worker thread, at the consumer's stop."""
+        """Sync, and close the files finally. On the worker thread, at the consumer's stop."""
         self._sync()
         self._is_closed = True
         try:
@@ -94,7 +94,7 @@ class Archiver(BatchHandler):
             self.has_failed = True
             self._log.error("cannot finish %s: %s", ", ".join(self._archive.unfinished()), exc)
 
-    def give_back(self) -> None:
+    def requeue_pending(self) -> None:
         """Requeue what was not synced, without backoff: the end of a stop that ran out of time."""
         self._requeue(backoff=False)
 
@@ -114,10 +114,10 @@ class Archiver(BatchHandler):
     def _reopen(self) -> None:
         self._sync()
         if self._try(self._archive.close):
-            self._log.info("files are closed; the next message opens one")
+            self._log.info("closed all files; the next message opens a new one")
 
     def _write_waiting(self) -> None:
-        """Write what waits, and see that it is synced before its time is over."""
+        """Write what waits, and schedule a sync before the messages time out."""
         self._write_is_due = False
         if not self._is_closed and self._try(self._write_pending):
             self._watch_timeout()
@@ -160,13 +160,13 @@ class Archiver(BatchHandler):
                 self._log.info("%s", exc)
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Do something with files; when it fails, nsqd gets back what waits."""
+        """Call an action on files; when it fails, requeue what waits."""
         try:
             action()
         except Exception as exc:
-            # A full disk needs no traceback; what is no OSError is a bug and does.
+            # A full disk needs no traceback; any other error than an OSError is a bug and does.
             self._log.error(
-                "cannot write: %s; back to nsqd: %s", exc, counted(len(self._pending), "message"),
+                "cannot write: %s; requeued %s", exc, counted(len(self._pending), "message"),
                 exc_info=not isinstance(exc, OSError),
             )
             self._archive.roll_back()
@@ -175,7 +175,7 @@ class Archiver(BatchHandler):
         return True
 
     def _requeue(self, backoff: bool) -> None:
-        # With no delay: the backoff is what waits, and when it ends the messages are there.
+        # Without delay: the backoff delays them, and when it ends the messages are there.
         back, self._pending, self._written = self._pending, [], 0
         for message in back:
             try:

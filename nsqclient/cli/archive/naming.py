@@ -1,4 +1,7 @@
-"""How files are called: the tokens of ``--filename-format`` and ``--datetime-format``. Pure."""
+"""The names of files. Pure: ``now`` is an argument.
+
+The names come from the tokens of ``--filename-format`` and ``--datetime-format``.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def make_template(
     text: str, *, topic: str, hostname: str, host_identifier: str, pid: int, needs_rev: bool,
     suffix: str,
 ) -> str:
-    """Fill in what stays the same: all tokens but ``<DATETIME>`` and ``<REV>``.
+    """Fill in the constant tokens: all but ``<DATETIME>`` and ``<REV>``.
 
     Args:
         text: the ``--filename-format``.
@@ -108,3 +111,8 @@ class FileNames:
             text = format_datetime(self._format, time.localtime(second))
             self._name, self._second = self._template.replace("<DATETIME>", text), second
         return self._name
+
+
+def next_rev(previous: tuple[str, int] | None, name: str) -> int:
+    """The first revision to try: one more than the last for the same name, else 0."""
+    return previous[1] + 1 if previous is not None and previous[0] == name else 0

@@ -8,16 +8,23 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from nsqclient.cli.archive.codecs import CodecFactory, Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.archive import RecordFormatter
 from nsqclient.cli.archive.naming import FileNames, make_template
-from nsqclient.cli.archive.records import FORMATS
-from nsqclient.cli.archive.rotation import Rules
-from nsqclient.cli.goflags import BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, Kind
-from nsqclient.cli.tools import (
-    ToolFlags, check_in_flight, check_name, check_sources, check_topics,
+from nsqclient.cli.archive.output_file import CodecFactory, Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.rotation import RotationRules
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind,
 )
+from nsqclient.cli.lines import Renderer
+from nsqclient.cli.tool_flags import (
+    LOG_LEVEL, ToolFlags, check_in_flight, check_name, check_sources, check_topics,
+)
+from nsqclient.message import Message
 
 PROGRAM = "nsq_to_file"
+
+#: The choices of ``--format``.
+FORMATS = ("lines", "jsonl")
 
 _SUMMARY = """\
 Archives the messages of topics in files, one line for each. A message is finished only after
@@ -40,7 +47,7 @@ def _choice(*words: str) -> Kind:
             raise ValueError(f"use {' or '.join(words)}")
         return text
 
-    return Kind("|".join(words), parse)
+    return Kind("|".join(words), parse, choices=words)
 
 
 def _parse_mode(text: str) -> int:
@@ -63,18 +70,18 @@ def build_flags() -> ToolFlags:
     flags.add("topic-refresh", DURATION, 60.0, "how often to look for new topics; 0: at the start")
     flags.add("channel", STRING, "nsq_to_file", "NSQ channel")
     flags.add("max-in-flight", INT, 200, "messages in flight, and between two syncs, at most")
-    flags.add("dead-letter-topic", STRING, "", "publish here what is given up after"
-              " --consumer-opt=max_attempts,N (without either, nothing is given up)")
+    flags.add_dead_letters("publish here messages that are given up after"
+                           " --consumer-opt=max_attempts,N (without either, nothing is given up)")
     flags.group("Files")
-    # The original's default; who else may write there is the user's choice.
-    flags.add("output-dir", STRING, "/tmp", "directory of the files")  # nosec B108 # see above
-    flags.add("work-dir", STRING, "", "directory of unfinished files (default: the output-dir)")
+    # The original's default; the user chooses a directory that others cannot write to.
+    flags.add("output-dir", PATH, "/tmp", "directory of the files")  # nosec B108 # see above
+    flags.add("work-dir", PATH, "", "directory of unfinished files (default: the output-dir)")
     flags.add("filename-format", STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log",
               "name of files, also with directories. <TOPIC>, <HOST>, <PID>, <DATETIME>; <REV>"
               " counts files of one name")
     flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime compatible format of <DATETIME>")
     flags.add("datetime-from", _choice("write", "message"), "write",
-              "which time: of the writing, or when nsqd took the message")
+              "which time: of the writing, or when nsqd got the message")
     flags.add("host-identifier", STRING, "", "<HOST>, with <SHORT_HOST> or <HOSTNAME> in it"
               " (default: the short host name)")
     flags.add("file-mode", FILE_MODE, 0o640, "permissions of new files, in octal, less the umask")
@@ -95,19 +102,19 @@ def build_flags() -> ToolFlags:
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting to nsqlookupd")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for a request to nsqlookupd")
     # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
-    flags.add_common(Kind("value", str, str.upper))
+    flags.add_common(LOG_LEVEL._replace(parse=str))
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "what this tool's own log lines begin with")
     return flags
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Check what the flags say together.
+    """Check combinations of flags.
 
     Raises:
         CommandLineError: in the words of the original, where it has some.
     """
     if not values["channel"]:
-        raise CommandLineError("--channel is required")
+        raise FlagError("--channel is required")
     check_name(values["channel"], "channel")
     for name in ("http-client-connect-timeout", "http-client-request-timeout", "sync-interval"):
         if values[name] <= 0:
@@ -118,11 +125,11 @@ def check(values: Mapping[str, Any]) -> None:
         raise CommandLineError(
             f"invalid --gzip-level value ({values['gzip-level']}), should be 1-9")
     if values["gzip"] and values["zstd"]:
-        raise CommandLineError("use --gzip or --zstd not both")
+        raise FlagError("use --gzip or --zstd not both")
     if values["topic"]:
         check_topics(values["topic"])
     elif not values["topic-pattern"]:
-        raise CommandLineError("--topic or --topic-pattern required")
+        raise FlagError("--topic or --topic-pattern required")
     elif not values["lookupd-http-address"]:
         raise CommandLineError(
             "--lookupd-http-address must be specified when no --topic specified")
@@ -130,16 +137,29 @@ def check(values: Mapping[str, Any]) -> None:
         check_name(values["dead-letter-topic"], "dead-letter-topic")
 
 
+def format_line(message: Message) -> bytes:
+    """The body and an end of line, as the original writes it."""
+    return message.body + b"\n"
+
+
+def make_formatter(choice: str, topic: str) -> RecordFormatter:
+    """Return the formatter of ``--format``; jsonl is what ``nsq_tail --json`` prints."""
+    if choice == "lines":
+        return format_line
+    render = Renderer(as_json=True)
+    return lambda message: render(topic, message)
+
+
 def read_codec(values: Mapping[str, Any]) -> CodecFactory:
-    """Return what compresses the files."""
+    """Return the codec of the files."""
     if values["gzip"]:
         return gzip_codec(values["gzip-level"])
     return zstd_codec(values["zstd-level"]) if values["zstd"] else Plain
 
 
-def read_rules(values: Mapping[str, Any]) -> Rules:
+def read_rules(values: Mapping[str, Any]) -> RotationRules:
     """Return when files end."""
-    return Rules(values["rotate-size"], values["rotate-interval"])
+    return RotationRules(values["rotate-size"], values["rotate-interval"])
 
 
 def read_work_dir(values: Mapping[str, Any]) -> str:

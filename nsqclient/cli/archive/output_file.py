@@ -1,17 +1,83 @@
-"""``OutputFile``: one open file, of which it is known up to where it is safe on the disk.
+"""``OutputFile``: one open file, plain or compressed, and how much of it is durable.
 
 What is written after the last ``sync()`` belongs to messages that nsqd still holds, so it may be
 rolled back after an error, and is when possible: a half-written record or gzip member in the
 middle of a file would spoil what follows.
+
+What is compressed between two ``sync()`` is one gzip member or zstd frame. Files are such parts
+in a row, which every reader of the format reads as one stream; a crash costs at most the last.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from nsqclient.cli.archive.codecs import Codec, CodecFactory
-from nsqclient.cli.archive.rotation import Current
+from nsqclient.cli.archive.rotation import FileState
+from nsqclient.cli.goflags import CommandLineError
+
+
+class Codec(Protocol):
+    """Compresses one part of a file: a gzip member, a zstd frame."""
+
+    def compress(self, data: bytes) -> bytes:
+        """Take bytes; return those that can be written already."""
+        ...
+
+    def flush(self) -> bytes:
+        """End the part; return the rest to write. The object cannot be used again."""
+        ...
+
+
+class Plain:
+    """No compression."""
+
+    def compress(self, data: bytes) -> bytes:
+        """Return ``data``."""
+        return data
+
+    def flush(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+
+#: Makes the codec of the next part.
+CodecFactory = Callable[[], Codec]
+
+
+def gzip_codec(level: int) -> CodecFactory:
+    """Compress to gzip members; ``level`` is 1 to 9."""
+
+    def make() -> Codec:
+        return zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+    return make
+
+
+def zstd_codec(level: int) -> CodecFactory:
+    """Compress to zstd frames.
+
+    Raises:
+        CommandLineError: the package ``zstandard`` is not installed, or it has no such level.
+    """
+    try:
+        zstandard: Any = importlib.import_module("zstandard")
+    except ImportError:
+        raise CommandLineError("--zstd needs the package zstandard") from None
+    highest = zstandard.MAX_COMPRESSION_LEVEL
+    if not 1 <= level <= highest:
+        raise CommandLineError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
+    compressor: Any = zstandard.ZstdCompressor(level=level)
+
+    def make() -> Codec:
+        codec: Codec = compressor.compressobj()
+        return codec
+
+    return make
 
 
 class OutputFile:
@@ -21,14 +87,14 @@ class OutputFile:
         name, rev: what its name was made of.
         path: where it is.
         codec: makes the codec of each part.
-        exclusive: the file must not exist; else records are appended to one that does.
+        exclusive: the file must not exist; else records are appended to it.
         end_line: end a line that a crash left unfinished, lest the first record continue it.
         mode: permissions of a new file, before the umask.
         now: for the rotation.
 
     Raises:
         FileExistsError: only with ``exclusive``.
-        OSError: it cannot be opened. So do all methods, when the disk refuses.
+        OSError: it cannot be opened. All methods raise it for an error of the disk.
 
     Threads: one at a time.
     """
@@ -41,11 +107,11 @@ class OutputFile:
         self.rev = rev
         self.path = path
         self.opened = now
-        #: Whether anything came since the last look of whoever sets it to False.
+        #: Whether anything was written since it was set to False.
         self.is_used = True
         self._make_codec = codec
         self._codec: Codec | None = None  # None: the next part has not begun
-        # A link in place of the file was followed by the caller, who saw where it leads.
+        # The caller has followed a link in place of the file, and checked its target.
         kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | kind, mode)
         try:
@@ -61,17 +127,17 @@ class OutputFile:
         sync_directory(path)
 
     @property
-    def current(self) -> Current:
-        """What the rotation needs to know."""
-        return Current(self.name, self.opened, self.size)
+    def current(self) -> FileState:
+        """The state for the rotation."""
+        return FileState(self.name, self.opened, self.size)
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is safe in it."""
+        """Return whether nothing in it is durable."""
         return self._synced[0] == 0
 
     def write(self, data: bytes) -> None:
-        """Add records. They are safe after ``sync()``."""
+        """Add records. They are durable after ``sync()``."""
         if self._codec is None:
             self._codec = self._make_codec()
         self.is_used = True
@@ -88,7 +154,7 @@ class OutputFile:
             self._synced = (self._end, self.size)
 
     def roll_back(self) -> bool:
-        """Cut off what came after the last ``sync()``; False when that cannot be.
+        """Cut off what came after the last ``sync()``; False when that is impossible.
 
         Raises nothing. Where another process appends to the same file nothing is cut off.
         """
@@ -113,12 +179,12 @@ class OutputFile:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close without a look at what is in it. Raises nothing."""
+        """Close without a sync. Raises nothing."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
-        # The disk may take a part of it before it says that it is full.
+        # A full disk may take a part of it before it reports that.
         view = memoryview(data)
         while view:
             count = os.write(self._fd, view)
@@ -127,7 +193,7 @@ class OutputFile:
 
 
 def sync_directory(path: str) -> None:
-    """Make the entry of a file in its directory safe, where the file system can."""
+    """Make the entry of a file in its directory durable, where the file system can."""
     with contextlib.suppress(OSError):
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
@@ -142,4 +208,4 @@ def _ends_with_newline(path: str) -> bool:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
     except OSError:
-        return True  # write-only for us: believe that it is whole
+        return True  # write-only for us: assume that it is complete

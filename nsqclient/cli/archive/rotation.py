@@ -1,30 +1,30 @@
-"""When a file ends and the next one begins. Pure: ``now`` is an argument."""
+"""When a file of nsq_to_file ends and the next one begins. Pure: ``now`` is an argument."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nsqclient.runtime.plurals import counted
+from nsqclient.display import counted
 
 
-class Rules(NamedTuple):
-    """What the flags say; 0 turns a rule off."""
+class RotationRules(NamedTuple):
+    """The limits of a file; 0 turns a rule off."""
 
     size: int = 0  #: bytes; a file that has more is full
     interval: float = 0.0  #: seconds; a file that is open for longer is old
 
 
-class Current(NamedTuple):
-    """The file that is open."""
+class FileState(NamedTuple):
+    """What rotation needs to know of the open file."""
 
     name: str  #: with ``<REV>`` left open
     opened: float  #: on the clock of ``now``
     size: int  #: bytes found at its opening and written since, before compression
 
 
-def rotation_reason(current: Current, name: str, now: float, rules: Rules) -> str | None:
-    """Say why the next record may not go into ``current``; None when it may.
+def rotation_reason(current: FileState, name: str, now: float, rules: RotationRules) -> str | None:
+    """Return why the next record may not go into ``current``; None when it may.
 
     Args:
         name: the name that a file opened now would have.
@@ -38,16 +38,11 @@ def rotation_reason(current: Current, name: str, now: float, rules: Rules) -> st
     return None
 
 
-def next_rev(previous: tuple[str, int] | None, name: str) -> int:
-    """The first revision to try: one more than the last for the same name, else 0."""
-    return previous[1] + 1 if previous is not None and previous[0] == name else 0
-
-
-def count_that_fit(sizes: Iterable[int], size: int, rules: Rules) -> int:
+def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int:
     """How many records go into a file of ``size`` bytes before it is full.
 
-    A file is full when it has more than the limit, so the last record may pass it, and one that
-    has exactly the limit takes one more.
+    A file is full when it has more than the limit, so the last record may pass it, and a file
+    of exactly the limit takes one more.
     """
     count = 0
     for record in sizes:

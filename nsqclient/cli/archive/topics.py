@@ -1,4 +1,4 @@
-"""``TopicWatcher``: asks the nsqlookupds again and again which topics there are."""
+"""``TopicWatcher``: polls the nsqlookupds for the topics that exist."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nsqclient import Config, NSQError
-from nsqclient.cli.archive.log import Log
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.http import NsqlookupdHTTP
+from nsqclient.runtime.log_lines import PrefixedLogger
 
 #: Seconds until the next try when no nsqlookupd answered, at most.
 _RETRY = 5.0
 
 
 class TopicFilter:
-    """The topics that ``--topic-pattern`` allows: those it is found in, anywhere.
+    """The topics that ``--topic-pattern`` allows: it may match anywhere in the name.
 
     Raises:
         CommandLineError: it is no regular expression.
@@ -29,31 +29,32 @@ class TopicFilter:
             raise CommandLineError(f"--topic-pattern {pattern!r} is invalid: {exc}") from None
 
     def __call__(self, topic: str) -> bool:
-        """Tell whether a topic is allowed."""
+        """Return whether a topic is allowed."""
         return self._pattern.search(topic) is not None
 
 
 class TopicWatcher:
-    """Calls ``on_topic`` once for each topic that appears, and ``on_gone`` when it has gone.
+    """Calls ``on_topic`` once for each topic that appears, and ``on_gone`` when it is deleted.
 
-    The first look is at once. A topic has gone when every nsqlookupd has answered and none knows
+    The first poll is at once. A topic is deleted when every nsqlookupd has answered and none knows
     it, and ``on_gone`` agrees; when it appears again ``on_topic`` is called again.
 
     Args:
         lookupds: HTTP addresses of nsqlookupds; what one of them knows counts.
         config: for the connections.
         timeouts: seconds to connect, and for the rest.
-        refresh: seconds between two looks; 0: one that is answered is enough.
-        on_topic: called on the watcher's thread. A topic that it raises for comes again.
-        on_gone: likewise; false or an exception: not yet, it is asked again at the next look.
-        log: where to say what went wrong.
+        refresh: seconds between two polls; 0: poll until one is answered.
+        on_topic: called on the watcher's thread, and again at the next poll if it raises.
+        on_gone: likewise; false or an exception: not yet, called again at the next poll.
+        log: for failures.
 
     Life: ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(
         self, lookupds: Sequence[str], config: Config, timeouts: tuple[float, float],
-        refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool], log: Log,
+        refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool],
+        log: PrefixedLogger,
     ) -> None:
         self._clients = [
             NsqlookupdHTTP(address, config, connect_timeout=timeouts[0], timeout=timeouts[1])
@@ -68,7 +69,7 @@ class TopicWatcher:
         self._thread = threading.Thread(target=self._run, name="nsq-topics", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,12 +81,12 @@ class TopicWatcher:
 
     def _run(self) -> None:
         while not self._end.is_set():
-            answered = self.look()
+            answered = self.poll()
             refresh = self._refresh or _RETRY
             self._end.wait(min(refresh, _RETRY) if not answered else self._refresh or None)
 
-    def look(self) -> bool:
-        """Look once; return whether any nsqlookupd answered."""
+    def poll(self) -> bool:
+        """Poll once; return whether any nsqlookupd answered."""
         found: set[str] = set()
         answers = 0
         for client in self._clients:
@@ -104,10 +105,10 @@ class TopicWatcher:
             else:
                 self._known.add(topic)
         if answers == len(self._clients):
-            self._look_for_gone(found)
+            self._report_deleted(found)
         return answers > 0
 
-    def _look_for_gone(self, found: set[str]) -> None:
+    def _report_deleted(self, found: set[str]) -> None:
         for topic in sorted(self._known - found):
             if self._end.is_set():
                 break
@@ -115,4 +116,4 @@ class TopicWatcher:
                 if self._on_gone(topic):
                     self._known.discard(topic)
             except Exception as exc:
-                self._log.error("topic %s has gone, but cannot be closed: %s", topic, exc)
+                self._log.error("topic %s was deleted, but cannot be closed: %s", topic, exc)

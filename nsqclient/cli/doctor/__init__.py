@@ -1,6 +1,4 @@
-"""``nsqclient doctor``: looks at a cluster from the client's seat and says what is wrong.
+"""``nsqclient doctor``: checks a cluster from where a client stands, and reports what is wrong.
 
-``doctor`` is the tool: flags, exit status. ``examination`` decides what to look at, ``lookupd``,
-``nsqd``, ``queues`` and ``clock`` each look at one thing, and ``findings`` is what they bring back,
-shown by ``table``. Nothing is published, subscribed to or changed.
+``doctor`` is the tool: flags, exit status; ``report`` prints the findings of ``nsqclient.doctor``.
 """

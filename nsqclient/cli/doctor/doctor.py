@@ -1,37 +1,42 @@
-"""``nsqclient doctor``: the tool. Flags, the examination, the table, the exit status.
+"""``nsqclient doctor``: the tool. Flags, the diagnosis, the table, the exit status.
 
-Exit status: 0 when nothing has to be mended, 1 when something has to, 2 for a flag that does not
-parse.
+Exit status: 0 without errors, 1 with errors, 2 for a flag that does not parse.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from nsqclient.cli.doctor.examination import Examination, Patient
-from nsqclient.cli.doctor.findings import Verdict
-from nsqclient.cli.doctor.table import as_json, as_table
-from nsqclient.cli.goflags import BOOL, DURATION, STRING, STRINGS, CommandLineError, Parsed
+from nsqclient.cli.colors import has_colors
+from nsqclient.cli.doctor.report import as_json, as_table
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+)
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools import (
+from nsqclient.cli.tool_flags import (
     OPTIONS, ToolFlags, add_secret_flags, check_name, read_config, run,
 )
+from nsqclient.doctor.diagnosis import Diagnosis, Target
+from nsqclient.doctor.findings import Severity
 from nsqclient.http.urls import lookup_url, nsqd_url
-from nsqclient.runtime.go_duration import format_duration
-from nsqclient.runtime.transport import parse_address
+from nsqclient.runtime.addresses import parse_address
+from nsqclient.runtime.deadline import format_duration
 
 PROGRAM = "doctor"
 
 _SUMMARY = """\
-Looks at a cluster as a consumer on this machine sees it, says what is wrong and what to do.
+Checks a cluster as a consumer on this machine sees it, reports what is wrong and what to do.
 It connects and asks; it publishes, subscribes to and changes nothing. The options of your
-consumer (TLS, auth_secret, ...) belong on the command line too. The exit status is 1 when
-something has to be mended."""
+consumer (TLS, auth_secret, ...) belong on the command line too. Without an address it asks
+127.0.0.1. The exit status is 1 when there are errors."""
 
 _EXAMPLES = [
+    ("what is on this machine?", "nsqclient doctor"),
     ("why does my consumer get nothing?",
      "nsqclient doctor --lookupd-http-address=lookup:4161 --topic=orders --channel=mail"),
     ("with TLS and authentication",
@@ -40,26 +45,29 @@ _EXAMPLES = [
      "      --auth-secret-file=/run/secrets/nsq"),
 ]
 
-EXIT_SOMETHING_WRONG = 1
+EXIT_ERRORS = 1
 
-#: Seconds between two looks at the counters.
-_LOOK_INTERVAL = 1.0
+#: What is asked where no address is given.
+LOCAL_LOOKUPD, LOCAL_NSQD = "127.0.0.1:4161", "127.0.0.1:4150"
+
+#: Seconds between two reads of the counters.
+_CHECK_INTERVAL = 1.0
 
 
 def build_flags() -> ToolFlags:
     """The flags of doctor."""
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
-    flags.group("What to look at")
-    flags.add("topic", STRING, "", "NSQ topic; required")
+    flags.group("What to check")
+    flags.add("topic", STRING, "", "NSQ topic (default: every topic of every nsqd)")
     flags.add("channel", STRING, "", "NSQ channel (default: every channel of the topic)")
-    flags.group("Where to look (at least one address is required)")
+    flags.group("Where (default: what listens on 127.0.0.1:4161 and 127.0.0.1:4150)")
     flags.add("lookupd-http-address", STRINGS, (),
               "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
     flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
     flags.add("nsqd-http-address", STRINGS, (),
-              "nsqd's HTTP <addr>:<port> or URL, for statistics (default: as nsqlookupd says, or"
+              "nsqd's HTTP <addr>:<port> or URL, for statistics (default: from nsqlookupd, or"
               " beside the TCP port); may be repeated")
-    flags.group("How to look")
+    flags.group("How")
     flags.add("consumer-opt", OPTIONS, (), "option of the consumer, such as tls_v1 or"
               " tls_root_ca_file,ca.pem; may be repeated")
     add_secret_flags(flags)
@@ -68,47 +76,69 @@ def build_flags() -> ToolFlags:
     flags.add("connect-timeout", DURATION, 2.0, "time to connect to a server")
     flags.add("request-timeout", DURATION, 5.0, "time for a server's answer")
     flags.add("json", BOOL, False, "a JSON object instead of the table")
-    flags.add_common(quiet=True)  # what is logged stands in the table as well
+    flags.add_common(quiet=True)  # the table has what is logged
     return flags
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Examine and print; return the exit status."""
+    """Run all checks and print the findings; return the exit status."""
     return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:
-    examination = Examination(_patient(parsed.values))
+    diagnosis = Diagnosis(_target(parsed.values))
     with Signals() as signals:
-        examination.look()
-        if examination.can_look_again and not signals.is_stopping:
-            _watch(examination, signals, parsed.values["watch"])
-    show = as_json if parsed.values["json"] else as_table
-    sys.stdout.write(show(examination.findings))
+        diagnosis.run()
+        if diagnosis.can_check_again and not signals.is_stopping:
+            _watch(diagnosis, signals, parsed.values["watch"])
+    if parsed.values["json"]:
+        sys.stdout.write(as_json(diagnosis.findings))
+    else:
+        sys.stdout.write(as_table(diagnosis.findings, has_colors(sys.stdout, os.environ)))
     sys.stdout.flush()
-    wrong = [each for each in examination.findings if each.verdict is Verdict.WRONG]
-    return EXIT_SOMETHING_WRONG if wrong else 0
+    has_errors = any(each.severity is Severity.ERROR for each in diagnosis.findings)
+    return EXIT_ERRORS if has_errors else 0
 
 
-def _watch(examination: Examination, signals: Signals, seconds: float) -> None:
-    """Look again until something grows, the time is over, or a signal comes."""
+def _watch(diagnosis: Diagnosis, signals: Signals, seconds: float) -> None:
+    """Check again until a counter grows, the time is over, or a signal comes."""
     began = time.monotonic()
     if seconds > 0:
         sys.stderr.write(f"watching for {format_duration(seconds)}; Ctrl-C ends it\n")
     while (left := began + seconds - time.monotonic()) > 0:
-        if signals.wait(min(left, _LOOK_INTERVAL)):
+        if signals.wait(min(left, _CHECK_INTERVAL)):
             return
-        if examination.look_again(time.monotonic() - began):
+        if diagnosis.check_again(time.monotonic() - began):
             return
 
 
-def _patient(values: dict[str, Any]) -> Patient:
-    check_name(values["topic"], "topic")
-    if values["channel"]:
-        check_name(values["channel"], "channel")
-    names = ("lookupd-http-address", "nsqd-tcp-address", "nsqd-http-address")
-    if not any(values[name] for name in names):
-        raise CommandLineError(f"give --{' or --'.join(names[:2])}")
+def _choose_local(values: dict[str, Any]) -> None:
+    """Ask what listens on this machine, and say so; where nothing does, report both as missing."""
+    local = {"lookupd-http-address": LOCAL_LOOKUPD, "nsqd-tcp-address": LOCAL_NSQD}
+    listening = {name: address for name, address in local.items()
+                 if _listens(address, values["connect-timeout"])}
+    for name, address in (listening or local).items():
+        values[name] = [address]
+    shown = " and ".join(
+        f"{name.partition('-')[0].replace('lookupd', 'nsqlookupd')} at {address}"
+        for name, address in (listening or local).items())
+    sys.stderr.write(f"no address was given: asking {shown}\n")
+
+
+def _listens(address: str, timeout: float) -> bool:
+    try:
+        socket.create_connection(parse_address(address), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def _target(values: dict[str, Any]) -> Target:
+    for name in ("topic", "channel"):
+        if values[name]:
+            check_name(values[name], name)
+    if values["channel"] and not values["topic"]:
+        raise FlagError("--channel needs --topic")
     for address in values["lookupd-http-address"]:
         lookup_url(address)
     for address in values["nsqd-tcp-address"]:
@@ -118,9 +148,12 @@ def _patient(values: dict[str, Any]) -> Patient:
     for name in ("connect-timeout", "request-timeout"):
         if values[name] <= 0:
             raise CommandLineError(f"--{name} should be positive")
+    names = ("lookupd-http-address", "nsqd-tcp-address", "nsqd-http-address")
+    if not any(values[name] for name in names):
+        _choose_local(values)
     config = read_config(values, PROGRAM, "consumer-opt",
                          dial_timeout=format_duration(values["connect-timeout"]))
-    return Patient(
+    return Target(
         values["topic"], values["channel"], list(dict.fromkeys(values["nsqd-tcp-address"])),
         list(dict.fromkeys(values["lookupd-http-address"])),
         list(dict.fromkeys(values["nsqd-http-address"])), config,

@@ -1,18 +1,21 @@
-"""Publishing from views and models: one producer for each process, and after the commit."""
+"""Publishing from views and models: at once, after a commit, or through the outbox."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils import timezone
 
-from nsqclient.contrib.process_producer import ProcessProducer
-from nsqclient.contrib.settings import Settings
-from nsqclient.errors import ConfigError
-from nsqclient.producer import Producer
-from nsqclient.protocol.commands import check_body
+from nsqclient.contrib.settings import ProcessProducer, Settings
+from nsqclient.errors import ConfigError, InvalidMessageError
+from nsqclient.producer.producer import Producer
+from nsqclient.protocol.commands import check_body, check_delay
 from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.deadline import Duration
+from nsqclient.runtime.deadline import Duration, to_seconds
 
 
 def read_settings() -> Settings:
@@ -31,9 +34,9 @@ _process = ProcessProducer(lambda: read_settings().make_producer())
 
 
 def get_producer() -> Producer:
-    """Return the producer of this process; the first call makes it, and it connects by itself.
+    """Return the producer of this process; the first call creates it, and it connects by itself.
 
-    Never close it: it ends with the process. Threads: any.
+    Never close it: it is closed with the process. Threads: any.
 
     Raises:
         ImproperlyConfigured: the setting NSQCLIENT is missing or wrong.
@@ -42,7 +45,7 @@ def get_producer() -> Producer:
 
 
 def forget_producer() -> None:
-    """Close the producer of this process; the next publish makes one with the settings of then.
+    """Close the producer of this process; the next publish creates one with current settings.
 
     For tests that override settings. Blocks: 5 s at most.
     """
@@ -54,8 +57,8 @@ def publish(
 ) -> None:
     """Store one message with the producer of this process, at once.
 
-    A transaction that is open has no say: see :func:`publish_on_commit`. Arguments, errors and
-    time are those of :meth:`nsqclient.Producer.publish`.
+    An open transaction does not delay it: see :func:`publish_on_commit`. Arguments, errors and
+    timeouts are those of :meth:`nsqclient.Producer.publish`.
     """
     get_producer().publish(topic, body, defer, timeout)
 
@@ -69,20 +72,20 @@ def publish_on_commit(
     using: str | None = None,
     robust: bool = False,
 ) -> None:
-    """Store one message when the transaction that is open commits; outside of one at once.
+    """Store one message when the open transaction commits; without a transaction at once.
 
-    After a rollback nothing is published. Topic and body are checked now, so that a commit is
-    never followed by a refusal that could be foreseen.
+    After a rollback nothing is published. Topic and body are checked before the commit, so that
+    invalid ones do not fail after it.
 
     Args:
         using: alias of the database; None: the default one.
-        robust: log a publish that fails, instead of raising after the commit what
-            :meth:`nsqclient.Producer.publish` raises: then the data is stored and the message is
-            not, or nobody knows. Where neither may happen, write the message into a table in the
-            same transaction and publish from there.
+        robust: log a publish that fails after the commit, instead of raising the error of
+            :meth:`nsqclient.Producer.publish`. In both cases the data is stored, and the message
+            is not or the outcome is unknown. If that must not happen, use
+            :func:`publish_in_transaction`.
 
     Raises:
-        InvalidTopicError, InvalidMessageError: nsqd would refuse it.
+        InvalidTopicError, InvalidMessageError: nsqd would reject it.
         ImproperlyConfigured: the setting NSQCLIENT is missing or wrong.
     """
     producer = get_producer()
@@ -92,3 +95,67 @@ def publish_on_commit(
     transaction.on_commit(
         lambda: publish(topic, kept, defer, timeout), using=using, robust=robust
     )
+
+
+def publish_in_transaction(
+    topic: str,
+    body: bytes,
+    defer: Duration | None = None,
+    *,
+    key: str | None = None,
+    using: str | None = None,
+) -> None:
+    """Store one message in the outbox, in the open transaction; a relay publishes it.
+
+    Data and message are committed together, or neither: after the commit the message is published
+    at least once, after a rollback never. It needs ``"nsqclient.contrib.django.outbox"`` in
+    INSTALLED_APPS, and ``manage.py nsq_relay`` that runs. Threads: any.
+
+    Args:
+        defer: seconds from now until it is delivered, up to ``nsqd_max_req_timeout``.
+        key: messages of a topic with the same key are published in the order of these calls,
+            one after the other; up to 255 characters. Not for deferred messages.
+        using: alias of the database; None: the default one. The relay of that database has to
+            run.
+
+    Blocks: for one INSERT, without nsqd.
+
+    Raises:
+        InvalidTopicError, InvalidMessageError: nsqd would reject it, or the key is invalid.
+        TransactionManagementError: no transaction is open.
+        ImproperlyConfigured: the app is not installed, or the setting NSQCLIENT is wrong.
+    """
+    config = get_producer().config
+    check_topic(topic)
+    data = check_body(body, config.nsqd_max_msg_size)
+    deliver_at = None
+    if defer is not None:
+        seconds = to_seconds(defer, "defer")
+        check_delay(round(seconds * 1000), round(config.nsqd_max_req_timeout * 1000))
+        deliver_at = timezone.now() + timedelta(seconds=seconds)
+    _check_key(key, defer)
+    try:
+        # Here, since no model can be imported before the applications are loaded.
+        model = apps.get_model("nsqclient_outbox", "OutboxMessage")
+    except LookupError as exc:
+        raise ImproperlyConfigured(
+            'publish_in_transaction() needs "nsqclient.contrib.django.outbox" in INSTALLED_APPS,'
+            " and manage.py migrate") from exc
+    alias = DEFAULT_DB_ALIAS if using is None else using
+    connection = connections[alias]
+    if not connection.in_atomic_block and connection.get_autocommit():
+        raise transaction.TransactionManagementError(
+            "publish_in_transaction() needs an open transaction:"
+            " write it into a block of transaction.atomic(), with the changes that belong to it")
+    model.objects.using(alias).create(
+        topic=topic, key=key or "", body=data, deliver_at=deliver_at)
+
+
+def _check_key(key: object, defer: Duration | None) -> None:
+    """Raise InvalidMessageError where a key cannot give an order."""
+    if key is None:
+        return
+    if not isinstance(key, str) or not 0 < len(key) <= 255 or "\0" in key:
+        raise InvalidMessageError(f"key must be a text of 1 to 255 characters, not {key!r:.80}")
+    if defer is not None:
+        raise InvalidMessageError("a deferred message has no order: leave out key or defer")

@@ -1,6 +1,6 @@
 """A partitioned NSQ cluster in this process: several nsqds and nsqlookupds over one state.
 
-For tests of code that uses partitions, orders and traces; ``PartitionedCluster`` is the front.
-There is no replication: a partition's messages live in the shared state, and "leader" only says
-which nsqd serves them. What it does and does not do: ``docs/topics/partitions.rst``.
+For tests of code that uses partitions, ordering and traces; start it with ``PartitionedCluster``.
+There is no replication: the shared state has the messages of a partition, and its leader is the
+nsqd that serves them. Its differences from a real cluster: ``docs/topics/partitions.rst``.
 """

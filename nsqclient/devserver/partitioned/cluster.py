@@ -1,4 +1,4 @@
-"""``PartitionedCluster``: starts the nsqds and nsqlookupds, and plays the scripts of a bad day."""
+"""``PartitionedCluster``: starts nsqds and nsqlookupds; moves, crashes and operators' changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.lookupd import PartitionedLookupd
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.queue import LogMessage
+from nsqclient.devserver.partitioned.recovery import Recovery
 from nsqclient.devserver.partitioned.state import ClusterState, Partition
-from nsqclient.partitions.routes import TopicMeta
-from nsqclient.protocol.extended import Stored
-from nsqclient.protocol.partition_events import NewMessage
-from nsqclient.protocol.partition_server import PARTITIONED_VERSION
-from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
+from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
+from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
 
 logger = logging.getLogger("nsqclient.devserver")
@@ -28,8 +28,11 @@ class PartitionedCluster:
     Args:
         nsqds, nsqlookupds: how many; the first nsqlookupd leads.
         msg_timeout, max_msg_timeout: as nsqd's flags, in seconds.
-        needs_channel: writers are told of a partition only when it has a channel, as in a real
-            cluster by default; here tests may begin with the producer.
+        recovery_scale: of the delays with which the cluster recovers from a crash by itself; 1: as
+            long as a real one (half a minute to two minutes), 0.05: 20 times as fast, 0: nothing
+            happens by itself, and tests call each step.
+        needs_channel: hide a partition without a channel from writers, as a real cluster does by
+            default; here tests may begin with the producer.
         host: where all listen.
         tcp_port, http_port, lookupd_http_port: of the first one each, the next ones two above;
             0 takes free ones.
@@ -45,6 +48,7 @@ class PartitionedCluster:
         *,
         msg_timeout: float = 60.0,
         max_msg_timeout: float = 900.0,
+        recovery_scale: float = 0.0,
         needs_channel: bool = False,
         host: str = "127.0.0.1",
         tcp_port: int = 0,
@@ -56,13 +60,15 @@ class PartitionedCluster:
             output_buffer_timeout=50, min_output_buffer_timeout=10,
             version=PARTITIONED_VERSION, deflate=True, snappy=True,
         )
-        self._engine = Engine(ClusterState(max_msg_timeout, needs_channel))
+        state = ClusterState(max_msg_timeout, needs_channel)
+        self._engine = Engine(state)
+        self._recovery = Recovery(state, recovery_scale, self._wake)  # guarded by the engine
         self._leader = 0
-        session_numbers = itertools.count(1)  # one bell for each session of the cluster
+        session_numbers = itertools.count(1)  # unique in the cluster's engine
         self.nsqds = [
             PartitionedNsqd(
                 number, self._engine, limits, lambda: next(session_numbers), host,
-                _port(tcp_port, number), _port(http_port, number),
+                _port(tcp_port, number), _port(http_port, number), self._recovery.hung_until,
             )
             for number in range(nsqds)
         ]
@@ -128,15 +134,18 @@ class PartitionedCluster:
         extended: bool = False,
         channels: Iterable[str] = (),
         registered_channels: bool = False,
+        under_load: bool = False,
     ) -> None:
-        """Make a topic; partition ``p`` is led by nsqd ``p`` modulo their number.
+        """Create a topic; partition ``p`` is led by nsqd ``p`` modulo their number.
 
         Args:
             replicas: how many nsqds may lead each partition.
-            ordered: it is consumed in order, and published to with keys.
+            ordered: it is consumed in order and published to with keys.
             extended: its messages have JSON headers.
-            channels: made with it; a channel that comes later begins at the end.
-            registered_channels: SUB makes no channel.
+            channels: created with it; a channel created later begins at the end.
+            registered_channels: SUB creates no channel.
+            under_load: its leaders answer NOT_LEADER, and are not listed for writers, until
+                ``serve_topic()``, or two minutes times ``recovery_scale``.
         """
         meta = TopicMeta(
             partitions, replicas, ordered=ordered, extended=extended,
@@ -144,18 +153,25 @@ class PartitionedCluster:
         )
         with self._engine as state:
             state.create_topic(topic, meta, len(self.nsqds), channels, self._engine.now)
+            if under_load:
+                self._recovery.on_created_under_load(state.topic(topic), self._engine.now)
+
+    def serve_topic(self, topic: str) -> None:
+        """Let the leaders of a topic that was created under load serve from now on."""
+        with self._engine as state:
+            self._recovery.serve(state.topic(topic))
 
     def publish(
         self, topic: str, partition: int, body: bytes, trace_id: int = 0, header: bytes = b""
-    ) -> Stored:
-        """Store a message at its leader, whatever nsqlookupds say; return where it is."""
+    ) -> StoredPosition:
+        """Store a message at its leader, whatever nsqlookupds answer; return its position."""
         with self._engine as state:
             nsqd = self._partition(state, topic, partition).leader
             stored, = state.publish(
                 nsqd, topic, partition, [NewMessage(body, trace_id, header)], time.time_ns(),
                 self._engine.now,
             )
-        return Stored(*stored.ids, stored.offset, stored.size)
+        return StoredPosition(*stored.ids, stored.offset, stored.size)
 
     def messages(self, topic: str, partition: int, channel: str | None = None) -> list[bytes]:
         """The bodies in a partition, or those that a channel has not finished, in order."""
@@ -186,11 +202,16 @@ class PartitionedCluster:
         with self._engine as state:
             return self._partition(state, topic, partition).leader
 
-    # -- scripts: a planned move of a leader
+    # -- a planned move of a leader
 
     def begin_move(self, topic: str, partition: int) -> None:
-        """First half: not writable, writers are told of no leader, readers of the old one."""
+        """First half: not writable; nsqlookupds list no leader for writers, the old for readers.
+
+        Raises:
+            MoveRefusedError: with ``recovery_scale``: a move or a crash was a short time ago.
+        """
         with self._engine as state:
+            self._recovery.check_move(self._engine.now)
             found = self._partition(state, topic, partition)
             found.is_writable = False
             found.listed_w = None
@@ -208,54 +229,71 @@ class PartitionedCluster:
             target = (found.leader + 1) % len(self.nsqds) if to is None else to
             if target not in found.replicas:
                 found.replicas.append(target)
+                found.in_sync.append(target)
             found.leader = found.listed_r = found.listed_w = target
             found.is_writable = True
             found.log.end_consumers(self._engine.now)
+            self._recovery.on_moved(self._engine.now)
             return target
 
     def move_leader(self, topic: str, partition: int, to: int | None = None) -> int:
-        """Both halves of a planned move at once. Returns: the nsqd that leads now."""
+        """Both halves of a planned move at once. Returns: the nsqd that leads now.
+
+        Raises:
+            MoveRefusedError: as ``begin_move``.
+        """
         self.begin_move(topic, partition)
         return self.finish_move(topic, partition, to)
 
-    # -- scripts: a crash
+    # -- a crash
 
     def crash(self, nsqd: int) -> None:
-        """End a nsqd at once; nsqlookupds name it to nobody from now on."""
+        """End an nsqd at once; nsqlookupds list it no more.
+
+        With ``recovery_scale`` the rest follows by itself: nsqlookupds list a new leader, for
+        readers first; it serves; and publishes to partitions of which the nsqd was only a replica
+        hang until it does not count any more.
+        """
         with self._engine as state:
             state.dead.add(nsqd)
+            self._recovery.on_crash(nsqd, self._engine.now)
         self.nsqds[nsqd].stop()
 
     def take_over(self, nsqd: int, *, writable: bool = True) -> None:
-        """Let the next living replica lead what a crashed nsqd led.
+        """Let the next running replica lead the partitions of a crashed nsqd.
 
         Args:
-            writable: False for the time when readers are told and writers are not yet.
+            writable: False for the time when nsqlookupds list the leader for readers only.
         """
-        with self._engine as state:
-            for topic in state.topics.values():
-                for partition in topic.partitions.values():
-                    if partition.leader != nsqd and partition.listed_w is not None:
-                        continue
-                    if partition.leader == nsqd:
-                        alive = [one for one in partition.replicas if one not in state.dead]
-                        if not alive:
-                            continue
-                        partition.leader = alive[0]
-                    partition.listed_r = partition.leader
-                    partition.listed_w = partition.leader if writable else None
-                    partition.is_writable = writable
+        with self._engine:
+            self._recovery.elect(nsqd, writable)
 
     def restart(self, nsqd: int) -> None:
-        """Bring a crashed nsqd back, on its ports."""
-        self.nsqds[nsqd].start()
-        with self._engine as state:
-            state.dead.discard(nsqd)
+        """Bring a crashed nsqd back, on its ports.
 
-    # -- scripts: what operators do
+        With ``recovery_scale`` it answers NOT_LEADER at first, and is not listed.
+        """
+        self.nsqds[nsqd].start()
+        with self._engine:
+            self._recovery.on_restart(nsqd, self._engine.now)
+
+    def hang(self, topic: str, partition: int, hung: bool = True) -> None:
+        """Leave publishes to a partition without an answer, as with a crashed replica.
+
+        What follows on the same connection waits behind it, also for other topics.
+        """
+        with self._engine as state:
+            self._partition(state, topic, partition).is_hung = hung
+        self._wake()
+
+    def _wake(self) -> None:
+        for nsqd in self.nsqds:
+            nsqd.wake()
+
+    # -- operators' changes
 
     def tombstone(self, topic: str, nsqd: int, *, restore: bool = False) -> None:
-        """Hide a nsqd from writers of a topic; readers see it, and publishes to it still work."""
+        """Hide an nsqd from writers of a topic; readers see it, and publishes to it still work."""
         with self._engine as state:
             tombstones = state.topic(topic).tombstones
             (tombstones.discard if restore else tombstones.add)(nsqd)
@@ -271,13 +309,13 @@ class PartitionedCluster:
             self._partition(state, topic, partition).is_readable = not disabled
 
     def hide(self, topic: str, partition: int, hidden: bool = True) -> None:
-        """Let nsqlookupds leave a partition out, as while none of its copies is alive."""
+        """Let nsqlookupds leave a partition out, as while no nsqd with a copy runs."""
         with self._engine as state:
             found = self._partition(state, topic, partition)
             found.listed_r = found.listed_w = None if hidden else found.leader
 
     def lead_lookupd(self, nsqlookupd: int) -> None:
-        """Make another nsqlookupd the leading one."""
+        """Let another nsqlookupd lead."""
         self._leader = nsqlookupd
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""One nsqlookupd of an embedded cluster: its HTTP API, and the ways in which it can be wrong."""
+"""One nsqlookupd of an embedded cluster: its HTTP API, and the faults that it can have."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from typing import Any
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.http_message import Request, Response
-from nsqclient.devserver.http_router import (
+from nsqclient.devserver.http_server import (
     HTTPError,
-    empty_answer,
-    json_answer,
-    plain_answer,
+    HTTPServer,
+    empty_response,
+    json_response,
+    plain_response,
     read_params,
-    to_json,
 )
-from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
-from nsqclient.devserver.partitioned.state import ClusterState, Refusal, Topic
-from nsqclient.partitions.routes import TopicMeta
+from nsqclient.devserver.partitioned.state import ClusterState, Topic
+from nsqclient.devserver.protocol.commands import CommandError
+from nsqclient.devserver.protocol.go_compat import encode_json
+from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
+from nsqclient.partitions.lookup_table import TopicMeta
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.protocol.partition_server import PARTITIONED_VERSION
+from nsqclient.runtime.addresses import parse_uint
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.digits import read_digits
 
-#: The header that asks for answers without the wrapping of older servers, to the letter.
+#: The exact Accept header for responses without the wrapping of older servers.
 _BARE = "application/vnd.nsq; version=1.0"
 _JSON = "application/json; charset=utf-8"
 _NO_CHANNEL = "Topic has no channel, should init at least one for the new topic"
 
 
 class LookupdMode(Enum):
-    """How a nsqlookupd answers."""
+    """How an nsqlookupd answers."""
 
     NORMAL = "normal"
     NO_COORDINATOR = "no coordinator"  #: empty /listlookup, no metadata
@@ -43,7 +44,7 @@ class LookupdMode(Enum):
 
 
 class PartitionedLookupd:
-    """One nsqlookupd of a cluster; made and started by it. Its port stays after a restart.
+    """One nsqlookupd of a cluster, which creates and starts it. A restart keeps the port.
 
     Threads: every method, any thread.
     """
@@ -54,7 +55,7 @@ class PartitionedLookupd:
         engine: Engine[ClusterState],
         nsqds: Sequence[PartitionedNsqd],
         leader: Callable[[], int],
-        everybody: Callable[[], Sequence[PartitionedLookupd]],
+        lookupds: Callable[[], Sequence[PartitionedLookupd]],
         host: str,
         http_port: int,
     ) -> None:
@@ -62,7 +63,7 @@ class PartitionedLookupd:
         self._engine = engine
         self._nsqds = nsqds
         self._leader = leader
-        self._everybody = everybody
+        self._lookupds = lookupds
         self._host = host
         self._port = http_port
         self._changed = threading.Condition()
@@ -90,7 +91,7 @@ class PartitionedLookupd:
             ("GET", "/channels", self._channels), ("POST", "/topic/create", self._create),
             ("POST", "/topic/delete", self._delete), ("POST", "/topic/tombstone", self._tombstone),
         ):
-            http.router.add(method, path, self._guarded(handler))
+            http.router.add(method, path, self._with_mode(handler))
         http.start()
         self._port = http.port
         self._http = http
@@ -98,7 +99,7 @@ class PartitionedLookupd:
     def stop(self, deadline: Deadline | None = None) -> None:
         """Close the port: from now on connections are refused. Idempotent."""
         http, self._http = self._http, None
-        self.set_mode(LookupdMode.NORMAL)  # who hangs must end
+        self.set_mode(LookupdMode.NORMAL)  # end requests that hang
         if http is not None:
             http.stop(deadline)
 
@@ -109,9 +110,9 @@ class PartitionedLookupd:
             self._changed.notify_all()
 
     def freeze(self) -> None:
-        """Go on with what is true now, whatever changes: lookupds begin to disagree."""
+        """Keep answering with the present state, so that nsqlookupds disagree after a change."""
         with self._engine as state:
-            # Messages need not be copied for it; answers are about leaders alone.
+            # Without the messages: responses are about leaders only.
             self._frozen = ClusterState(needs_channel=state.needs_channel)
             self._frozen.dead = set(state.dead)
             self._frozen.is_write_disabled = state.is_write_disabled
@@ -125,12 +126,12 @@ class PartitionedLookupd:
         with self._engine:
             self._frozen = None
 
-    # -- answers
+    # -- responses
 
-    def _guarded(
+    def _with_mode(
         self, handler: Callable[[Request], Any]
     ) -> Callable[[Request, str], Response]:
-        """Answer in the style that was asked for; hang where the mode says so."""
+        """Respond in the style that was asked for; hang in mode HANG."""
 
         def answer(request: Request, _part: str) -> Response:
             with self._changed:
@@ -142,18 +143,18 @@ class PartitionedLookupd:
                 if is_bare:
                     raise
                 wrapped = {"status_code": 500, "status_txt": exc.code, "data": None}
-                return Response(500, to_json(wrapped), _JSON)
+                return Response(500, encode_json(wrapped), _JSON)
             if isinstance(data, Response):
                 return data
             if is_bare:
-                return empty_answer() if data is None else json_answer(data)
+                return empty_response() if data is None else json_response(data)
             wrapped = {"status_code": 200, "status_txt": "OK", "data": data}
-            return Response(200, to_json(wrapped), _JSON)
+            return Response(200, encode_json(wrapped), _JSON)
 
         return answer
 
     def _ping(self, _request: Request) -> Response:
-        return plain_answer(200, "OK")
+        return plain_response(200, "OK")
 
     def _info(self, _request: Request) -> Any:
         return {"version": PARTITIONED_VERSION, "ha_support": True}
@@ -163,15 +164,15 @@ class PartitionedLookupd:
             raise HTTPError(404, "NOT_FOUND")
         if self._mode is LookupdMode.NO_COORDINATOR:
             return None
-        everybody = self._everybody()
+        lookupds = self._lookupds()
         leader = self._leader()
         return {
-            "lookupdleader": everybody[leader].node(),
-            "lookupdnodes": [lookupd.node() for lookupd in everybody if lookupd.is_running],
+            "lookupdleader": lookupds[leader].node(),
+            "lookupdnodes": [lookupd.node() for lookupd in lookupds if lookupd.is_running],
         }
 
     def node(self) -> dict[str, object]:
-        """What /listlookup says of it; ports are strings there."""
+        """Its values in /listlookup, where ports are strings."""
         port = str(self._port)
         return {
             "ID": f"{self._host}:{port}:nsqlookup", "NodeIP": self._host, "TcpPort": "0",
@@ -261,10 +262,13 @@ class PartitionedLookupd:
             text = params.get(arg)
             if text is None:
                 raise HTTPError(400, f"MISSING_ARG_TOPIC_{code}")
-            number = read_digits(text, 19)  # an int64 of Go
+            number = parse_uint(text, 19)  # an int64 of Go
             if number is None or not 1 <= number <= most:
                 raise HTTPError(400, f"INVALID_ARG_TOPIC_{code}")
             numbers.append(number)
+        has_many = "true" in (params.get("multipart"), params.get("orderedmulti"))
+        if numbers[0] * numbers[1] > len(self._nsqds) and not has_many:
+            raise HTTPError(400, "not enough nsqds: give multipart=true or orderedmulti=true")
         meta = TopicMeta(
             numbers[0], numbers[1], ordered=params.get("orderedmulti") == "true",
             extended=params.get("extend") == "true",
@@ -280,7 +284,7 @@ class PartitionedLookupd:
         with self._engine as state:
             try:
                 state.delete_topic(name, self._engine.now)
-            except Refusal:
+            except CommandError:
                 raise HTTPError(404, "Key not found") from None
         return None
 

@@ -3,56 +3,211 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
+from nsqclient.devserver.command_handler import AuthResult, CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
-from nsqclient.devserver.http_message import BodyError, Request, Response
-from nsqclient.devserver.http_router import (
-    Params,
-    HTTPError,
-    empty_answer,
-    json_answer,
-    plain_answer,
-    read_params,
-    read_query,
-    text_answer,
+from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
+from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
+from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
+from nsqclient.devserver.partitioned.state import ClusterState, Topic
+from nsqclient.devserver.protocol.commands import (
+    CheckExt,
+    CommandError,
+    CreateTopic,
+    Event,
+    OpenPartition,
+    PartitionPub,
+    PartitionSub,
+    Rdy,
+    ServerLimits,
 )
-from nsqclient.devserver.http_server import HTTPServer
-from nsqclient.devserver.partitioned.dialogue import PartitionDialogue
-from nsqclient.devserver.partitioned.queue import PartitionChannel
-from nsqclient.devserver.partitioned.state import ClusterState, Refusal
-from nsqclient.devserver.session import Session, SessionRules
-from nsqclient.protocol.names import is_valid_name
-from nsqclient.protocol.partition_events import NewMessage
-from nsqclient.protocol.partition_server import PARTITIONED_VERSION, PartitionServerProtocol
-from nsqclient.protocol.server_identify import ServerLimits
+from nsqclient.devserver.protocol.partitioned import (
+    PARTITIONED_VERSION,
+    PartitionServerProtocol,
+    check_header,
+    has_trace,
+)
+from nsqclient.devserver.session import Session, SessionConfig, Sessions
+from nsqclient.devserver.tls_compression import NegotiatedLayers
+from nsqclient.errors import ConfigError
+from nsqclient.partitions.start_position import StartPosition
+from nsqclient.protocol.extensions import MessageFormat, StoredPosition
+from nsqclient.protocol.frames import OK
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.digits import read_digits
 
-#: Codes that the HTTP API answers with 404; the others are 400.
-_NOT_FOUND = ("E_TOPIC_NOT_EXIST",)
+_NEVER = float("inf")
 
 
-class _PartitionSession(Session):
-    """A client of one nsqd of the cluster."""
+class PartitionCommandHandler(CommandHandler):
+    """One client's commands. Every method runs under the engine's lock, save ``release``."""
 
-    nsqd = 0  # set by the subclass that each nsqd makes
+    def __init__(
+        self,
+        core: PartitionServerProtocol,
+        faults: Faults,
+        number: int,
+        layers: NegotiatedLayers,
+        nsqd: int,
+        engine: Engine[ClusterState],
+        hung_until: Callable[[float], float],
+    ) -> None:
+        super().__init__(core, faults, number, layers)
+        self._partition_core = core
+        self._nsqd = nsqd
+        self._engine = engine
+        self._hung_until = hung_until
+        #: A publish that hangs, and when it is answered all the same.
+        self._hung: tuple[PartitionPub, float] | None = None
+        #: The commands behind it, which are not executed before.
+        self._behind: deque[tuple[Event, AuthResult]] = deque()
 
-    def _make_core(self, rules: SessionRules) -> PartitionServerProtocol:
-        return PartitionServerProtocol(rules.limits)
+    def handle(
+        self, event: Event, broker: Any, now: float, auth_result: AuthResult = None
+    ) -> None:
+        """Execute one command, or keep it while a publish before it hangs."""
+        if self._hung is None:
+            super().handle(event, broker, now, auth_result)
+        else:
+            self._behind.append((event, auth_result))
 
-    def _make_dialogue(self, faults: Faults) -> PartitionDialogue:
-        core = cast(PartitionServerProtocol, self.core)
-        return PartitionDialogue(core, faults, self.number, self.upgrades, self.nsqd)
+    def next_due(self) -> float | None:
+        """When ``release()`` must be called, or None."""
+        due = super().next_due()
+        if self._hung is None or self._hung[1] == _NEVER:
+            return due
+        return self._hung[1] if due is None else min(due, self._hung[1])
+
+    def release(self, now: float) -> None:
+        """Send the held answers that are due; execute what hung, and the commands behind it."""
+        super().release(now)
+        if self._hung is not None:
+            with self._engine as state:
+                self._execute_hung(state, now)
+
+    def _execute_hung(self, state: ClusterState, now: float) -> None:
+        if self._hung is None:
+            return
+        (event, until), self._hung = self._hung, None
+        if now >= until:
+            self._answer(event, now, "E_FAILED_ON_NOT_WRITABLE", b"")
+        else:
+            self._execute(event, state, now)
+            self._keep_deadline(until)
+        while self._behind and self._hung is None and not self.core.is_closed:
+            behind, auth_result = self._behind.popleft()
+            self.handle(behind, state, now, auth_result)
+
+    def _keep_deadline(self, until: float) -> None:
+        """What hangs again hangs since its arrival."""
+        if self._hung is not None:
+            self._hung = self._hung[0], until
+
+    def unsubscribe(self, broker: Any) -> None:
+        """Remove the client from its channel; others get its messages in flight. Idempotent."""
+        channel, self.channel = self.channel, None
+        if isinstance(channel, PartitionChannel) and isinstance(self.consumer, PartitionConsumer):
+            channel.remove_consumer(self.consumer, time.monotonic())
+
+    def _execute(self, event: Event, broker: Any, now: float) -> None:
+        state: ClusterState = broker
+        try:
+            if isinstance(event, OpenPartition):
+                state.find(self._nsqd, event.topic, event.partition)
+            elif isinstance(event, CheckExt):
+                self._check_ext(event, state)
+            elif isinstance(event, PartitionPub):
+                self._publish(event, state, now)
+            elif isinstance(event, PartitionSub):
+                self._subscribe_to(event, state, now)
+            elif isinstance(event, CreateTopic):
+                raise CommandError("E_CREATE_TOPIC_FAILED", "topic is created through nsqlookupd")
+            elif isinstance(event, Rdy) and self.channel is None:
+                return
+            else:
+                super()._execute(event, broker, now)
+        except CommandError as exc:
+            self._answer(event, now, exc.code, exc.text)
+
+    def _check_ext(self, event: CheckExt, state: ClusterState) -> None:
+        topic, _ = state.find(self._nsqd, event.topic, event.partition)
+        if not topic.meta.extended:
+            self._partition_core.desynchronise()
+            raise _no_headers(topic)
+
+    def _publish(self, event: PartitionPub, state: ClusterState, now: float) -> None:
+        topic, partition = state.find(self._nsqd, event.topic, event.partition)
+        messages = event.messages
+        if event.command in ("PUB_EXT", "MPUB_EXT") and not topic.meta.extended:
+            raise _no_headers(topic)
+        if event.command == "PUB_EXT" and not messages[0].header:
+            raise CommandError("E_INVALID_JSON_HEADER", "empty json header")
+        messages = [
+            new._replace(trace_id=check_header(new.header)) if new.header else new
+            for new in messages
+        ]
+        state.check_serves(self._nsqd, partition)
+        if partition.is_writable and state.is_hung(partition):
+            self._hung = event, self._hung_until(now)
+            return
+        stored = state.publish(
+            self._nsqd, event.topic, event.partition, messages, time.time_ns(), now
+        )
+        count = self.pub_counts.get(event.topic, 0)
+        self.pub_counts[event.topic] = count + len(messages)
+        self._answer(event, now, None, _answer_to(event, stored))
+
+    def _subscribe_to(self, event: PartitionSub, state: ClusterState, now: float) -> None:
+        core = self._partition_core
+        settings = core.settings if self.pump_settings is None else self.pump_settings
+        ordered = event.command == "SUB_ORDERED"
+        form = MessageFormat(core.extend_support, event.command != "SUB")
+        topic, partition = state.find(self._nsqd, event.topic, event.partition)
+        state.check_serves(self._nsqd, partition)
+        # A plain topic has no tags: the tag is dropped, without an error.
+        consumer = PartitionConsumer(
+            self.number, settings.msg_timeout / 1000, settings.sample_rate, form,
+            core.desired_tag if topic.meta.extended else "",
+            read_ext_filter(core.ext_filter) if topic.meta.extended else None,
+        )
+        self.channel = state.subscribe(
+            self._nsqd, event.topic, event.partition, event.channel, consumer, ordered,
+            core.extend_support, _read_start(event.start) if event.start else None,
+        )
+        self.consumer = consumer
+        self._answer(event, now, None, OK)
+
+
+def _read_start(text: str) -> StartPosition:
+    try:
+        return StartPosition.parse(text)
+    except ConfigError:
+        raise CommandError("E_INVALID", f"invalid consume offset:{text}") from None
+
+
+def _no_headers(topic: Topic) -> CommandError:
+    return CommandError("E_EXT_NOT_SUPPORT", f"ext content not supported in topic {topic.name}")
+
+
+def _answer_to(event: PartitionPub, stored: list[LogMessage]) -> bytes:
+    """OK, or 30 bytes: of several messages the position of the first and the sum of sizes."""
+    first = stored[0]
+    if event.command == "MPUB_TRACE":
+        size = sum(message.size for message in stored)
+        return StoredPosition(first.ids.internal_id, 0, first.offset, size).pack()
+    traced = event.command == "PUB_TRACE" or (
+        event.command == "PUB_EXT" and has_trace(event.messages[0].header)
+    )
+    return StoredPosition(*first.ids, first.offset, first.size).pack() if traced else OK
 
 
 class PartitionedNsqd:
-    """One nsqd of a cluster; made and started by it. Ports stay the same after a restart.
+    """One nsqd of a cluster, which creates and starts it. A restart keeps the ports.
 
     Threads: every method, any thread.
     """
@@ -66,20 +221,24 @@ class PartitionedNsqd:
         host: str,
         tcp_port: int,
         http_port: int,
+        hung_until: Callable[[float], float],
     ) -> None:
         self.number = number
         self._engine = engine
-        self._rules = SessionRules(limits, None, ())
+        self._session_config = SessionConfig(
+            lambda session, layers: PartitionCommandHandler(
+                PartitionServerProtocol(limits), self.faults, session, layers, number, engine,
+                hung_until,
+            )
+        )
         self._next_session = next_session
         self._host = host
         self._ports = (tcp_port, http_port)
-        self._lock = threading.Lock()
-        self._sessions: dict[int, Session] = {}  # guarded by _lock
+        self._sessions = Sessions()
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = Faults(self._wake_clients, self._drop_clients)
-        self._session_class = type("PartitionSession", (_PartitionSession,), {"nsqd": number})
+        self.faults = Faults(self._sessions.wake, self._sessions.drop)
         self._acceptor: Acceptor | None = None
-        self._http: HTTPServer | None = None
+        self._http: NsqdHTTP | None = None
 
     @property
     def tcp_address(self) -> str:
@@ -101,15 +260,19 @@ class PartitionedNsqd:
         """The commands that clients sent, oldest first (the last 10,000)."""
         return self.faults.commands
 
+    def wake(self) -> None:
+        """Make all connections look again at what hangs."""
+        self._sessions.wake()
+
     def start(self) -> None:
-        """Listen on both ports, on those of before where it ran before.
+        """Listen on both ports, after a restart on the same ones.
 
         Raises:
             OSError: a port is taken.
         """
         acceptor = Acceptor("devserver-nsqd", self._host, self._ports[0], self._serve)
         acceptor.listen()
-        http = _NsqdHTTP(self.number, self._engine, self._host, self._ports[1])
+        http = NsqdHTTP(self.number, self._engine, self._host, self._ports[1], acceptor.port)
         try:
             http.start()
         except OSError:
@@ -120,7 +283,7 @@ class PartitionedNsqd:
         self._acceptor, self._http = acceptor, http
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Close both ports and all connections, without a word. Idempotent."""
+        """Close both ports and all connections, without a frame. Idempotent."""
         acceptor, self._acceptor = self._acceptor, None
         http, self._http = self._http, None
         if acceptor is not None:
@@ -129,7 +292,7 @@ class PartitionedNsqd:
             http.stop(deadline)
 
     def producer(self) -> dict[str, object]:
-        """What nsqlookupd says of it."""
+        """Its values in the responses of nsqlookupd."""
         tcp_port, http_port = self._ports
         return {
             "id": self.tcp_address, "remote_address": self.tcp_address,
@@ -139,130 +302,6 @@ class PartitionedNsqd:
         }
 
     def _serve(self, sock: socket.socket, address: str) -> None:
-        number = self._next_session()
-        session = self._session_class(
-            self._engine, self.faults, self._rules, sock, address, number, lambda topic: None
-        )
-        with self._lock:
-            self._sessions[number] = session
-        try:
-            session.run()
-        finally:
-            with self._lock:
-                del self._sessions[number]
-
-    def _all_sessions(self) -> list[Session]:
-        with self._lock:
-            return list(self._sessions.values())
-
-    def _wake_clients(self) -> None:
-        for session in self._all_sessions():
-            session.wake()
-
-    def _drop_clients(self, client_id: str | None, reset: bool) -> int:
-        return sum([
-            session.drop(reset) for session in self._all_sessions()
-            if client_id in (None, session.core.settings.client_id, session.address)
-        ])
-
-
-class _NsqdHTTP(HTTPServer):
-    """What tests and operators need of an nsqd's HTTP API."""
-
-    def __init__(
-        self, nsqd: int, engine: Engine[ClusterState], host: str, port: int
-    ) -> None:
-        super().__init__("devserver-nsqd-http", host, port)
-        self._nsqd = nsqd
-        self._engine = engine
-        for method, path, handler in (
-            ("GET", "/ping", self._ping),
-            ("GET", "/info", self._info),
-            ("POST", "/pub", self._pub),
-            ("POST", "/channel/create", self._create_channel),
-            ("POST", "/channel/setorder", self._set_order),
-            ("POST", "/channel/setoffset", self._set_offset),
-        ):
-            self.router.add(method, path, handler)
-
-    def _ping(self, _request: Request, _part: str) -> Response:
-        return plain_answer(200, "OK")
-
-    def _info(self, _request: Request, _part: str) -> Response:
-        return json_answer({"version": PARTITIONED_VERSION})
-
-    def _pub(self, request: Request, _part: str) -> Response:
-        params = read_query(request)
-        topic, partition = params.require("topic"), _partition(params.get("partition"))
-        try:
-            body = request.body.read(ServerLimits().max_msg_size + 1)
-        except BodyError:
-            raise HTTPError(500, "INTERNAL_ERROR") from None
-        if not body:
-            raise HTTPError(406, "MSG_EMPTY")
-        with self._engine as state:
-            try:
-                state.publish(self._nsqd, topic, partition, [NewMessage(body)], time.time_ns(),
-                              self._engine.now)
-            except Refusal as refusal:
-                raise _http_error(refusal) from None
-        return text_answer("OK")
-
-    def _create_channel(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
-        if not is_valid_name(params.require("channel")):
-            raise HTTPError(400, "INVALID_ARG_CHANNEL")
-        with self._engine as state:
-            self._open_channel(state, params)
-        return empty_answer()
-
-    def _open_channel(self, state: ClusterState, params: Params) -> PartitionChannel:
-        """The channel that a request names, made where it is not there yet."""
-        try:
-            topic, partition = state.find(
-                self._nsqd, params.require("topic"), _partition(params.get("partition")))
-            return state.open_channel(topic, partition, params.require("channel"))
-        except Refusal as refusal:
-            raise _http_error(refusal) from None
-
-    def _set_order(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
-        with self._engine as state:
-            channel = self._open_channel(state, params)
-            channel.is_ordered = params.require("order") == "true"
-            channel.flow(self._engine.now)
-        return empty_answer()
-
-    def _set_offset(self, request: Request, _part: str) -> Response:
-        """Body ``virtual_queue:<offset>``, ``timestamp:<seconds>``, or ``special:-1``: the end."""
-        params = read_query(request)
-        try:
-            kind, _, text = request.body.read(100).decode("ascii", "replace").partition(":")
-            value = int(text)
-        except (BodyError, ValueError):
-            raise HTTPError(400, "INVALID_OFFSET") from None
-        with self._engine as state:
-            channel = self._open_channel(state, params)
-            if kind == "virtual_queue":
-                channel.set_position(lambda message: message.offset < value, self._engine.now)
-            elif kind == "timestamp":
-                channel.set_position(
-                    lambda message: message.timestamp < value * 10**9, self._engine.now)
-            elif kind == "special" and value == -1:
-                channel.set_position(lambda message: True, self._engine.now)
-            else:
-                raise HTTPError(400, "INVALID_OFFSET")
-        return empty_answer()
-
-
-def _partition(text: str | None) -> int | None:
-    if text is None or text == "-1":
-        return None
-    number = read_digits(text, 19)  # an int64 of Go
-    if number is None:
-        raise HTTPError(400, "INVALID_ARG_PARTITION")
-    return number
-
-
-def _http_error(refusal: Refusal) -> HTTPError:
-    return HTTPError(404 if refusal.code in _NOT_FOUND else 400, refusal.code)
+        self._sessions.run(Session(
+            self._engine, self.faults, self._session_config, sock, address, self._next_session()
+        ))

@@ -1,19 +1,21 @@
-"""The queue of one partition, and the channels that read it. Pure: ``now`` is an argument.
+"""The log of one partition, and the channels that read it. Pure: ``now`` is an argument.
 
-Unlike a stock channel, one of these reads a common log from a position on; what comes back goes
-ahead of what is new, oldest first.
+Unlike a stock channel, a channel here reads a common log from a position on; returned messages
+come before new ones, oldest first.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from nsqclient.devserver.queues import Agenda, Consumer
-from nsqclient.protocol.extended import (
-    MessageForm,
+from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
+from nsqclient.devserver.queues import Scheduler, Consumer
+from nsqclient.partitions.start_position import StartPosition
+from nsqclient.protocol.extensions import (
+    MessageFormat,
     MessageIds,
     encode_ext,
     make_internal_id,
@@ -23,8 +25,10 @@ from nsqclient.protocol.extended import (
 _NEVER = float("inf")
 #: The count of a partition's first user message; the first entry is the server's own.
 _FIRST_COUNT = 2
-#: The highest number of attempts that is told.
+#: The highest number of attempts that is sent.
 _MAX_ATTEMPTS = 4000
+#: The header that says which consumers a message is for.
+_TAG_KEY = "##client_dispatch_tag"
 
 
 @dataclass(frozen=True)
@@ -40,19 +44,29 @@ class LogMessage:
 
 
 class PartitionConsumer(Consumer):
-    """A client that has subscribed to a partition; ``form`` says what its messages carry."""
+    """A client that has subscribed to a partition.
 
-    __slots__ = ("form",)
+    Args:
+        form: what its messages carry.
+        tag: it gets messages with this tag alone; empty: those without a tag, and those whose tag
+            no consumer of the channel has.
+        matches: its filter of headers; None: it has none.
+    """
+
+    __slots__ = ("form", "tag", "matches")
 
     def __init__(
-        self, number: int, msg_timeout: float, sample_rate: int, form: MessageForm
+        self, number: int, msg_timeout: float, sample_rate: int, form: MessageFormat,
+        tag: str = "", matches: ExtFilter | None = None,
     ) -> None:
         super().__init__(number, msg_timeout, sample_rate)
         self.form = form
+        self.tag = tag
+        self.matches = matches
 
 
 @dataclass
-class _Flight:
+class _InFlightMessage:
     index: int
     consumer: PartitionConsumer
     deadline: float
@@ -81,12 +95,12 @@ class PartitionLog:
         return message
 
     def flow(self, now: float) -> None:
-        """Let every channel send what it can."""
+        """Let every channel deliver messages."""
         for channel in self.channels.values():
             channel.flow(now)
 
     def end_consumers(self, now: float) -> None:
-        """Cut every consumer off, without a word; what they had in flight waits for others."""
+        """End every consumer without a frame; others get their messages in flight."""
         for channel in self.channels.values():
             channel.end_consumers(now)
 
@@ -95,33 +109,33 @@ class PartitionChannel:
     """One channel of one partition. A new one begins at the end of the log."""
 
     def __init__(
-        self, log: PartitionLog, name: str, agenda: Agenda, max_msg_timeout: float
+        self, log: PartitionLog, name: str, scheduler: Scheduler, max_msg_timeout: float
     ) -> None:
         self.name = name
         self.is_ordered = False
-        self.scheduled = _NEVER  # when it stands on the agenda next
+        self.scheduled = _NEVER  # the earliest time for which it is scheduled
         self.position = len(log.messages)
-        self.in_flight: dict[int, _Flight] = {}
+        self.in_flight: dict[int, _InFlightMessage] = {}
         self.consumers: dict[int, PartitionConsumer] = {}
         self.finished = 0
         self._log = log
-        self._agenda = agenda
+        self._scheduler = scheduler
         self._max_msg_timeout = max_msg_timeout
         self._attempts: dict[int, int] = {}
-        self._back: list[int] = []  # a heap of indexes that came back
+        self._returned: list[int] = []  # a heap of indexes
         self._deferred: list[tuple[float, int]] = []
-        self._line: deque[PartitionConsumer] = deque()  # whose turn it is
+        self._turns: deque[PartitionConsumer] = deque()  # in turn
 
     def depth(self) -> int:
         """How many messages are not finished."""
         return (
             len(self._log.messages) - self.position
-            + len(self._back) + len(self._deferred) + len(self.in_flight)
+            + len(self._returned) + len(self._deferred) + len(self.in_flight)
         )
 
     def unfinished(self) -> list[LogMessage]:
         """The messages that are not finished, in order."""
-        back = [*self._back, *(index for _, index in self._deferred),
+        back = [*self._returned, *(index for _, index in self._deferred),
                 *(flight.index for flight in self.in_flight.values())]
         messages = self._log.messages
         return [messages[index] for index in sorted(back)] + messages[self.position:]
@@ -129,15 +143,15 @@ class PartitionChannel:
     # -- consumers
 
     def add_consumer(self, consumer: PartitionConsumer) -> None:
-        """Let a consumer in, with RDY 0."""
+        """Add a consumer, with RDY 0."""
         self.consumers[consumer.number] = consumer
-        self._line.append(consumer)
+        self._turns.append(consumer)
 
     def remove_consumer(self, consumer: PartitionConsumer, now: float) -> None:
-        """Let it go; what it had in flight is delivered again, and does not count as tried."""
+        """Remove it; its messages in flight are delivered again, and do not count as attempts."""
         if self.consumers.pop(consumer.number, None) is None:
             return
-        self._line.remove(consumer)
+        self._turns.remove(consumer)
         for internal_id, flight in list(self.in_flight.items()):
             if flight.consumer is consumer:
                 self._attempts[flight.index] -= 1
@@ -149,7 +163,7 @@ class PartitionChannel:
         for consumer in list(self.consumers.values()):
             consumer.is_ended = True
             consumer.outbox = []
-            self._agenda.wake(consumer)
+            self._scheduler.wake(consumer)
             self.remove_consumer(consumer, now)
 
     def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
@@ -160,25 +174,42 @@ class PartitionChannel:
     # -- messages
 
     def flow(self, now: float) -> None:
-        """Send what waits to consumers with room, in turn."""
-        while self._back or self.position < len(self._log.messages):
+        """Deliver waiting messages to ready consumers, in turn."""
+        while self._returned or self.position < len(self._log.messages):
             if self.is_ordered and self.in_flight:
                 return
-            consumer = self._next_with_room()
+            index = self._returned[0] if self._returned else self.position
+            headers = self._headers(index)
+            # A message that waits for its consumer holds up those behind it, as at a real nsqd.
+            consumer = self._next_ready_consumer(self._tag_for(headers))
             if consumer is None:
                 return
-            if self._back:
-                index = heapq.heappop(self._back)
+            if self._returned:
+                heapq.heappop(self._returned)
             else:
-                index = self.position
                 self.position += 1
+            if consumer.matches is not None and not consumer.matches(headers):
+                self._attempts.pop(index, None)
+                self.finished += 1
+                continue
             self._deliver(index, consumer, now)
 
-    def _next_with_room(self) -> PartitionConsumer | None:
-        for _ in range(len(self._line)):
-            consumer = self._line[0]
-            self._line.rotate(-1)
-            if consumer.in_flight < consumer.ready:
+    def _headers(self, index: int) -> dict[str, Any] | None:
+        """The headers of a message, where a consumer's choice depends on them."""
+        if any(consumer.tag or consumer.matches for consumer in self._turns):
+            return read_headers(self._log.messages[index].ext)
+        return None
+
+    def _tag_for(self, headers: dict[str, Any] | None) -> str:
+        """The tag that consumers of a message must have."""
+        tag = str((headers or {}).get(_TAG_KEY))
+        return tag if any(consumer.tag == tag for consumer in self._turns) else ""
+
+    def _next_ready_consumer(self, tag: str) -> PartitionConsumer | None:
+        for _ in range(len(self._turns)):
+            consumer = self._turns[0]
+            self._turns.rotate(-1)
+            if consumer.in_flight < consumer.ready and consumer.tag == tag:
                 return consumer
         return None
 
@@ -186,26 +217,26 @@ class PartitionChannel:
         message = self._log.messages[index]
         attempts = self._attempts[index] = self._attempts.get(index, 0) + 1
         deadline = now + consumer.msg_timeout
-        self.in_flight[message.ids.internal_id] = _Flight(index, consumer, deadline, now)
+        self.in_flight[message.ids.internal_id] = _InFlightMessage(index, consumer, deadline, now)
         consumer.in_flight += 1
         consumer.message_count += 1
         payload = consumer.form.write(message.body, message.ext, message.offset, message.size)
         if not consumer.outbox:
-            self._agenda.wake(consumer)
+            self._scheduler.wake(consumer)
         consumer.outbox.append(
             (message.timestamp, min(attempts, _MAX_ATTEMPTS), message.ids.pack(), payload)
         )
-        self._note(deadline)
+        self._schedule(deadline)
 
     def _return(self, internal_id: int, due: float | None = None) -> None:
-        """Take a message out of flight, to be delivered again."""
+        """Requeue a message in flight."""
         flight = self.in_flight.pop(internal_id)
         flight.consumer.in_flight -= 1
         if due is None:
-            heapq.heappush(self._back, flight.index)
+            heapq.heappush(self._returned, flight.index)
         else:
             heapq.heappush(self._deferred, (due, flight.index))
-            self._note(due)
+            self._schedule(due)
 
     def _find(self, consumer: Consumer, message_id: bytes) -> int | None:
         """Find a message of this consumer's; only the first half of the id counts."""
@@ -214,7 +245,7 @@ class PartitionChannel:
         return None if flight is None or flight.consumer is not consumer else internal_id
 
     def finish(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """FIN: forget the message. Returns why not, or None."""
+        """FIN: remove the message. Returns nsqd's reason for a failure, or None."""
         internal_id = self._find(consumer, message_id)
         if internal_id is None:
             return _NOT_IN_FLIGHT
@@ -229,7 +260,7 @@ class PartitionChannel:
     def requeue(
         self, consumer: Consumer, message_id: bytes, delay: float, now: float
     ) -> str | None:
-        """REQ; with a delay it is ignored without a word where the channel is ordered."""
+        """REQ; ordered channels ignore one with a delay."""
         internal_id = self._find(consumer, message_id)
         if internal_id is None:
             return _NOT_IN_FLIGHT
@@ -253,33 +284,44 @@ class PartitionChannel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Take back what timed out, and let in what was deferred long enough."""
+        """Requeue messages past their deadline, and those whose deferral is over."""
         self.scheduled = _NEVER
         for internal_id, flight in list(self.in_flight.items()):
             if flight.deadline <= now:
                 flight.consumer.timeout_count += 1
                 self._return(internal_id)
         while self._deferred and self._deferred[0][0] <= now:
-            heapq.heappush(self._back, heapq.heappop(self._deferred)[1])
+            heapq.heappush(self._returned, heapq.heappop(self._deferred)[1])
         self.flow(now)
         dues = [flight.deadline for flight in self.in_flight.values()]
         dues += [due for due, _ in self._deferred[:1]]
         if dues:
-            self._note(min(dues))
+            self._schedule(min(dues))
 
-    def _note(self, due: float) -> None:
+    def _schedule(self, due: float) -> None:
         if due < self.scheduled:
             self.scheduled = due
-            self._agenda.schedule(due, self)
+            self._scheduler.schedule(due, self)
 
-    def set_position(self, is_before: Callable[[LogMessage], bool], now: float) -> None:
-        """Read again from the first message on that is not before; all clients begin anew."""
+    def set_position(self, start: StartPosition, now: float) -> None:
+        """Read again from there; end all consumers."""
         self.end_consumers(now)
-        self._back.clear()
+        self.begin_at(start)
+
+    def begin_at(self, start: StartPosition) -> None:
+        """Read from there; call it while nothing is in flight."""
+        self._returned.clear()
         self._deferred.clear()
         self._attempts.clear()
         messages = self._log.messages
-        self.position = sum(1 for message in messages if is_before(message))
+        if start.kind == "special":
+            self.position = len(messages)
+        elif start.kind == "msgcount":
+            self.position = min(start.value, len(messages))
+        elif start.kind == "timestamp":
+            self.position = sum(each.timestamp < start.value * 10**9 for each in messages)
+        else:
+            self.position = sum(each.offset < start.value for each in messages)
 
 
 _NOT_IN_FLIGHT = "ID not in flight"

@@ -1,7 +1,7 @@
 """The state that the nsqds and nsqlookupds of one embedded cluster share. Pure.
 
-Which nsqd leads a partition, and what nsqlookupds say of it, are two things: in a real cluster
-one follows the other late, and the scripts of ``cluster`` show every step of that.
+The leader of a partition and the leader that nsqlookupds list are separate: in a real cluster
+nsqlookupds follow with a delay, and ``cluster`` has a method for each step.
 """
 
 from __future__ import annotations
@@ -9,38 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nsqclient.devserver.broker import Notice
+from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.partitioned.queue import (
     LogMessage,
     PartitionChannel,
     PartitionConsumer,
     PartitionLog,
 )
-from nsqclient.devserver.queues import Agenda
-from nsqclient.partitions.routes import TopicMeta
-from nsqclient.protocol.partition_events import NewMessage
-
-
-class Refusal(Exception):
-    """The server refuses, with this code and text."""
-
-    def __init__(self, code: str, text: str = "") -> None:
-        super().__init__(f"{code} {text}")
-        self.code = code
-        self.text = text
+from nsqclient.devserver.protocol.commands import CommandError, NewMessage
+from nsqclient.devserver.queues import Scheduler
+from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.partitions.start_position import StartPosition
 
 
 @dataclass
 class Partition:
-    """One partition: its messages, who leads it, and what is said of that."""
+    """One partition: its messages, its leader, and the leader that nsqlookupds list."""
 
     log: PartitionLog
     leader: int  #: the number of the nsqd that serves it
     replicas: list[int]  #: nsqds with a copy, the leader among them
-    listed_r: int | None  #: whom nsqlookupds name to readers
-    listed_w: int | None  #: whom they name to writers
+    listed_r: int | None  #: the leader in nsqlookupds for readers
+    listed_w: int | None  #: for writers
     is_writable: bool = True
     is_readable: bool = True
+    is_served: bool = True  #: False: its leader answers NOT_LEADER, as after a creation under load
+    is_hung: bool = False  #: a PUB to it is not answered
+    in_sync: list[int] = field(default_factory=list)  #: replicas that a PUB waits for
 
 
 @dataclass
@@ -54,22 +49,23 @@ class Topic:
 
 
 class ClusterState:
-    """Topics, partitions and channels. Whoever calls holds one lock around it all.
+    """Topics, partitions and channels. The caller holds one lock around everything.
 
-    ``needs_channel``: writers are not told of partitions without a channel, as by default in a
-    real cluster.
+    ``needs_channel``: partitions without a channel are hidden from writers, as in a real cluster
+    by default.
     """
 
     def __init__(self, max_msg_timeout: float = 900.0, needs_channel: bool = False) -> None:
-        self.agenda = Agenda()
+        self.scheduler = Scheduler()
         self.topics: dict[str, Topic] = {}
-        self.dead: set[int] = set()  #: nsqds that have crashed
+        self.dead: set[int] = set()  #: nsqds that have crashed, or have not joined again
+        self.waits_for_replicas = False  #: a PUB waits for replicas that have crashed
         self.needs_channel = needs_channel
         self.is_write_disabled = False
         self._max_msg_timeout = max_msg_timeout
 
-    def take_notices(self) -> list[Notice]:
-        """For the engine: nobody is told of topics here."""
+    def take_changes(self) -> list[TopicChange]:
+        """For the engine: there are no observers here."""
         return []
 
     # -- topics
@@ -77,74 +73,86 @@ class ClusterState:
     def create_topic(
         self, name: str, meta: TopicMeta, nsqds: int, channels: Iterable[str], now: float
     ) -> None:
-        """Make a topic; partition by partition the next nsqd leads. Nothing if there is one."""
+        """Create a topic; each partition is led by the next nsqd. Nothing if there is one."""
         if name in self.topics:
             return
         topic = self.topics[name] = Topic(name, meta)
         for number in range(meta.partition_num):
             replicas = [(number + step) % nsqds for step in range(min(meta.replica, nsqds))]
             topic.partitions[number] = Partition(
-                PartitionLog(number), replicas[0], replicas, replicas[0], replicas[0]
+                PartitionLog(number), replicas[0], replicas, replicas[0], replicas[0],
+                in_sync=list(replicas),
             )
         for channel in channels:
             for partition in topic.partitions.values():
                 self.open_channel(topic, partition, channel)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic; Refusal E_TOPIC_NOT_EXIST when there is none."""
+        """Return a topic. Raises CommandError E_TOPIC_NOT_EXIST."""
         found = self.topics.get(name)
         if found is None:
-            raise Refusal("E_TOPIC_NOT_EXIST")
+            raise CommandError("E_TOPIC_NOT_EXIST")
         return found
 
     def delete_topic(self, name: str, now: float) -> None:
-        """Drop a topic; its consumers' connections end."""
+        """Delete a topic; its consumers' connections end."""
         for partition in self.topic(name).partitions.values():
             partition.log.end_consumers(now)
         del self.topics[name]
 
     def open_channel(self, topic: Topic, partition: Partition, name: str) -> PartitionChannel:
-        """Return a channel of a partition, made at the end of its queue where there was none."""
+        """Return a channel of a partition; create it at the end of the log if there is none."""
         log = partition.log
         channel = log.channels.get(name)
         if channel is None:
-            channel = PartitionChannel(log, name, self.agenda, self._max_msg_timeout)
+            channel = PartitionChannel(log, name, self.scheduler, self._max_msg_timeout)
             log.channels[name] = channel
         return channel
 
     # -- one nsqd's commands
 
     def find(self, nsqd: int, topic_name: str, number: int | None) -> tuple[Topic, Partition]:
-        """Return the partition that a command means.
+        """Return the partition of a command.
 
         Raises:
-            Refusal: E_TOPIC_NOT_EXIST, also where this nsqd has no copy; E_BAD_PARTITION where
-                one must be named.
+            CommandError: E_TOPIC_NOT_EXIST, also where this nsqd has no copy; E_BAD_PARTITION
+                where a partition is required.
         """
         topic = self.topic(topic_name)
         if number is None:
             if topic.meta.ordered or topic.meta.multi_part:
-                raise Refusal("E_BAD_PARTITION", "topic should have a partition: multi"
-                              " partition: -1")
+                raise CommandError(
+                    "E_BAD_PARTITION", "topic should have a partition: multi partition: -1"
+                )
             led = [one for one in topic.partitions.values() if one.leader == nsqd]
             if not led:
-                raise Refusal("E_TOPIC_NOT_EXIST")
+                raise CommandError("E_TOPIC_NOT_EXIST")
             return topic, led[0]
         partition = topic.partitions.get(number)
         if partition is None or nsqd not in partition.replicas:
-            raise Refusal("E_TOPIC_NOT_EXIST")
+            raise CommandError("E_TOPIC_NOT_EXIST")
         return topic, partition
+
+    def check_serves(self, nsqd: int, partition: Partition) -> None:
+        """Raise CommandError where an nsqd does not lead a partition, or not yet."""
+        if partition.leader != nsqd or nsqd in self.dead or not partition.is_served:
+            raise CommandError("E_FAILED_ON_NOT_LEADER")
+
+    def is_hung(self, partition: Partition) -> bool:
+        """Whether a PUB to this partition is not answered for now."""
+        return partition.is_hung or self.waits_for_replicas and any(
+            one in self.dead for one in partition.in_sync)
 
     def publish(
         self, nsqd: int, topic_name: str, number: int | None, messages: list[NewMessage],
         timestamp: int, now: float,
     ) -> list[LogMessage]:
-        """Store messages in one partition. Raises Refusal: not the leader, or not writable."""
+        """Store messages in one partition. Raises CommandError: not the leader, or not writable."""
         _, partition = self.find(nsqd, topic_name, number)
         if partition.leader != nsqd:
-            raise Refusal("E_FAILED_ON_NOT_LEADER")
+            raise CommandError("E_FAILED_ON_NOT_LEADER")
         if not partition.is_writable or self.is_write_disabled:
-            raise Refusal("E_FAILED_ON_NOT_WRITABLE")
+            raise CommandError("E_FAILED_ON_NOT_WRITABLE")
         stored = [
             partition.log.append(new.body, new.trace_id, new.header, timestamp) for new in messages
         ]
@@ -154,33 +162,39 @@ class ClusterState:
     def subscribe(
         self, nsqd: int, topic_name: str, number: int | None, channel_name: str,
         consumer: PartitionConsumer, ordered: bool, has_ext: bool,
+        start: StartPosition | None = None,
     ) -> PartitionChannel:
-        """Let a consumer into a channel. Raises Refusal."""
+        """Add a consumer to a channel. Raises CommandError.
+
+        ``start``: where the channel begins to read; for its first consumer alone.
+        """
         topic, partition = self.find(nsqd, topic_name, number)
         if partition.leader != nsqd:
-            raise Refusal("E_FAILED_ON_NOT_LEADER")
+            raise CommandError("E_FAILED_ON_NOT_LEADER")
         if not partition.is_readable:
-            raise Refusal("E_FAILED_ON_NOT_WRITABLE")
+            raise CommandError("E_FAILED_ON_NOT_WRITABLE")
         if topic.meta.ordered and not ordered:
-            raise Refusal("E_SUB_ORDER_IS_MUST")
+            raise CommandError("E_SUB_ORDER_IS_MUST")
         if topic.meta.extended and not has_ext:
-            raise Refusal("E_SUB_EXTEND_NEED")
+            raise CommandError("E_SUB_EXTEND_NEED")
         if has_ext and not topic.meta.extended:
-            raise Refusal("E_SUB_EXTEND_FORBIDDON")
+            raise CommandError("E_SUB_EXTEND_FORBIDDON")
         is_new = channel_name not in partition.log.channels
         if is_new and topic.meta.channels_are_registered:
-            raise Refusal("E_SUB_CHANNEL_NOT_REGISTERED")
+            raise CommandError("E_SUB_CHANNEL_NOT_REGISTERED")
         channel = self.open_channel(topic, partition, channel_name)
         if ordered:
             channel.is_ordered = True
+        if start is not None and not channel.consumers:
+            channel.begin_at(start)
         channel.add_consumer(consumer)
         return channel
 
-    # -- what nsqlookupds say
+    # -- for nsqlookupds
 
     def listed(self, topic: Topic, access: str) -> dict[int, int] | None:
-        """Return partition -> nsqd as readers (r) or writers (w) are told; None while all writes
-        are disabled."""
+        """Return partition -> nsqd for readers (r) or writers (w); None while all writes are
+        disabled."""
         if access == "w" and self.is_write_disabled:
             return None
         found = {}
@@ -196,7 +210,7 @@ class ClusterState:
         return found
 
     def lacks_channels(self, topic: Topic) -> bool:
-        """Tell whether writers are told of no partition because none has a channel."""
+        """Whether all partitions are hidden from writers because none has a channel."""
         return self.needs_channel and not any(
             partition.log.channels for partition in topic.partitions.values()
         )

@@ -1,7 +1,7 @@
 """The program of an ingest process: reads from nsqds, writes files, asks its parent for numbers.
 
-The parent has the spool: it knows which messages are durable, whoever received them, and links
-files under their numbers. ``python -m nsqclient.spark.ingest.child``, with a pipe on stdin and
+The parent has the spool: it knows which messages of all processes are durable, and links files
+under their numbers. ``python -m nsqclient.spark.ingest.child``, with a pipe on stdin and
 stdout.
 """
 
@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsqclient.errors import NSQError
-from nsqclient.spark.errors import SpoolError
+from nsqclient.spark.errors import SpoolError, SpoolFullError
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.pipes import Pipe
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.spool.folder import Folder
+from nsqclient.spark.spool.folder import SpoolFolder, TmpFile
 from nsqclient.spark.spool.known_ids import Claim
-from nsqclient.spark.spool.spool import Verdict
+from nsqclient.spark.spool.spool import AppendResult
 
 logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two reports of how it goes.
+#: Seconds between two status reports.
 _REPORT_INTERVAL = 0.1
 
 
@@ -36,48 +36,53 @@ class RemoteSink:
 
     def __init__(self, pipe: Pipe, folder: str) -> None:
         self._pipe = pipe
-        self._folder = Folder(folder)
-        self._verdicts: queue.SimpleQueue[Verdict | SpoolError] = queue.SimpleQueue()
+        self._folder = SpoolFolder(folder)
+        self._results: queue.SimpleQueue[AppendResult | SpoolError] = queue.SimpleQueue()
 
-    def write_tmp(self, data: Any) -> str:
-        """Write a file that nobody sees yet, to disk; return its path."""
+    def write_tmp(self, data: Any) -> TmpFile:
+        """Write a temporary file, to disk."""
         return self._folder.write_tmp(data)
 
     def append(
-        self, tmp: str, rows: int, claims: Sequence[Claim], copies: Sequence[Claim] = ()
-    ) -> Verdict:
+        self, tmp: TmpFile | None, rows: int, claims: Sequence[Claim],
+        copies: Sequence[Claim] = (),
+    ) -> AppendResult:
         """Ask the parent; see ``Spool.append``. Only the writer calls it."""
-        self._tell("append", tmp, rows, list(claims), list(copies))
-        verdict = self._verdicts.get()
-        if isinstance(verdict, SpoolError):
-            raise verdict
-        return verdict
+        self._send("append", tmp, rows, list(claims), list(copies))
+        result = self._results.get()
+        if isinstance(result, SpoolError):
+            raise result
+        return result
+
+    def report_full(self, error: SpoolFullError) -> None:
+        """The disk is full."""
+        self._send("full", error)
 
     def count_redelivered(self, number: int) -> None:
         """Messages came with attempts over 1."""
-        self._tell("redelivered", number)
+        self._send("redelivered", number)
 
     def refused(self, nsqd: str, message_id: bytes) -> None:
         """nsqd refused FIN for a durable message."""
-        self._tell("refused", nsqd, message_id)
+        self._send("refused", nsqd, message_id)
 
     def conn_closed(self, conn: str, clean: bool) -> None:
         """A connection ended."""
-        self._tell("closed", conn, clean)
+        self._send("closed", conn, clean)
 
-    def _tell(self, *words: Any) -> None:
+    def _send(self, *words: Any) -> None:
         try:
             self._pipe.send(*words)
         except OSError as exc:
             raise SpoolError(str(self._folder), "the process that has the spool is gone") from exc
 
-    def answer(self, verdict: Verdict | SpoolError) -> None:
+    def answer(self, result: AppendResult | SpoolError) -> None:
         """The parent answered."""
-        self._verdicts.put(verdict)
+        self._results.put(result)
 
 
 def run(pipe: Pipe) -> int:
-    """Do what the parent says, until it says stop, or is gone."""
+    """Execute the parent's commands until it sends stop, or is gone."""
     first = pipe.receive()
     if first is None:
         return 1
@@ -100,16 +105,16 @@ def run(pipe: Pipe) -> int:
     while True:
         words = pipe.receive()
         if words is None:
-            # Nothing can be stored any more: the writer learns it, and all goes back to nsqd.
+            # Nothing can be stored any more: the writer fails, and requeues everything.
             sink.answer(SpoolError(folder, "the process that has the spool is gone"))
             ingest.stop(2.0)
             break
-        if words[0] == "verdict":
+        if words[0] == "result":
             sink.answer(words[1])
         elif words[0] == "pause":
             ingest.set_paused(words[1] or failed.is_set())
         elif words[0] == "stop":
-            # In a thread of its own: the last segment needs verdicts, which come through here.
+            # In a thread of its own: the last segment needs results, which this loop receives.
             threading.Thread(
                 target=_stop, args=(pipe, ingest, words[1]), name="nsq-stop", daemon=True
             ).start()

@@ -1,7 +1,7 @@
 """``Ingest``: everything that one process does to bring messages from nsqds into a sink.
 
-Several connections to an nsqd are lanes: each lane has its own membership (who is connected, who
-dials again, discovery), all share one flow control, so ``max_in_flight`` is the total.
+Several connections to an nsqd are lanes: each lane has its own ConnectionManager (connections,
+reconnects, discovery), all share one flow control, so ``max_in_flight`` is the total.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from nsqclient.consuming.flow_control import FlowControl
-from nsqclient.consuming.life_log import LifeLog
-from nsqclient.consuming.membership import Membership
-from nsqclient.consuming.subscription import Subscription
+from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.partitioned.leaders import PartitionTarget
+from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import (
     NegotiationError,
     NotNSQError,
@@ -23,15 +26,15 @@ from nsqclient.errors import (
     PartitionError,
     ServerError,
 )
-from nsqclient.flow.backoff import Outcome
 from nsqclient.message import Message
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.spark.ingest.gathering import Gatherer
-from nsqclient.spark.ingest.subscription import BulkSubscription
+from nsqclient.spark.ingest.message_buffer import MessageBuffer
+from nsqclient.spark.ingest.subscription import BulkPartitionSubscription, BulkSubscription
 from nsqclient.spark.ingest.writer import Sink, Writer
 from nsqclient.spark.options import ReadOptions
 
@@ -39,8 +42,14 @@ logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds of a stop's time that are kept for closing connections.
 _GRACE = 1.0
-#: What no retry mends: nsqd refuses us, it is no nsqd, or the topic has partitions.
+#: Errors that no retry fixes: nsqd rejects us, it is no nsqd, or a partitioned one by its address.
 _FATAL = (ServerError, NegotiationError, NotNSQError, PartitionError)
+
+
+def _is_fatal(error: NSQError) -> bool:
+    if isinstance(error, ServerError) and error.code in LEADER_CODES:
+        return False  # the leader of a partition has moved
+    return isinstance(error, _FATAL)
 
 
 class Ingest:
@@ -53,8 +62,9 @@ class Ingest:
         sink: where segments go.
         name: distinguishes this process in the names of connections.
         on_stored: called by the writer after each segment.
-        on_failed: called when nothing more can be stored or read; what is out has gone back.
+        on_failed: called when nothing more can be stored or read; open messages are requeued.
         limit: messages to take at most; None: all.
+        partitions: those of a partitioned topic to read; None: all of them.
     """
 
     def __init__(
@@ -65,41 +75,45 @@ class Ingest:
         on_stored: Callable[[], None] = lambda: None,
         on_failed: Callable[[NSQError], None] = lambda error: None,
         limit: int | None = None,
+        partitions: frozenset[int] | None = None,
     ) -> None:
         config = options.config
         self._options = options
         self._name = name
         self._serial = itertools.count()
-        self._tell_stored = on_stored
-        self._tell_failed = on_failed
+        self._notify_stored = on_stored
+        self._notify_failed = on_failed
         self._lock = threading.Lock()
         self._subs: list[BulkSubscription] = []  # open; guarded by _lock
         self._drained = threading.Condition()
         self._stopping = False
-        #: Messages that nsqd is rid of: stored, or copies. Written by the writer alone.
+        #: Messages that are finished: stored, or copies. Written by the writer alone.
         self.stored = 0
-        self.last_arrival = time.monotonic()  #: when messages came last
+        self.last_arrival = time.monotonic()  #: when messages came last, or a connection opened
         self.dials_failed = 0  #: since the start
         self.last_error: NSQError | None = None
         self._timer = Timer()
-        self._chores: WorkerPool[Callable[[], None]] = WorkerPool(
-            "nsq-chores", 2 + len(options.lookupd), lambda chore: chore()
+        self._background: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-background", 2 + len(options.lookupd), lambda task: task()
         )
-        log = LifeLog(options.topic, options.channel)
+        log = self._log = LifecycleLogger(options.topic, options.channel)
         self._flow = FlowControl(
-            config, config.max_in_flight, self._timer, self._chores.put, lambda phase, wait: None,
-            log,
+            config, config.max_in_flight, self._timer, self._background.put,
+            lambda phase, wait: None, log,
         )
-        self._gatherer = Gatherer(options.roll_interval_ms, self._balance)
-        self._is_held = False  # by the owner, or for good after a failure; guarded by _lock
+        self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
+        self._is_held = False  # by the owner, or after a failure; guarded by _lock
         self._writer = Writer(
-            options.topic, options.channel, self._gatherer, sink, self._on_stored,
+            options.topic, options.channel, self._buffer, sink, self._on_stored,
             self._on_failed, limit,
         )
         self._lanes = [
-            Membership(options.topic, options.nsqd, options.lookupd, config, self._timer,
-                       self._chores.put, self,
-                       max_dials=max(1, MAX_DIALS // options.connections), log=log)
+            ConnectionManager(
+                options.topic, options.nsqd, options.lookupd, config, self._timer,
+                self._background.put, self, log=log, make_partition=self._make_partition,
+                options=PartitionOptions(partitions=partitions, follows_topic=True),
+                max_dials=max(1, MAX_DIALS // options.connections),
+            )
             for _ in range(options.connections)
         ]
 
@@ -108,18 +122,18 @@ class Ingest:
     def start(self) -> None:
         """Start the threads and begin to connect; returns at once."""
         self._timer.start()
-        self._chores.start()
+        self._background.start()
         self._writer.start()
         self._flow.start()
         for lane in self._lanes:
             lane.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store what has come, finish it, give the rest back, and close. Idempotent.
+        """Store and finish what has come, requeue the rest, and close. Idempotent.
 
         1. No more dials; RDY 0 on each connection.
-        2. What was gathered becomes a last segment and is finished; what comes from now on goes
-           back (REQ 0).
+        2. The buffer becomes a last segment and is finished; messages that come from now on are
+           requeued (REQ 0).
         3. CLS: CLOSE_WAIT proves that nsqd has read every FIN.
         4. Connections are closed, threads joined.
 
@@ -133,7 +147,7 @@ class Ingest:
         subs = [sub for lane in self._lanes for sub in lane.stop()]
         self.set_paused(True)
         self._flow.stop()
-        self._gatherer.close()
+        self._buffer.close()
         written = self._writer.finish(Deadline(max(0.5, deadline.at_most(timeout) - _GRACE)))
         waiting = [sub for sub in subs if isinstance(sub, BulkSubscription) and self._cls(sub)]
         with self._drained:
@@ -142,15 +156,15 @@ class Ingest:
             )
         connected = set(self._subs)
         for sub in subs:
-            if sub in connected:  # one that is still being opened has nothing to write
+            if sub in connected:  # a connection that is being opened has nothing to write
                 sub.conn.drain(0.2)
             sub.conn.close()
         rest = Deadline(_GRACE)
         stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
         if not self._timer.stop(rest):
             stuck.append("nsq-timer")
-        self._chores.take_all()
-        stuck += self._chores.stop(rest)
+        self._background.take_all()
+        stuck += self._background.stop(rest)
         for lane in self._lanes:
             stuck += lane.join_dials(rest)
         if written:
@@ -169,15 +183,15 @@ class Ingest:
             return False
 
     def set_paused(self, paused: bool) -> None:
-        """Take nothing more from nsqd (RDY 0), or go on. What has come is stored all the same."""
+        """Receive nothing more (RDY 0), or go on. Messages that have come are stored anyway."""
         with self._lock:
             self._is_held = paused or self._stopping
         self._balance()
 
     def _balance(self) -> None:
-        """Let the flow be as is wanted now. Whoever comes last of several threads is right."""
+        """Pause or resume the flow. With several threads the last one decides."""
         while True:
-            paused = self._is_held or self._gatherer.is_crowded
+            paused = self._is_held or self._buffer.is_full
             if paused == self._flow.is_paused:
                 return
             self._flow.set_paused(paused)
@@ -196,66 +210,85 @@ class Ingest:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether all that has come is stored."""
-        return self._gatherer.is_idle
+        """Return whether all that has come is stored."""
+        return self._buffer.is_idle
 
     # -- from the writer
 
     def _on_stored(self, messages: int) -> None:
         self.stored += messages
-        self._tell_stored()
+        self._notify_stored()
 
     def _on_failed(self, error: NSQError) -> None:
         self.set_paused(True)
         self.last_error = error
-        self._tell_failed(error)
+        self._notify_failed(error)
 
-    # -- from Membership
+    # -- from ConnectionManager
 
     def make_subscription(self, address: str) -> Subscription:
-        """For Membership: a subscription that is not open yet."""
+        """For ConnectionManager: a subscription that is not open yet."""
         options = self._options
-        key = f"{self._name}-{next(self._serial)}"
         return BulkSubscription(
-            key, address, options.topic, options.channel, options.config, self
+            self._next_key(), address, options.topic, options.channel, options.config, self
         )
 
+    def _make_partition(self, target: PartitionTarget) -> Subscription:
+        options = self._options
+        return BulkPartitionSubscription(
+            self._next_key(), target, options.topic, options.channel, options.config, self
+        )
+
+    def _next_key(self) -> str:
+        return f"{self._name}-{next(self._serial)}"
+
     def on_connected(self, sub: Subscription, expected: int) -> None:
-        """For Membership: give it RDY, and start it."""
+        """For ConnectionManager: give it RDY, and start it."""
         assert isinstance(sub, BulkSubscription)
+        self.last_arrival = time.monotonic()
         with self._lock:
             self._subs = [*self._subs, sub]
-        self._set_lot_size()
+        self._set_segment_rows()
         self._flow.attach(sub)
         sub.conn.start()
 
-    def _set_lot_size(self) -> None:
-        # Half of what may be out: while one half is written, nsqd sends the other.
-        window = sum(sub.window for sub in self._subs)
-        self._gatherer.set_lot_size(min(window, self._options.config.max_in_flight) // 2)
+    def _set_segment_rows(self) -> None:
+        # Half of what may be in flight: while one half is written, nsqd sends the other.
+        subs = self._subs
+        window = sum(sub.window for sub in subs)
+        rows = min(window, self._options.config.max_in_flight) // 2
+        # An ordered partition sends its next message only when the last one is stored.
+        is_ordered = any(isinstance(sub, BulkPartitionSubscription) and sub.is_ordered
+                         for sub in subs)
+        self._buffer.set_segment_rows(1 if is_ordered else rows)
 
-    def survives_failed_dial(self, error: NSQError) -> bool:
-        """For Membership: tell whether another dial may help."""
-        return not isinstance(error, _FATAL)
+    def on_partitions(self, count: int) -> None:
+        """For ConnectionManager: the topic has so many partitions."""
+        if self._flow.max_in_flight < count:
+            self._log.too_few_in_flight(self._flow.max_in_flight, count)
+
+    def is_dial_retried(self, error: NSQError) -> bool:
+        """For ConnectionManager: whether another dial may succeed."""
+        return not _is_fatal(error)
 
     def on_error(self, error: NSQError) -> None:
-        """For Membership: a dial or a lookup failed; some are of no use to repeat."""
+        """For ConnectionManager: a dial or a lookup failed; some are of no use to repeat."""
         self.last_error = error
         self.dials_failed += 1
-        if isinstance(error, _FATAL):
-            self._tell_failed(error)
+        if _is_fatal(error):
+            self._notify_failed(error)
 
     # -- from BulkSubscription
 
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
         """Messages came."""
         self.last_arrival = time.monotonic()
-        if not self._gatherer.add(sub, batch):
-            sub.hand_back_ids([message[2] for message in batch])
+        if not self._buffer.add(sub, batch):
+            sub.requeue_ids([message[2] for message in batch])
 
     def on_fin_refused(self, sub: BulkSubscription, message_id: bytes) -> None:
         """nsqd will send a copy."""
-        self._writer.refused(sub.address, message_id)
+        self._writer.refused(sub.source, message_id)
 
     def on_drained(self, sub: Subscription) -> None:
         """CLOSE_WAIT came."""
@@ -272,13 +305,13 @@ class Ingest:
         self.on_drained(sub)
         if not self._stopping:
             logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
-            self._set_lot_size()
-            if isinstance(error, _FATAL):
+            self._set_segment_rows()
+            if _is_fatal(error):
                 self.on_error(error)
         for lane in self._lanes:
             lane.lost(sub)
 
-    def on_delivered(self, sub: Subscription, messages: list[Message], size: int) -> None:
+    def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """Never: there are no Message objects here."""
 
     def on_result(self, outcome: Outcome) -> None:
@@ -288,12 +321,12 @@ class Ingest:
         """Never: the writer finishes in bulk."""
 
     def on_answered(self) -> None:
-        """Nobody waits for single answers."""
+        """Not used here: no thread waits for single answers."""
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
         """For Subscription: run a short task on the timer thread."""
         self._timer.schedule(delay, task)
 
-    def run_chore(self, chore: Callable[[], None]) -> None:
+    def run_in_background(self, task: Callable[[], None]) -> None:
         """For Subscription: run a task that may block."""
-        self._chores.put(chore)
+        self._background.put(task)

@@ -1,4 +1,4 @@
-"""``Pipe``: pickled tuples over two streams of bytes, between a process and its child.
+"""``Pipe``: pickled tuples over two byte streams, between a process and its child.
 
 Both ends are the same code, started by the same program, so pickle is safe here.
 """

@@ -1,7 +1,7 @@
-"""``Receiver``: the spool and what fills it, as Spark's readers use them.
+"""``Receiver``: the spool and the ingest that fills it, as Spark's readers use them.
 
 ``nsq-lag`` is its only thread: it asks nsqds for their depth, so that no call of Spark waits for
-an HTTP answer.
+an HTTP answer, tries whether a full disk has space again, and looks for strays.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ import logging
 import threading
 import time
 
+from nsqclient.display import counted
 from nsqclient.errors import NSQError
-from nsqclient.runtime.plurals import counted
-from nsqclient.spark.ingest.children import Children
-from nsqclient.spark.ingest.draining import Drain, Progress
+from nsqclient.http.channel_depth import ChannelDepths
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.spark.errors import SpoolError
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.ingest.channel_depth import fetch_depths, is_topic_unknown
+from nsqclient.spark.ingest.draining import Drain, DrainState, Silence
 from nsqclient.spark.ingest.ingest import Ingest
-from nsqclient.spark.ingest.lag import Backlog, ask_backlogs, is_topic_unknown
+from nsqclient.spark.ingest.worker_processes import WorkerProcesses
 from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.spool.offsets import COMMITTED, Bound
+from nsqclient.spark.spool.retention import Retention
 from nsqclient.spark.spool.spool import Spool
 
 logger = logging.getLogger("nsqclient.spark")
@@ -25,8 +31,12 @@ logger = logging.getLogger("nsqclient.spark")
 _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
 #: Part of its limit that a full spool must fall under before more is taken.
 _RESUME = 0.8
+#: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
+_SPACE_PATIENCE = 10.0
 #: nsqd looks for timed out messages on a channel up to this many seconds late.
 _LATE = 6.0
+#: Seconds without a message, after a connection was opened, in which the first ones come.
+_FIRST_SILENCE = 0.5
 
 
 class Receiver:
@@ -48,15 +58,18 @@ class Receiver:
         config = options.config
         patience = min(config.read_timeout, 2 * config.heartbeat_interval)
         self.spool = Spool(
-            spool_dir or options.spool_dir, options.topic, options.channel, 2 * patience
+            spool_dir or options.spool_dir, options.topic, options.channel, 2 * patience,
+            retention=Retention(options.spool_retention_ms, options.spool_retention_bytes),
         )
-        self._ingest: Ingest | Children | None = None
+        self._ingest: Ingest | WorkerProcesses | None = None
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # by _lock
-        #: When the nsqds were asked last, and what they said. Replaced, never changed.
-        self._seen: tuple[float, dict[str, Backlog]] = (0.0, {})
-        self._is_unknown = False  # nobody has the topic; by nsq-lag alone
+        #: When the nsqds were asked last, and what they said. Replaced by _lock, never changed.
+        self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
+        self._has_warned = False  # of unknown depths
+        self._is_unknown = False  # no nsqd has the topic
         self._drain: Drain | None = None
+        self._silence = Silence(options.idle_ms / 4)
         self._started = 0.0
         self._resumed = 0.0  # when the flow went on after the spool was full
         self._is_full = False
@@ -66,38 +79,46 @@ class Receiver:
     # -- life
 
     def prepare_drain(self) -> None:
-        """From now on take what is there now, and end then. Before ``open()``."""
-        backlogs = ask_backlogs(self.options)
-        target = sum(b.depth + b.in_flight for b in backlogs.values()) if backlogs else None
-        logger.info(
-            "drain: to come: %s", "unknown" if target is None else counted(target, "message"))
-        self._drain = Drain(
-            target, self.options.idle_ms, self.options.config.msg_timeout + _LATE
-        )
+        """Read what is there now, and end then. Call it before ``open()``.
 
-    def open(self, at_least: int = 0) -> None:
+        Raises:
+            NSQError: see ``check_handshakes``; a drain of nothing would not connect otherwise.
+        """
+        options = self.options
+        check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+        depths = fetch_depths(options)
+        target = depths.waiting + depths.in_flight if depths.is_complete else None
+        logger.info(
+            "drain: to read: %s", "unknown" if target is None else counted(target, "message"))
+        self._drain = Drain(target, options.idle_ms, options.config.msg_timeout + _LATE)
+        self._warn_of_unknown(depths, self._drain.patience)
+
+    def open(self, at_least: int = 0, position: int | Bound = COMMITTED) -> None:
         """Open the spool and start to fill it. Idempotent.
+
+        Args: as for ``Spool.open``.
 
         Raises:
             SpoolError: see ``Spool.open``.
         """
         if self._ingest is not None:
             return
-        self.spool.open(at_least, self.options.fail_on_data_loss)
+        self.spool.open(at_least, self.options.fail_on_data_loss, position=position)
         self._started = time.monotonic()
         if self.options.ingest_processes > 1 and self._limit is None:
-            self._ingest = Children(self.options, self.spool, self.balance, self._on_failed)
+            self._ingest = WorkerProcesses(self.options, self.spool, self.balance, self._on_failed)
         else:
             self._ingest = Ingest(
                 self.options, self.spool, on_stored=self.balance, on_failed=self._on_failed,
                 limit=self._limit,
             )
         self._ingest.start()
+        self.balance()
         self._lag_thread = threading.Thread(target=self._watch_lag, name="nsq-lag", daemon=True)
         self._lag_thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish what has come, give the rest back, let the spool go. Idempotent."""
+        """Store and finish what has come, requeue the rest, close the spool. Idempotent."""
         self._end.set()
         if self._ingest is not None:
             self._ingest.stop(timeout)
@@ -106,7 +127,7 @@ class Receiver:
         self.spool.close()
 
     def check(self) -> None:
-        """Raise what has stopped the ingest, if something has."""
+        """Raise the error that has stopped the ingest, if there is one."""
         with self._lock:
             error = self._error
         if error is not None:
@@ -118,10 +139,26 @@ class Receiver:
                 self._error = error
         self.spool.wake()
 
+    def wait_for_first(self, number: int, timeout: float) -> None:
+        """Wait for a segment after ``number``, where a connection is to be opened first.
+
+        Blocks: until there is one, or an nsqd is connected and sends nothing, at most ``timeout``.
+
+        Raises:
+            NSQError: the ingest has failed.
+        """
+        ingest, deadline = self._ingest, Deadline(timeout)
+        assert ingest is not None
+        while not self.spool.wait_for_more(number, 0.05) and not deadline.expired():
+            self.check()
+            is_connected = ingest.connections > 0  # first: it changes after last_arrival
+            if is_connected and time.monotonic() - ingest.last_arrival >= _FIRST_SILENCE:
+                return
+
     # -- back-pressure
 
     def balance(self) -> None:
-        """Stop the flow when the spool is full, and let it go on when Spark has caught up."""
+        """Pause the flow when the spool is full, and resume it when Spark has caught up."""
         rows, size = self.spool.waiting
         options = self.options
         part = max(rows / options.max_spool_messages, size / options.max_spool_bytes)
@@ -133,22 +170,34 @@ class Receiver:
         if self._ingest is not None:
             with self._lock:
                 failed = self._error is not None
-            self._ingest.set_paused(self._is_full or failed)
+            self._ingest.set_paused(self.is_full or failed)
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the flow is stopped because Spark is behind."""
-        return self._is_full
+        """Return whether the flow is stopped: Spark is behind, or the disk is full."""
+        return self._is_full or self.spool.full_error is not None
+
+    def _keep_spool(self) -> None:
+        """Look for strays; resume the flow when a full disk has space again."""
+        try:
+            self.spool.look_for_strays()
+            if self.spool.full_error is None or not self.spool.retry():
+                return
+        except SpoolError as exc:
+            self._on_failed(exc)
+        else:
+            self._resumed = time.monotonic()
+            self.balance()
 
     # -- the end of a drain
 
     @property
     def is_draining(self) -> bool:
-        """Tell whether ``prepare_drain`` was called."""
+        """Return whether ``prepare_drain`` was called."""
         return self._drain is not None
 
     def drain_is_over(self) -> bool:
-        """Tell whether all that was there has come; stops the ingest then.
+        """Return whether all that was there has come; stops the ingest then.
 
         Raises:
             NSQError: no nsqd can be reached at all, or the ingest failed.
@@ -159,54 +208,83 @@ class Receiver:
         if self._end.is_set():
             return True
         now = time.monotonic()
+        is_connected = ingest.connections > 0  # first: it changes after last_arrival
         last = max(ingest.last_arrival, self._started, self._resumed)
-        asked, backlogs = self._seen
-        progress = Progress(
+        asked, depths = self._seen
+        state = DrainState(
             stored=ingest.stored,
-            # A silence that we have asked for says nothing.
-            silence=0.0 if self._is_full else now - last,
-            is_connected=ingest.connections > 0,
+            # While the flow is paused no message is expected.
+            silence=self._silence.watch(now if self.is_full else last, now),
+            is_connected=is_connected,
             dials_failed=ingest.dials_failed,
             is_idle=ingest.is_idle,
-            waiting=sum(b.depth for b in backlogs.values()) if backlogs else None,
-            out=sum(b.in_flight for b in backlogs.values()) if backlogs else None,
-            is_stale=bool(backlogs) and asked <= last,
+            waiting=depths.waiting,
+            out=depths.in_flight,
+            is_complete=depths.is_complete,
+            is_stale=asked <= last,
             is_unknown=self._is_unknown,
         )
-        if drain.is_hopeless(progress, now - self._started):
+        if drain.is_hopeless(state, now - self._started):
             raise ingest.last_error or NSQError("no nsqd could be reached")
         is_full = self._limit is not None and ingest.stored >= self._limit
-        if not is_full and not drain.is_over(progress):
+        if not is_full and not drain.is_over(state):
             return False
-        self._tell_rest(progress, is_full)
+        if not is_full and not drain.has_reached_target(state):
+            self._warn_of_unknown(depths, drain.patience)
+        self._log_rest(state, is_full)
         self._end.set()
         ingest.stop()
+        self._look()  # so that the last progress has what is left, now that every FIN was read
         self.check()
         return True
 
-    def _tell_rest(self, progress: Progress, is_full: bool) -> None:
-        """Say it where a drain ends although nobody has taken all."""
-        options = self.options
-        if progress.is_unknown and not progress.is_connected:
-            logger.warning("no nsqd has the topic %s, says nsqlookupd: nothing to read",
-                           options.topic)
-        elif progress.waiting and not is_full and not progress.is_stale:
+    def _warn_of_unknown(self, depths: ChannelDepths, patience: float) -> None:
+        """Log, once, why a silence of so many seconds is taken for the end."""
+        if depths.unknown and not self._has_warned:
+            self._has_warned = True
             logger.warning(
-                "%s/%s: nothing came for %.0f s, though there are more: is the channel paused? Left"
-                " for the next run: %s", options.topic, options.channel, progress.silence,
-                counted(progress.waiting, "message"))
+                "%s/%s: the depth is unknown, so the read ends after %g s without a message"
+                " (idleMs): %s",
+                self.options.topic, self.options.channel, patience,
+                "; ".join(f"{address}: {why}" for address, why in depths.unknown.items()))
+
+    def check_space(self, waiting_since: float = 0.0) -> None:
+        """Raise the error of a disk that stays full: a drain has an end, and nothing to do.
+
+        Raises:
+            SpoolFullError: it has been full for long, while the caller waited.
+        """
+        error = self.spool.full_error
+        waited = time.monotonic() - waiting_since
+        if error is not None and min(self.spool.full_for, waited) >= _SPACE_PATIENCE:
+            raise error
+
+    def _log_rest(self, state: DrainState, is_full: bool) -> None:
+        """Log it if a drain ends although messages are left."""
+        options = self.options
+        if state.is_unknown and not state.is_connected:
+            logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
+                           options.topic)
+        elif state.waiting and not is_full and not state.is_stale:
+            logger.warning(
+                "%s/%s: no message for %.0f s, although more are waiting: is the channel paused?"
+                " Left for the next run: %s", options.topic, options.channel, state.silence,
+                counted(state.waiting, "message"))
 
     # -- for the progress
 
     def lag(self) -> dict[str, object]:
         """What the progress of the query says about the source."""
         rows, size = self.spool.waiting
+        depths = self._seen[1]
         return {
-            "depth": {address: b.depth for address, b in self._seen[1].items()},
+            "depth": {address: b.depth for address, b in depths.known.items()},
+            "depth_unknown": list(depths.unknown),
             "in_flight": 0 if self._ingest is None else self._ingest.in_flight,
             "connections": 0 if self._ingest is None else self._ingest.connections,
             "spool_messages": rows,
             "spool_bytes": size,
+            "disk_full": self.spool.full_error is not None,
             "redelivered": self.spool.redelivered,
             "duplicates_dropped": self.spool.copies_dropped,
             "drained": self._drain is not None and self._end.is_set(),
@@ -215,14 +293,20 @@ class Receiver:
     def _watch_lag(self) -> None:
         interval = _LAG_INTERVAL if self._drain is None else _DRAIN_INTERVAL
         while True:
-            asked = time.monotonic()
             try:
-                backlogs = ask_backlogs(self.options)
+                self._look()
             except Exception:
-                logger.exception("the depth could not be asked for; the query goes on")
-                backlogs = {}
-            if self._drain is not None and not backlogs:
-                self._is_unknown = is_topic_unknown(self.options)
-            self._seen = (asked, backlogs)
+                logger.exception("the request for the depth failed; the query continues")
+            self._keep_spool()
             if self._end.wait(interval):
                 return
+
+    def _look(self) -> None:
+        """Ask the nsqds for their depth. Blocks: see ``fetch_depths``."""
+        asked = time.monotonic()
+        depths = fetch_depths(self.options)
+        if self._drain is not None and not depths.known:
+            self._is_unknown = is_topic_unknown(self.options)
+        with self._lock:
+            if asked >= self._seen[0]:
+                self._seen = (asked, depths)

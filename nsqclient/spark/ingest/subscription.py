@@ -1,7 +1,7 @@
 """``BulkSubscription``: a consumer's subscription without a ``Message`` for each message.
 
-What one read of the socket brought is handed on as it is; of the messages that are out only the
-number is known here. The writer, not a handler, answers them, in bulk.
+The messages of one read of the socket are passed on together; of messages in flight only the number
+is known here. The writer, not a handler, finishes them, in bulk.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import time
 from typing import Protocol
 
 from nsqclient.config import Config
-from nsqclient.connection import Connection
-from nsqclient.consuming.subscription import Subscription, SubscriptionOwner
+from nsqclient.connection.connection import Connection
+from nsqclient.connection.handshake import Subscribe
+from nsqclient.consumer.partitioned.leaders import PartitionTarget
+from nsqclient.consumer.subscription import Subscription, SubscriptionDelegate
 from nsqclient.errors import NSQError, ServerError
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.protocol.extensions import MessageExtension
+from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 
-class BulkOwner(SubscriptionOwner, Protocol):
+class BulkDelegate(SubscriptionDelegate, Protocol):
     """What a BulkSubscription needs of its ingest. Called by readers; nothing may block."""
 
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
@@ -31,17 +34,19 @@ class BulkOwner(SubscriptionOwner, Protocol):
 
 
 class BulkSubscription(Subscription):
-    """One connection of an ingest. ``key`` names it for good, also among processes.
+    """One connection of an ingest. ``key`` is unique, also among processes.
 
     Threads: ``take_answered`` and the sending: the writer, or the stop after it. ``on_...``: the
     connection's reader.
     """
 
     def __init__(
-        self, key: str, address: str, topic: str, channel: str, config: Config, owner: BulkOwner
+        self, key: str, address: str, topic: str, channel: str, config: Config, owner: BulkDelegate
     ) -> None:
         super().__init__(address, topic, channel, config, owner)
         self.key = key
+        #: Where its messages are from: an id is unique there. Rows have it as ``nsqd``.
+        self.source = address
         self.window = 1
         self.was_drained = False  #: CLOSE_WAIT came
         self._is_ending = False  # CLS was sent
@@ -67,7 +72,7 @@ class BulkSubscription(Subscription):
 
     @property
     def is_proven(self) -> bool:
-        """Tell whether nsqd has surely read every FIN that was sent."""
+        """Return whether nsqd has surely read every FIN that was sent."""
         return self.was_drained and not self._is_late
 
     def send_cls(self) -> None:
@@ -88,7 +93,7 @@ class BulkSubscription(Subscription):
         self._is_late = self._is_late or self._is_ending
         self.conn.send(lambda core: core.send_fin(ids))
 
-    def hand_back_ids(self, ids: list[bytes]) -> None:
+    def requeue_ids(self, ids: list[bytes]) -> None:
         """Send REQ 0 for messages that will not be stored. Never waits, never raises."""
         self._answered += len(ids)
 
@@ -101,17 +106,17 @@ class BulkSubscription(Subscription):
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
         """Count, and hand on."""
         self._received += len(batch)
-        if self.link is not None:
-            self.link.last_message = time.monotonic()
+        if self.rdy_state is not None:
+            self.rdy_state.last_message = time.monotonic()
         self._bulk_owner.on_batch(self, batch)
 
-    def on_answer_failed(self, conn: Connection, error: ServerError) -> None:
+    def on_command_failed(self, conn: Connection, error: ServerError) -> None:
         """A FIN came after the message's timeout; REQ may, too, and does not matter."""
         words = error.text.encode().split()
         if error.code == "E_FIN_FAILED" and len(words) > 1:
             self._bulk_owner.on_fin_refused(self, words[1])
         else:
-            super().on_answer_failed(conn, error)
+            super().on_command_failed(conn, error)
 
     def on_close_wait(self, conn: Connection) -> None:
         """CLS was answered: so were all FINs before it."""
@@ -122,3 +127,83 @@ class BulkSubscription(Subscription):
         """The connection ended; what was out and is not durable will come again."""
         self._answered = self._received
         super().on_closed(conn, error, unanswered)
+
+
+def partition_source(partition: int) -> str:
+    """Return what rows of a partition have as ``nsqd``: the nsqd that leads it may change."""
+    return f"partition-{partition}"
+
+
+def partition_of_source(source: str) -> int | None:
+    """Return the partition of a source; None for the address of an nsqd."""
+    head, _, number = source.partition("-")
+    return int(number) if head == "partition" and ":" not in number else None
+
+
+def text_id(message_id: bytes) -> bytes:
+    """Return the id of a message of a partition as 16 hexadecimal digits.
+
+    They are the internal id, which grows with the offset in the partition and survives reconnects
+    and moves of the leader. The trace id, the other half of the 16 bytes, is left out.
+    """
+    return message_id[:8].hex().encode()
+
+
+class BulkPartitionSubscription(BulkSubscription):
+    """One connection to one partition. Ids are texts everywhere but on the wire."""
+
+    def __init__(
+        self, key: str, target: PartitionTarget, topic: str, channel: str, config: Config,
+        owner: BulkDelegate,
+    ) -> None:
+        super().__init__(key, target.place.address, topic, channel, config, owner)
+        assert target.place.partition is not None
+        self.place = target.place
+        self.source = partition_source(target.place.partition)
+        self.is_ordered = target.ordered
+        self._wanted = Subscribe(
+            topic, channel, target.place.partition, target.ordered, target.extended)
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect and subscribe; see Subscription."""
+        super().open(deadline)
+        if self.is_ordered:
+            self.window = 1
+
+    @property
+    def max_rdy(self) -> int:
+        """Of an ordered partition the server sends one message at a time, whatever RDY is."""
+        return 1 if self.is_ordered else super().max_rdy
+
+    def finish_ids(self, ids: list[bytes]) -> None:
+        """As ``BulkSubscription.finish_ids``."""
+        super().finish_ids(list(map(_wire_id, ids)))
+
+    def requeue_ids(self, ids: list[bytes]) -> None:
+        """As ``BulkSubscription.requeue_ids``."""
+        super().requeue_ids(list(map(_wire_id, ids)))
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Count, and hand on."""
+        super().on_messages(conn, [
+            (timestamp, attempts, text_id(message_id), body)
+            for timestamp, attempts, message_id, body in batch
+        ])
+
+    def on_extended_messages(
+        self, conn: Connection, batch: list[RawMessage], extensions: list[MessageExtension]
+    ) -> None:
+        """Count, and hand on without headers and offsets."""
+        self.on_messages(conn, batch)
+
+    def on_traced(self, conn: Connection, token: object, stored: object) -> None:
+        """Nothing is published here."""
+
+    def on_command_failed(self, conn: Connection, error: ServerError) -> None:
+        """A FIN was refused: the copy is known by its id, for as long as ids are remembered."""
+        Subscription.on_command_failed(self, conn, error)
+
+
+def _wire_id(text: bytes) -> bytes:
+    """Return 16 bytes for FIN and REQ, of which nsqd reads the first eight."""
+    return bytes.fromhex(text.decode()) + bytes(8)

@@ -2,13 +2,14 @@
 
 ``archiving`` writes a topic to Parquet or Delta by date and hour, ``compacting`` makes few large
 files of many small ones; ``streaming`` transforms and publishes, ``transforms`` are SQL texts and
-Python functions, ``bad_rows`` finds the rows that a transform fails on. ``sources`` is what all
-read with, ``sessions`` starts Spark, ``folders`` are files wherever Spark keeps them.
-They are plain functions; importing them needs no pyspark, calling them does.
+Python functions; ``replaying`` writes once more what a spool still has. The others read with
+``sources``; ``sessions`` starts Spark. They are plain functions; importing them needs no pyspark,
+calling them does.
 """
 
 from nsqclient.spark.pipelines.archiving import archive
 from nsqclient.spark.pipelines.compacting import Compaction, compact
+from nsqclient.spark.pipelines.replaying import Replayed, replay
 from nsqclient.spark.pipelines.streaming import stream
 
-__all__ = ["Compaction", "archive", "compact", "stream"]
+__all__ = ["Compaction", "Replayed", "archive", "compact", "replay", "stream"]

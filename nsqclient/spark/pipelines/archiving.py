@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration
+from nsqclient.spark.pipelines.dead_letters import (
+    DeadLetters,
+    FolderDeadLetters,
+    TopicDeadLetters,
+    batch_name,
+)
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
+from nsqclient.spark.pipelines.streaming import Sink, check_topics
+from nsqclient.spark.pipelines.transforms import BodyFunction, BodyMapper, check_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +44,10 @@ def archive(
     available_now: bool = False,
     files_per_batch: int = 0,
     query_name: str | None = None,
+    map_body: BodyFunction | None = None,
+    dead_letter_topic: str = "",
+    dead_letter_path: str = "",
+    sink_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> StreamingQuery:
     """Start to write a topic into files, and return the running query.
@@ -51,18 +64,36 @@ def archive(
         partition_by: of ``PARTITIONS``; ``date`` is ``2026-01-31`` and ``hour`` is ``00`` to
             ``23``, in UTC, of the time when nsqd took the message. Empty: one folder.
         format: of ``FORMATS``; ``delta`` needs the package delta-spark.
-        every: seconds between two batches; longer means fewer and larger files.
+        every: seconds between two batches; longer means fewer and larger files. A batch that is
+            full (``maxMessagesPerTrigger``, ``maxBytesPerTrigger``) begins at once.
         available_now: take what is there, and end.
         files_per_batch: files at most for each partition and batch; 0: one for each task.
         query_name: shown by Spark's pages and in progress lines; default ``archive-TOPIC``.
+        map_body: a function of one body, as for ``stream``; what it returns is archived, with the
+            other columns of the message. A row that it fails on ends the query, unless it has a
+            place:
+        dead_letter_topic: such rows are published there, with their bodies as they came, at least
+            once.
+        dead_letter_path: or they are written there, as JSON lines with all columns and the error: a
+            folder for its owner alone, which all executors see under that absolute path.
+        sink_options: for ``dead_letter_topic``; as for ``stream``.
         options: of the data source (``nsqd``, ``lookupd``, ``spoolDir``, ...); ``spoolDir`` is
-            ``<checkpoint>/nsq-spool`` by default.
+            ``<checkpoint>/nsq-spool`` by default. With ``storage`` there are none of these: owners
+            receive, and this query reads what they have stored.
 
     Raises:
         ConfigError: an argument or option is wrong, or delta-spark is missing.
     """
     check_target(path, format, partition_by, files_per_batch)
-    rows = read_topic(spark, source_options(topic, channel, checkpoint, options))
+    check_mapping(map_body is not None, dead_letter_topic, dead_letter_path)
+    source = source_options(topic, channel, checkpoint, options, every)
+    dead = choose_dead_letters(source, dead_letter_topic, dead_letter_path, sink_options or {})
+    rows = read_topic(spark, source)
+    if map_body is not None:
+        check_pandas()
+        mapper = BodyMapper(map_body, dead, batch_name)
+        # A lambda: mapInArrow counts a method's self among the arguments.
+        rows = rows.mapInArrow(lambda batches: mapper(batches), rows.schema)
     frame = observed(with_date_and_hour(rows, partition_by))
     if files_per_batch:
         frame = frame.coalesce(files_per_batch)
@@ -72,7 +103,7 @@ def archive(
         .option("path", path)
         .option("checkpointLocation", checkpoint)
         .partitionBy(*partition_by)
-        .trigger(**trigger(every, available_now))
+        .trigger(**trigger(available_now))
     )
     query: StreamingQuery
     try:
@@ -119,6 +150,42 @@ def _delta_is_missing() -> str:
         f"spark.jars.packages=io.delta:delta-spark_{spark}_2.13:{version('delta-spark')} --conf="
         "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf="
         "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog")
+
+
+def check_mapping(is_mapped: bool, dead_letter_topic: str, dead_letter_path: str) -> None:
+    """Check that there are rows that can fail, where there is a place for them.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if (dead_letter_topic or dead_letter_path) and not is_mapped:
+        raise ConfigError(
+            "only map_body fails on rows: an archive of messages as they are needs no"
+            " dead_letter_topic and no dead_letter_path")
+
+
+def choose_dead_letters(
+    source: Mapping[str, str], dead_letter_topic: str, dead_letter_path: str,
+    sink_options: Mapping[str, Any],
+) -> DeadLetters | None:
+    """Build the place that the arguments of a pipeline name; None: there is none.
+
+    Args:
+        source: the source's options, which say where nsqd is unless ``sink_options`` do.
+
+    Raises:
+        ConfigError: an argument is wrong, or the folder cannot be used.
+    """
+    if dead_letter_topic and dead_letter_path:
+        raise ConfigError("give one of dead_letter_topic and dead_letter_path")
+    if dead_letter_topic:
+        check_topics(source["topic"], "", dead_letter_topic)
+        sink = Sink(source, sink_options, "", dead_letter_topic)
+        return TopicDeadLetters(
+            dataclasses.replace(sink.checked, topic=dead_letter_topic))
+    if sink_options:
+        raise ConfigError("sink_options are for dead_letter_topic, which is not given")
+    return FolderDeadLetters.prepare(dead_letter_path) if dead_letter_path else None
 
 
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:

@@ -15,22 +15,21 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from nsqclient.display import counted
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.plurals import counted
 from nsqclient.spark.pipelines.archiving import DATE, HOUR
-from nsqclient.spark.pipelines.folders import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("nsqclient.spark")
 
-#: In the target: what was done, by plan; and the place of what is being made. Spark and others
-#: pass over names that begin with an underscore.
+#: In the target: the plans that were carried out; and the folder of files that are being
+#: written. Spark and others ignore names that begin with an underscore.
 _PLANS, _WORK = "_compacted", "_work"
 _PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
 
@@ -76,7 +75,7 @@ def compact(
         raise ConfigError("the target of a compaction is another folder than the archive")
     if target_bytes < 1:
         raise ConfigError(f"target_bytes of {target_bytes} is too small")
-    source, folder = Folder(spark, path), Folder(spark, target)
+    source, folder = HadoopFolder(spark, path), HadoopFolder(spark, target)
     if not source.names():
         return Compaction(0, 0, 0, 0, 0)
     done = _finish_plans(folder)
@@ -126,7 +125,7 @@ def relative(name: str, path: str) -> str:
 
 
 def is_over(partition: str, limit: float) -> bool:
-    """Tell whether the hour or day of a partition ended before ``limit``, in UTC.
+    """Return whether the hour or day of a partition ended before ``limit``, in UTC.
 
     A partition without a date is never over, and so always compacted.
     """
@@ -138,8 +137,8 @@ def is_over(partition: str, limit: float) -> bool:
 
 
 def _merge(
-    spark: SparkSession, folder: Folder, path: str, partition: str, files: list[str], size: int,
-    target_bytes: int,
+    spark: SparkSession, folder: HadoopFolder, path: str, partition: str, files: list[str],
+    size: int, target_bytes: int,
 ) -> Mapping[str, int]:
     """Make one partition's new files; return {name: bytes}."""
     run = f"{time.time_ns():x}"
@@ -159,7 +158,7 @@ def _merge(
     return made
 
 
-def _finish_plans(folder: Folder) -> set[str]:
+def _finish_plans(folder: HadoopFolder) -> set[str]:
     """Carry out what an earlier run has left; return every file that is in the target."""
     done: set[str] = set()
     for name in folder.names(_PLANS):
@@ -174,9 +173,81 @@ def _finish_plans(folder: Folder) -> set[str]:
     return done
 
 
-def _carry_out(folder: Folder, run: str, moves: Mapping[str, str]) -> None:
+def _carry_out(folder: HadoopFolder, run: str, moves: Mapping[str, str]) -> None:
     for old, new in moves.items():
         if folder.exists(old):  # otherwise it was moved before
             folder.rename(old, new)
     folder.rename(f"{_PLANS}/{run}.plan", f"{_PLANS}/{run}.done")
     folder.delete(f"{_WORK}/{run}")
+
+
+class HadoopFolder:
+    """A folder wherever Spark keeps files (local disk, HDFS, an object store), through Hadoop.
+
+    Args:
+        spark: a session with a JVM beside it (not Spark Connect).
+        path: as Spark takes it.
+
+    Raises of all methods: Py4JJavaError, with the file system's own words.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext._jsc
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.commons.io.IOUtils
+        self._system = self._new_path(path).getFileSystem(context.hadoopConfiguration())
+        self.path = path.rstrip("/")
+
+    def names(self, within: str = "") -> list[str]:
+        """The names in a folder below this one, sorted; empty where there is none."""
+        where = self._at(within)
+        if not self._system.exists(where):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(where))
+
+    def size(self, name: str) -> int:
+        """Bytes of a file, given below this folder or in full."""
+        return int(self._system.getFileStatus(self._at(name)).getLen())
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file or folder is there."""
+        return bool(self._system.exists(self._at(name)))
+
+    def read(self, name: str) -> str:
+        """Read a small text."""
+        stream = self._system.open(self._at(name))
+        try:
+            return str(self._io.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a small text, which is there whole or not at all."""
+        temporary = f"{name}.tmp"
+        stream = self._system.create(self._at(temporary), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.rename(temporary, name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file; folders on the way are made.
+
+        Raises:
+            OSError: the file system did not do it.
+        """
+        target = self._at(new)
+        self._system.mkdirs(target.getParent())
+        if not self._system.rename(self._at(old), target):
+            raise OSError(f"cannot rename {self._at(old)} to {target}")
+
+    def delete(self, name: str) -> None:
+        """Delete a file or a folder with all in it; nothing where there is none."""
+        self._system.delete(self._at(name), True)
+
+    def _at(self, name: str) -> Any:
+        if not name:
+            return self._new_path(self.path)
+        return self._new_path(name if ":/" in name else f"{self.path}/{name}")

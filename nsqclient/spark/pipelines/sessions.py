@@ -1,4 +1,4 @@
-"""Starts Spark for a command, or joins the session that spark-submit has made ready."""
+"""Starts Spark for a command, or joins the session that spark-submit has started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_session(
         ConfigError: pyspark is missing or too old, or there is no Java.
     """
     # A driver that is killed in its first write leaves a temporary file in the checkpoint, which
-    # Spark would not take then, for good.
+    # Spark would then never accept.
     settings = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
                 **(conf or {})}
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started us
@@ -62,7 +62,7 @@ def open_session(
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     if not submitted:
-        # Warnings of Spark's own start tell a user nothing; our lines and errors do.
+        # Warnings of Spark's own start do not help a user; our lines and errors do.
         spark.sparkContext.setLogLevel("ERROR")
     nsqclient.spark.register(spark)
     return spark

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,17 +12,22 @@ import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.spark.options import STREAM, read_options
+from nsqclient.spark.versions import check_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 def source_options(
-    topic: str, channel: str, checkpoint: str, options: Mapping[str, Any]
+    topic: str, channel: str, checkpoint: str, options: Mapping[str, Any], every: Duration = 0.0,
 ) -> dict[str, str]:
     """Complete and check the options of a source.
 
-    The spool is ``<checkpoint>/nsq-spool`` unless ``spoolDir`` is given.
+    The spool is ``<checkpoint>/nsq-spool`` unless ``spoolDir`` or ``storage`` is given.
+
+    Args:
+        every: seconds between the starts of two batches, unless one is full before; 0: each as
+            soon as the last has ended. The source paces the query, see :func:`trigger`.
 
     Raises:
         ConfigError: an option is wrong, or the checkpoint is no local path and no spoolDir is
@@ -28,16 +35,29 @@ def source_options(
     """
     if not checkpoint:
         raise ConfigError("give a checkpoint: a folder in which the query keeps its place")
-    found = {"topic": topic, "channel": channel, **{key: _text(options[key]) for key in options}}
-    if not any(key.strip().lower() == "spooldir" for key in found):
-        found["spoolDir"] = f"{local_path(checkpoint)}/nsq-spool"
+    found = {"topic": topic, "channel": channel,
+             **{key: option_text(options[key]) for key in options}}
+    names = {key.strip().lower() for key in found}
+    delay = round(to_seconds(every, "every") * 1000)
+    if delay and "maxtriggerdelayms" not in names:
+        found["maxTriggerDelayMs"] = str(delay)
+    if not names & {"spooldir", "storage"}:
+        # Spark, too, begins a relative checkpoint in the working directory.
+        found["spoolDir"] = os.path.join(os.getcwd(), local_path(checkpoint), "nsq-spool")
     read_options(found, STREAM)
     return found
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Read a topic as a stream, with what :func:`source_options` returned."""
+    """Read a topic as a stream, with what :func:`source_options` returned.
+
+    Raises:
+        ConfigError: this pyspark is too old.
+    """
+    import pyspark
+
     nsqclient.spark.register(spark)
+    check_streaming(pyspark.__version__)
     frame: DataFrame = spark.readStream.format("nsq").options(**options).load()
     return frame
 
@@ -57,24 +77,23 @@ def local_path(folder: str) -> str:
     return local.rstrip("/") or "/"
 
 
-def trigger(every: Duration, available_now: bool) -> dict[str, Any]:
+def trigger(available_now: bool) -> dict[str, Any]:
     """Build the arguments of Spark's ``trigger``.
 
+    With a time there Spark would begin no batch before it, however many messages wait.
+
     Args:
-        every: seconds between the starts of two batches; 0: each as soon as the last has ended.
-        available_now: take what is there, and end.
-
-    Raises:
-        ConfigError: ``every`` is no duration.
+        available_now: take what is there, and end; otherwise the source says when a batch begins.
     """
-    if available_now:
-        return {"availableNow": True}
-    return {"processingTime": f"{round(to_seconds(every, 'every') * 1000)} milliseconds"}
+    return {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
 
 
-def _text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Write a value as Spark's options are."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):  # an offset
+        return json.dumps(value)
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return str(value)

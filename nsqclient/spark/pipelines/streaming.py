@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.config import OPTIONS, SECRETS
-from nsqclient.errors import ConfigError
+from nsqclient.config import OPTIONS
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, NSQError
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration
-from nsqclient.runtime.plurals import counted
+from nsqclient.secrets import SECRETS
 from nsqclient.spark.options import write_options
-from nsqclient.spark.pipelines.bad_rows import find_bad_rows
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
-from nsqclient.spark.pipelines.transforms import BodyFunction, RowMapper, Transform, sql
+from nsqclient.spark.pipelines.transforms import (
+    BodyFunction, RowMapper, Transform, check_pandas, sql,
+)
 from nsqclient.spark.schema import ROW_DDL
 
 if TYPE_CHECKING:
@@ -26,9 +28,8 @@ logger = logging.getLogger("nsqclient.spark")
 _ROW = "_nsq_row"
 #: Where nsqd is.
 _ADDRESSES = ("nsqd", "lookupd")
-#: How long a task tries to publish, where nobody says: an nsqd that is started again must not end
-#: the query.
-_PATIENCE = "60s"
+#: How long a task tries to publish, by default: an nsqd that is restarted must not end the query.
+_PUBLISH_TIMEOUT = "60s"
 
 
 def stream(
@@ -71,9 +72,11 @@ def stream(
         checkpoint: folder in which the query keeps its place; one for one query.
         sink_topic: where to publish; not needed where rows have a column ``topic``.
         sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
-            with them TLS, authentication and compression. ``publish_timeout`` is 60 s by default.
+            with them TLS, authentication and compression. A source with ``storage`` has none, so
+            they are needed there. ``publish_timeout`` is 60 s by default.
         max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
-        every: seconds between two batches; 0: each as soon as the last has ended.
+        every: seconds between two batches, unless one is full before; 0: each as soon as the last
+            has ended.
         available_now, query_name, options: as for ``archive``.
 
     Raises:
@@ -82,7 +85,7 @@ def stream(
     if sum(way is not None for way in (transform, map_body, for_each_batch)) != 1:
         raise ConfigError("give one of transform, map_body and for_each_batch")
     check_topics(topic, sink_topic, dead_letter_topic)
-    source = source_options(topic, channel, checkpoint, options)
+    source = source_options(topic, channel, checkpoint, options, every)
     if for_each_batch is not None:
         if sink_topic or dead_letter_topic:
             raise ConfigError("for_each_batch publishes by itself: leave out the topics")
@@ -101,7 +104,7 @@ def stream(
         read_topic(spark, source).writeStream.foreachBatch(process)
         .queryName(query_name or f"stream-{topic}")
         .option("checkpointLocation", checkpoint)
-        .trigger(**trigger(every, available_now))
+        .trigger(**trigger(available_now))
         .start()
     )
     return query
@@ -118,7 +121,7 @@ def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
         if name:
             check_topic(name)
     if topic in (sink_topic, dead_letter_topic):
-        raise ConfigError(f"the topic {topic} would be published into itself for ever")
+        raise ConfigError(f"the topic {topic} would be published into itself without end")
 
 
 class Sink:
@@ -141,6 +144,9 @@ class Sink:
         self.dead_letter_topic = dead_letter_topic
         self.options = {_plain(key): str(value) for key, value in own.items()}
         if not any(key in _ADDRESSES for key in self.options):
+            if "storage" in map(_plain, source):
+                raise ConfigError("the sink needs an nsqd or lookupd of its own (sink_options):"
+                                  " a source with storage has none")
             # The same servers: TLS, authentication and time limits are the same as well.
             shared = {
                 _plain(key): value for key, value in source.items()
@@ -151,7 +157,7 @@ class Sink:
                 shared.pop(name, None)
                 shared.pop(f"{name}_file", None)
             self.options = shared | self.options
-        self.options.setdefault("publish_timeout", _PATIENCE)
+        self.options.setdefault("publish_timeout", _PUBLISH_TIMEOUT)
         self.checked = write_options(self.options)
         if "topic" in self.options:
             raise ConfigError("the sink's topic is sink_topic, not an option")
@@ -170,6 +176,7 @@ class MappingBodies:
     def __init__(self, spark: SparkSession, sink: Sink, function: BodyFunction) -> None:
         if not sink.topic:
             raise ConfigError("map_body needs a sink_topic")
+        check_pandas()
         self._sink = sink
         self._failed = spark.sparkContext.accumulator(0)
         self._seen = 0
@@ -213,7 +220,7 @@ class Transforming:
         try:
             schema = self._transform(spark.createDataFrame([], ROW_DDL)).schema
         except PySparkException as exc:
-            raise ConfigError(f"the transform cannot be: {first_line(exc)}") from exc
+            raise ConfigError(f"the transform is invalid: {first_line(exc)}") from exc
         names = schema.fieldNames()
         topic = {} if "topic" in names else {"topic": self._sink.topic}
         if "topic" in names and self._sink.topic:
@@ -287,3 +294,49 @@ def first_line(exc: Exception) -> str:
             (line for line in reversed(lines) if not line.startswith((" ", "\t", "SQLSTATE"))),
             lines[0])
     return lines[0]
+
+
+class TooManyBadRowsError(NSQError):
+    """More rows fail than are plausible: the transform is at fault. ``error`` is one of theirs."""
+
+    def __init__(self, limit: int, error: str) -> None:
+        super().__init__(
+            f"the transform fails on more than {limit} rows of one batch, so it is not the rows"
+            f" that are at fault: {error}")
+        self.limit = limit
+        self.error = error
+
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:
+        return type(self), (self.limit, self.error)
+
+
+def find_bad_rows(
+    count: int, fails: Callable[[int, int], str | None], limit: int
+) -> dict[int, str]:
+    """Find the rows that fail alone.
+
+    Args:
+        count: rows there are, numbered from 0.
+        fails: tries the rows ``low <= row < high`` and returns the error, or None.
+        limit: bad rows at most.
+
+    Returns: {row: error}, in order. Empty when no row fails alone.
+
+    Raises:
+        TooManyBadRowsError: there are more than ``limit``.
+    """
+    bad: dict[int, str] = {}
+    parts = [(0, count)]
+    while parts:
+        low, high = parts.pop()
+        error = fails(low, high) if high > low else None
+        if error is None:
+            continue
+        if high - low > 1:
+            middle = (low + high) // 2
+            parts += [(middle, high), (low, middle)]  # the first half is tried next
+            continue
+        bad[low] = error
+        if len(bad) > limit:
+            raise TooManyBadRowsError(limit, error)
+    return bad

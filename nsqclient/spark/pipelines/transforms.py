@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from nsqclient.display import counted
 from nsqclient.errors import ConfigError
+from nsqclient.spark.pipelines.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,8 +19,8 @@ logger = logging.getLogger("nsqclient.spark")
 
 #: The name of the rows in an SQL text.
 VIEW = "messages"
-#: Errors of single messages that each task tells; all are counted.
-_TOLD = 3
+#: Errors of single messages that each task logs; all are counted.
+_MOST_LOGGED = 3
 
 _BODIES = (bytes, bytearray, memoryview, str)
 
@@ -25,6 +28,17 @@ _BODIES = (bytes, bytearray, memoryview, str)
 Transform = Callable[["DataFrame"], "DataFrame"]
 #: A body to a body, to several, or to None: nothing is published.
 BodyFunction = Callable[[bytes], Union[bytes, str, Iterable[Union[bytes, str]], None]]
+
+
+def check_pandas() -> None:
+    """Check that pandas is there: PySpark's ``mapInArrow``, which ``map_body`` is run by, wants it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if importlib.util.find_spec("pandas") is None:
+        raise ConfigError(
+            "map_body needs pandas, since PySpark's mapInArrow does: pip install 'pandas>=2.2,<3'")
 
 
 def load_function(path: str) -> Callable[..., Any]:
@@ -108,7 +122,7 @@ class RowMapper:
                     if not self._dead:
                         raise
                     failed += 1
-                    if failed <= _TOLD:
+                    if failed <= _MOST_LOGGED:
                         logger.error("to %s: %s: %s", self._dead, type(exc).__name__, exc)
                     topics.append(self._dead)
                     bodies.append(body)
@@ -122,19 +136,94 @@ class RowMapper:
             self._count(failed)
 
     def _results(self, body: bytes) -> list[bytes]:
-        found = self._function(body)
-        if found is None:
-            return []
-        parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found
-        results = []
-        for part in parts:
-            if not isinstance(part, _BODIES):  # bytes(7) would be seven zeros
-                raise TypeError(f"the function returned {type(part).__name__}, not bytes or str")
-            data = part.encode() if isinstance(part, str) else bytes(part)
+        results = bodies_of(self._function(body))
+        for data in results:
             if not data:
                 raise ValueError("the function returned an empty body; None publishes nothing")
             if len(data) > self._max_size:
                 raise ValueError(
                     f"the function returned {len(data)} bytes; nsqd takes {self._max_size}")
-            results.append(data)
         return results
+
+
+class BodyMapper:
+    """Applies a function of bodies to rows, which keep their other columns.
+
+    Pickles; runs where the executors run.
+
+    Args:
+        function: see ``BodyFunction``; a row becomes one for each body.
+        dead_letters: where rows go that it raises on; None: its exception ends the query.
+        name_batch: called in a task; see ``DeadLetters.open``.
+    """
+
+    def __init__(
+        self, function: BodyFunction, dead_letters: DeadLetters | None,
+        name_batch: Callable[[], str],
+    ) -> None:
+        self._function = function
+        self._dead_letters = dead_letters
+        self._name_batch = name_batch
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Map the batches of one task, for ``mapInArrow``."""
+        if self._dead_letters is None:
+            for batch in batches:
+                yield self._mapped(batch, [], [])
+            return
+        import pyarrow as pa
+
+        name, failed = self._name_batch(), 0
+        with self._dead_letters.open(name) as keep:
+            for batch in batches:
+                bad: list[int] = []
+                errors: list[str] = []
+                result = self._mapped(batch, bad, errors)
+                if bad:
+                    keep(batch.take(pa.array(bad, pa.int64())), errors)
+                for error in errors[:max(0, _MOST_LOGGED - failed)]:
+                    logger.error("%s: %s", name, error)
+                failed += len(bad)
+                yield result
+        if failed:
+            logger.warning(
+                "%s: %s failed: %s", name, counted(failed, "row"), self._dead_letters.describe())
+
+    def _mapped(self, batch: Any, bad: list[int], errors: list[str]) -> Any:
+        """Map a batch; note the rows that fail, where there is a place for them."""
+        import pyarrow as pa
+
+        at = batch.schema.names.index("body")
+        rows: list[int] = []
+        bodies: list[bytes] = []
+        for row, body in enumerate(batch.column(at).to_pylist()):
+            try:
+                results = bodies_of(self._function(body))
+            except Exception as exc:
+                if self._dead_letters is None:
+                    raise
+                bad.append(row)
+                errors.append(f"{type(exc).__name__}: {exc}")
+            else:
+                rows += [row] * len(results)
+                bodies += results
+        field = batch.schema.field(at)
+        return batch.take(pa.array(rows, pa.int64())).set_column(
+            at, field, pa.array(bodies, field.type))
+
+
+def bodies_of(found: Any) -> list[bytes]:
+    """Read what a function of a body returned.
+
+    Raises:
+        TypeError: it is no body, and no bodies.
+    """
+    if found is None:
+        return []
+    parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found
+    results = []
+    for part in parts:
+        if not isinstance(part, _BODIES):  # bytes(7) would be seven zeros
+            raise TypeError(f"the function returned {type(part).__name__}, not bytes or str")
+        results.append(part.encode() if isinstance(part, str) else bytes(part))
+    return results

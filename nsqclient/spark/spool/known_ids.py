@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     """Messages of one connection that are to become durable together."""
 
     nsqd: str  #: address
-    conn: str  #: names the connection, for good
+    conn: str  #: the unique name of the connection
     window: int  #: the highest RDY that it may have
     ids: Sequence[bytes]
 
@@ -151,6 +151,7 @@ class KnownIds:
         for message_id in batch.ids:
             if known.get(message_id) is batch:
                 del known[message_id]
+        batch.ids = ()  # its segment may stay for long, and the batch with it
 
     def settle(self, before: float) -> None:
         """FINs that were sent before that moment, on connections that still live, are proven."""
@@ -171,7 +172,7 @@ class KnownIds:
                 self.saved_grew = True
 
     def doubt(self, nsqd: str, ids: Sequence[bytes], number: int = _SAVED) -> None:
-        """FIN was refused, or nobody knows whether it was sent; ``number``: the segment, if any."""
+        """FIN was rejected, or perhaps not sent; ``number``: the segment, if any."""
         known = self._known.setdefault(nsqd, {})
         fresh = [message_id for message_id in ids if message_id not in known or number == _SAVED]
         batches: dict[int, list[bytes]] = {}
@@ -186,8 +187,16 @@ class KnownIds:
             else:
                 self._by_number.setdefault(segment, []).append(batch)
 
+    def remember(self, nsqd: str, ids: Sequence[bytes]) -> None:
+        """These were finished in an earlier run; a copy is not to be expected, and recognised."""
+        known = self._known.setdefault(nsqd, {})
+        fresh = [message_id for message_id in ids if message_id not in known]
+        batch = _Batch(nsqd, fresh, _SAVED, 0.0, False)
+        known.update(dict.fromkeys(fresh, batch))
+        self._prove(batch)
+
     def is_held(self, number: int) -> bool:
-        """Tell whether FINs of this segment are not proven, and soon will be."""
+        """Return whether FINs of this segment are not proven, and soon will be."""
         return any(batch.pending for batch in self._by_number.get(number, ()))
 
     def leave_segments(self, numbers: Iterable[int]) -> None:

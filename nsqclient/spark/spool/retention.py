@@ -1,83 +1,51 @@
-"""Which segments make a batch, and which may be deleted. Pure."""
+"""``Retention``: how long segments are kept that Spark has committed. Pure.
+
+After a power failure Spark's sink and checkpoint may lack what the spool has on disk, so committed
+segments can be read again for a while. What counts is the time since the commit: before it a
+segment is needed anyway, and it is Spark's files that are the younger ones. A start begins that
+time anew, since the machine may have been off for longer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections import deque
+
+#: A commit is joined with the one before, within this part of the time: it expires a little later.
+_PART = 1000
 
 
-class Entry(NamedTuple):
-    """A segment as the decisions see it."""
-
-    number: int
-    rows: int
-    size: int  #: bytes of the file
-
-
-#: Rows of committed segments that are kept because their FINs are not proven yet. Beyond that
-#: the ids go to a list of their own, and the segments go.
-MOST_KEPT_ROWS = 50_000
-
-
-def end_of_batch(
-    entries: Iterable[Entry], start: int, max_rows: int | None, max_bytes: int | None
-) -> int:
-    """The last segment of the batch after ``start``: at least one, if there is one.
+class Retention:
+    """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
 
     Args:
-        entries: in the order of their numbers.
-        max_rows, max_bytes: limits of a batch; None: none.
+        seconds: how long; 0: not at all.
+        most_bytes: of committed segments that are kept.
     """
-    end, rows, size = start, 0, 0
-    for entry in entries:
-        if entry.number <= start:
-            continue
-        rows += entry.rows
-        size += entry.size
-        over = (max_rows is not None and rows > max_rows) or (
-            max_bytes is not None and size > max_bytes
-        )
-        if over and end > start:
-            break
-        end = entry.number
-    return end
 
+    def __init__(self, seconds: float = 0.0, most_bytes: int = 0) -> None:
+        self.most_bytes = most_bytes
+        self._seconds = seconds
+        self._commits: deque[tuple[int, float]] = deque()  # the last segment, and when
+        self._expired = 0
 
-def to_delete(
-    entries: Iterable[Entry],
-    committed: int,
-    is_held: Callable[[int], bool],
-    most_rows: int = MOST_KEPT_ROWS,
-) -> list[int]:
-    """Numbers of the segments that are of no more use, oldest first.
+    def __len__(self) -> int:
+        """How many times are remembered."""
+        return len(self._commits)
 
-    Args:
-        entries: in the order of their numbers.
-        committed: up to here Spark asks for nothing any more.
-        is_held: whether FINs of this segment are not proven yet.
-    """
-    done = [entry for entry in entries if entry.number <= committed]
-    kept = sum(entry.rows for entry in done if is_held(entry.number))
-    numbers = []
-    for entry in done:
-        if not is_held(entry.number):
-            numbers.append(entry.number)
-        elif kept > most_rows:
-            kept -= entry.rows
-            numbers.append(entry.number)
-    return numbers
+    def restart(self, number: int, now: float) -> None:
+        """A run begins; what was committed before, up to ``number``, counts from now on."""
+        self._commits = deque([(number, now)])
+        self._expired = 0
 
+    def committed(self, number: int, now: float) -> None:
+        """Spark has committed everything up to ``number``. ``now`` is any rising clock."""
+        commits = self._commits
+        if len(commits) > 1 and now - commits[-2][1] < self._seconds / _PART:
+            commits.pop()
+        commits.append((number, now))
 
-def spread(entries: list[Entry], parts: int) -> list[list[Entry]]:
-    """Cut segments into at most ``parts`` runs of about the same number of rows; none is empty."""
-    total = sum(entry.rows for entry in entries)
-    runs: list[list[Entry]] = []
-    before = 0
-    for entry in entries:
-        # Where the middle of the segment lies decides.
-        part = min(parts - 1, int((before + entry.rows / 2) * parts / max(1, total)))
-        if not runs or (part > 0 and len(runs) <= part and before * parts >= total * len(runs)):
-            runs.append([])
-        runs[-1].append(entry)
-        before += entry.rows
-    return runs
+    def expired(self, now: float) -> int:
+        """The last segment that was committed so long ago; 0: none."""
+        while self._commits and now - self._commits[0][1] >= self._seconds:
+            self._expired = self._commits.popleft()[0]
+        return self._expired

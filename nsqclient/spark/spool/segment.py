@@ -6,14 +6,24 @@ what differs from row to row, and readers add the rest.
 
 from __future__ import annotations
 
+import datetime
+import functools
+import json
+import logging
+import os
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute  # noqa: F401 - makes pa.compute
 
-from nsqclient.protocol.wire import RawMessage
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.spark.errors import DamagedSegmentError
 from nsqclient.spark.schema import row_schema
+from nsqclient.spark.spool.names import SegmentName, checksum_of, parse_segment
+
+logger = logging.getLogger("nsqclient.spark")
 
 _SCHEMA = pa.schema([
     ("nsqd", pa.dictionary(pa.int32(), pa.string())),
@@ -23,6 +33,18 @@ _SCHEMA = pa.schema([
     ("body", pa.binary()),
 ])
 _ROWS = row_schema()
+#: What a segment holds, with a checksum of its own. Arrow writes it at both ends of the file, so it
+#: is found even if the file cannot be read any more.
+_SUMMARY = re.compile(rb"nsq-segment:([0-9a-f]{8}):(\{[^{}]*\})")
+
+#: Bytes of a row beside its body: the columns of fixed width, and the end of the body.
+ROW_BYTES = 4 + 16 + 4 + 8 + 4
+#: Bytes of a task whose rows are sent with it, at most, save for a single larger message. Spark's
+#: hard limit (spark.rpc.message.maxSize) is 128 MiB, and the driver holds all tasks of a batch.
+TASK_BYTES = 8 * 1024 * 1024
+#: Bytes of the rows of a segment, at most, save for a single larger message: so that its file,
+#: with the schema and the addresses, is a task.
+SEGMENT_BYTES = TASK_BYTES - 64 * 1024
 
 
 def encode_segment(
@@ -47,17 +69,89 @@ def encode_segment(
         columns[4].append(pa.array(bodies, pa.binary()))
     whole = [part[0] if len(part) == 1 else pa.concat_arrays(part) for part in columns]
     whole[0] = pa.DictionaryArray.from_arrays(whole[0], pa.array(nsqds, pa.string()))
-    schema = _SCHEMA.with_metadata({"topic": topic, "channel": channel})
+    schema = _SCHEMA.with_metadata(
+        {"topic": topic, "channel": channel, "summary": _summary(nsqds, whole[3])})
+    return _encode(pa.record_batch(whole, schema=schema))
+
+
+def _encode(batch: Any) -> Any:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(whole, schema=schema))
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
     return sink.getvalue()
 
 
+def _summary(nsqds: list[str], timestamps: Any) -> str:
+    times = pa.compute.min_max(timestamps).as_py()
+    text = json.dumps({"nsqds": nsqds, "first": times["min"], "last": times["max"]})
+    return f"nsq-segment:{checksum_of(text.encode()):08x}:{text}"
+
+
+def load_segment(path: str) -> Any:
+    """Read the bytes of a segment (a pyarrow Buffer), and check them by the checksum in its name.
+
+    A segment of format 1 has none: then it is only known to be an Arrow file with so many rows.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        DamagedSegmentError: it is not what was written.
+    """
+    # Not mapped: a sector that cannot be read is an OSError here, and SIGBUS in a mapped file.
+    with pa.OSFile(path) as file:
+        data = file.read_buffer()
+    name = parse_segment(os.path.basename(path))
+    damage = _find_damage(data, name)
+    if damage:
+        held = _known_content(data, name)
+        raise DamagedSegmentError(
+            os.path.dirname(path), f"segment {os.path.basename(path)} is damaged ({damage}). It"
+            f" held {held}, which were acknowledged to nsqd")
+    return data
+
+
+def _find_damage(data: Any, name: SegmentName | None) -> str:
+    if name is not None and name.checksum is not None:
+        found = checksum_of(data)
+        return "" if found == name.checksum else f"its checksum is {found:08x}"
+    try:
+        batch = pa.ipc.open_file(data).get_batch(0)
+        batch.validate(full=True)
+        batch.column(0).to_pylist()  # validate() leaves out whether texts are UTF-8
+        for key in (b"topic", b"channel"):
+            (batch.schema.metadata or {})[key].decode()
+    except (pa.ArrowException, OSError, ValueError, LookupError) as exc:
+        return str(exc) or "it cannot be read"
+    if not batch.schema.equals(_SCHEMA):
+        return "its columns are others"
+    if name is not None and batch.num_rows != name.rows:
+        return f"it has {batch.num_rows} rows"
+    return ""
+
+
+def _known_content(data: Any, name: SegmentName | None) -> str:
+    text = "messages" if name is None else f"{name.rows} messages of offset {name.number}"
+    for checksum, content in _SUMMARY.findall(data):
+        if checksum_of(content) == int(checksum, 16):
+            found = json.loads(content)
+            first, last = (
+                datetime.datetime.fromtimestamp(found[key] // 1000 / 1e6, datetime.timezone.utc)
+                for key in ("first", "last"))
+            nsqds = ", ".join(found["nsqds"])
+            return (f"{text} of nsqd {nsqds}, published from {first.isoformat()} to"
+                    f" {last.isoformat()}")
+    return f"{text} (of which nsqd and time is not readable any more)"
+
+
+@functools.lru_cache(maxsize=1000)
+def warn_of_loss(folder: str, text: str) -> None:
+    """Log what is lost and skipped, once in this process: tasks read a segment again and again."""
+    logger.warning("spool %s %s; continuing because of failOnDataLoss=false", folder, text)
+
+
 def _read(source: Any) -> Any:
-    """Read the one batch of a segment, from a path (mapped, not copied) or from bytes."""
+    """Read the one batch of a segment, from a path or from bytes that were checked."""
     if isinstance(source, str):
-        source = pa.memory_map(source)
+        source = load_segment(source)
     return pa.ipc.open_file(source).get_batch(0)
 
 
@@ -65,11 +159,9 @@ def read_rows(source: Any) -> Any:
     """Read a segment as a RecordBatch of Spark's rows.
 
     Args:
-        source: a path, or the segment's bytes.
+        source: a path, or what ``load_segment`` returned, also as bytes.
 
-    Raises:
-        OSError: the file is not there.
-        pyarrow.ArrowInvalid: it is no segment.
+    Raises: as ``load_segment``, of a path.
     """
     batch = _read(source)
     rows = batch.num_rows
@@ -87,6 +179,37 @@ def read_rows(source: Any) -> Any:
         ],
         schema=_ROWS,
     )
+
+
+class Cut(NamedTuple):
+    """A part of a segment."""
+
+    first: int  #: row
+    rows: int
+    size: int  #: bytes of the rows
+
+
+def find_cuts(path: str, most_bytes: int = SEGMENT_BYTES) -> list[Cut]:
+    """Cut a segment that is too large for one task; a larger message is alone in its part.
+
+    Raises: as ``read_rows``.
+    """
+    cuts = [Cut(0, 0, 0)]
+    for row, body in enumerate(pa.compute.binary_length(_read(path).column(4)).to_pylist()):
+        size = ROW_BYTES + body
+        if cuts[-1].rows and cuts[-1].size + size > most_bytes:
+            cuts.append(Cut(row, 0, 0))
+        first, rows, before = cuts[-1]
+        cuts[-1] = Cut(first, rows + 1, before + size)
+    return cuts
+
+
+def encode_part(path: str, first: int, rows: int) -> bytes:
+    """Build the bytes of a segment with some of the rows of another one.
+
+    Raises: as ``read_rows``.
+    """
+    return bytes(_encode(_read(path).slice(first, rows)))
 
 
 def read_ids(path: str) -> dict[str, list[bytes]]:

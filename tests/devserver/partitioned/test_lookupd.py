@@ -36,8 +36,8 @@ def port(cluster, nsqd):
     return int(cluster.nsqds[nsqd].tcp_address.rpartition(":")[2])
 
 
-def test_lookup_names_the_leaders_and_the_meta(cluster):
-    """The keys of partitions are strings, the meta is there where it was asked for."""
+def test_lookup_lists_leaders_and_metadata(cluster):
+    """The keys of partitions are strings; metadata is included where asked for."""
     answer = ask(cluster, "/lookup", topic="t", access="w", metainfo="true").json()
     assert answer["meta"]["partition_num"] == 2 and answer["channels"] == ["c"]
     assert set(answer["partitions"]) == {"0", "1"} and len(answer["producers"]) == 2
@@ -45,8 +45,8 @@ def test_lookup_names_the_leaders_and_the_meta(cluster):
     assert list(leaders(cluster, partition="1")) == [1]
 
 
-def test_both_styles(cluster):
-    """Without the header answers are wrapped, and every error is a 500."""
+def test_responses_are_wrapped_without_the_accept_header(cluster):
+    """Without the header every error is a 500."""
     wrapped = ask(cluster, "/lookup", headers={}, topic="t").json()
     assert wrapped["status_txt"] == "OK" and "partitions" in wrapped["data"]
     unknown = ask(cluster, "/lookup", headers={}, topic="u", access="w")
@@ -56,8 +56,8 @@ def test_both_styles(cluster):
     assert (bare.status_code, bare.json()) == (404, {"message": "Key not found"})
 
 
-def test_unknown_topic_for_readers(cluster):
-    """It is no error, and the meta is all zero."""
+def test_unknown_topic_is_empty_for_readers(cluster):
+    """It is no error, and all metadata is zero."""
     answer = ask(cluster, "/lookup", topic="u", metainfo="true").json()
     assert answer["partitions"] == {} and answer["meta"]["partition_num"] == 0
 
@@ -65,13 +65,13 @@ def test_unknown_topic_for_readers(cluster):
 @pytest.mark.parametrize(("params", "code"), [
     ({}, "MISSING_ARG_TOPIC"), ({"topic": "t", "access": "x"}, "INVALID_ACCESS_MODE"),
 ])
-def test_bad_questions(cluster, params, code):
-    """Wrong parameters are refused with the server's codes."""
+def test_invalid_parameters_have_the_servers_codes(cluster, params, code):
+    """Invalid parameters are rejected with the server's codes."""
     answer = ask(cluster, "/lookup", **params)
     assert (answer.status_code, answer.json()["message"]) == (400, code)
 
 
-def test_list_of_lookupds(cluster):
+def test_listlookup_has_the_running_nsqlookupds(cluster):
     """The ports are strings, and one node leads; a stopped one is left out."""
     answer = ask(cluster, "/listlookup").json()
     ports = [f"{node['NodeIP']}:{node['HttpPort']}" for node in answer["lookupdnodes"]]
@@ -81,8 +81,8 @@ def test_list_of_lookupds(cluster):
     assert len(ask(cluster, "/listlookup").json()["lookupdnodes"]) == 1
 
 
-def test_modes_of_a_lookupd(cluster):
-    """Without a coordinator there is no list and no meta; as a stock one it knows no list."""
+def test_mode_decides_on_list_and_metadata(cluster):
+    """Without a coordinator there is no list and no metadata; a stock one has no list."""
     lookupd = cluster.nsqlookupds[0]
     lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     assert ask(cluster, "/listlookup").content == b""
@@ -92,16 +92,16 @@ def test_modes_of_a_lookupd(cluster):
     assert ask(cluster, "/listlookup").status_code == 404
 
 
-def test_a_lookupd_that_hangs_ends_with_stop(cluster):
-    """The request waits; stopping the server ends it."""
+def test_stop_ends_a_request_that_hangs(cluster):
+    """The request waits until the server stops."""
     cluster.nsqlookupds[0].set_mode(LookupdMode.HANG)
     url = f"http://{cluster.nsqlookupds[0].http_address}/ping"
     with pytest.raises(requests.exceptions.ReadTimeout):
         requests.get(url, timeout=0.2)
 
 
-def test_frozen_lookupd_disagrees(cluster):
-    """It goes on with the old leader while the other knows the new one."""
+def test_frozen_nsqlookupd_keeps_the_old_leader(cluster):
+    """It keeps the old leader while the other has the new one."""
     cluster.nsqlookupds[1].freeze()
     cluster.move_leader("t", 0)
     assert leaders(cluster)[0] == port(cluster, 1)
@@ -110,15 +110,15 @@ def test_frozen_lookupd_disagrees(cluster):
     assert leaders(cluster, 1)[0] == port(cluster, 1)
 
 
-def test_during_a_move_writers_see_nothing(cluster):
-    """Writers are told of no leader, readers of the old one."""
+def test_no_leader_is_listed_for_writers_during_a_move(cluster):
+    """Readers get the old leader."""
     cluster.begin_move("t", 0)
     assert 0 not in leaders(cluster, access="w")
     assert leaders(cluster)[0] == port(cluster, 0)
 
 
-def test_crash_step_by_step(cluster):
-    """Both kinds of answers drop the partition; readers hear of the new leader first."""
+def test_crash_removes_the_partition_until_the_take_over(cluster):
+    """Readers get the new leader before writers."""
     cluster.crash(0)
     assert 0 not in leaders(cluster) and 0 not in leaders(cluster, access="w")
     cluster.take_over(0, writable=False)
@@ -130,8 +130,8 @@ def test_crash_step_by_step(cluster):
     assert cluster.leader_of("t", 0) == 1
 
 
-def test_tombstones_hide_from_writers(cluster):
-    """Writers do not see the nsqd, readers do; it can be undone, also over HTTP."""
+def test_tombstone_hides_the_nsqd_from_writers(cluster):
+    """Readers see it; it can be undone, also over HTTP."""
     cluster.tombstone("t", 0)
     assert list(leaders(cluster, access="w")) == [1] and len(leaders(cluster)) == 2
     url = f"http://{cluster.nsqlookupds[0].http_address}/topic/tombstone"
@@ -144,29 +144,29 @@ def test_tombstones_hide_from_writers(cluster):
     assert len(leaders(cluster, access="w")) == 2
 
 
-def test_disabled_writes_are_null(cluster):
+def test_disabled_writes_are_null_for_writers(cluster):
     """Writers get nulls, readers the leaders."""
     cluster.disable_write()
     assert leaders(cluster, access="w") is None and len(leaders(cluster)) == 2
 
 
-def test_topic_without_channel_is_not_for_writers():
-    """As a real cluster by default: subscribe first."""
+def test_topic_without_channel_is_hidden_from_writers():
+    """As in a real cluster by default: subscribe first."""
     with PartitionedCluster(1, 1, needs_channel=True) as cluster:
         cluster.create_topic("t", 2)
         answer = ask(cluster, "/lookup", topic="t", access="w")
         assert answer.status_code == 404 and "has no channel" in answer.json()["message"]
 
 
-def test_create_and_delete_a_topic(cluster):
-    """Only the leading nsqlookupd makes topics, and says what is missing."""
+def test_leading_nsqlookupd_creates_and_deletes_topics(cluster):
+    """Only the leading nsqlookupd creates topics; missing arguments are named."""
 
     def post(nsqlookupd, path, **params):
         url = f"http://{cluster.nsqlookupds[nsqlookupd].http_address}{path}"
         answer = requests.post(url, params=params, headers=BARE, timeout=10)
         return answer.status_code, answer.json().get("message") if answer.content else None
 
-    args = {"topic": "new", "partition_num": "3", "replicator": "1"}
+    args = {"topic": "new", "partition_num": "2", "replicator": "1"}
     assert post(1, "/topic/create", **args) == (400, "E_FAILED_ON_NOT_LEADER")
     assert post(0, "/topic/create", topic="new") == (400, "MISSING_ARG_TOPIC_PARTITION_NUM")
     assert post(0, "/topic/create", **args | {"replicator": "6"}) == (
@@ -175,14 +175,19 @@ def test_create_and_delete_a_topic(cluster):
         400, "INVALID_ARG_TOPIC_PARTITION_NUM")
     assert post(0, "/topic/create", **args | {"topic": "!"})[0] == 400
     assert post(0, "/topic/create", **args)[0] == 200
+    assert post(0, "/topic/create", **args | {"topic": "big", "replicator": "2"})[0] == 400
+    for allows in ("multipart", "orderedmulti"):
+        many = args | {"topic": allows, "replicator": "2", allows: "true"}
+        assert post(0, "/topic/create", **many)[0] == 200
+        assert post(0, "/topic/delete", topic=allows)[0] == 200
     assert ask(cluster, "/topics").json() == {"topics": ["new", "t"]}
     assert ask(cluster, "/channels", topic="t").json() == {"channels": ["c"]}
     assert post(0, "/topic/delete", topic="new")[0] == 200
     assert post(0, "/topic/delete", topic="new")[0] == 404
 
 
-def test_nodes_and_info(cluster):
-    """Every nsqd is listed with its partitions, and the version has its mark."""
+def test_nodes_lists_every_nsqd_with_its_partitions(cluster):
+    """The version in /info has the mark of the fork."""
     nodes = ask(cluster, "/nodes").json()["producers"]
     assert [node["partitions"] for node in nodes] == [{"t": ["0"]}, {"t": ["1"]}]
     assert ask(cluster, "/info").json()["ha_support"] is True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 import requests
 
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.protocol import partition_commands as commands
-from nsqclient.protocol.extended import MessageIds, Stored, make_internal_id, read_stored
-from tests.support.raw_client import ERROR, RESPONSE, Closed, RawClient
+from nsqclient.protocol import extensions as commands
+from nsqclient.protocol.extensions import MessageIds, StoredPosition, make_internal_id, read_stored
+from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
 OK = (RESPONSE, b"OK")
 
@@ -47,27 +48,28 @@ def read_ordered(client):
     return MessageIds.unpack(message_id).internal_id, attempts, offset, size, data[12:]
 
 
-def test_traced_publish_says_where_the_message_is(cluster):
-    """Ids carry the partition, and the next message lies at offset + size."""
+def test_traced_publish_returns_the_position_of_the_message(cluster):
+    """Ids contain the partition, and the next message is at offset + size."""
     with client_of(cluster, 1) as client:
         places = [
             read_stored(client.ask(commands.pub_trace("plain", 1, 7, body))[1])
             for body in (b"hello world", b"x")
         ]
     assert places == [
-        Stored(make_internal_id(1, 2), 7, 0, 41), Stored(make_internal_id(1, 3), 7, 41, 31)
+        StoredPosition(make_internal_id(1, 2), 7, 0, 41),
+        StoredPosition(make_internal_id(1, 3), 7, 41, 31),
     ]
 
 
-def test_mpub_trace_says_the_first_and_the_sum(cluster):
-    """The answer to several messages has the first id, trace id 0 and the sum of all sizes."""
+def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
+    """The answer to several messages has trace id 0."""
     with client_of(cluster) as client:
         answer = client.ask(commands.mpub_trace("plain", 0, [(5, b"a"), (6, b"b")]))
-    assert read_stored(answer[1]) == Stored(make_internal_id(0, 2), 0, 0, 62)
+    assert read_stored(answer[1]) == StoredPosition(make_internal_id(0, 2), 0, 0, 62)
 
 
 def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
-    """PUB_EXT says OK, or 30 bytes where the header has a trace id; MPUB_EXT always OK."""
+    """PUB_EXT gets OK, or 30 bytes where the header has a trace id; MPUB_EXT always OK."""
     with client_of(cluster) as client:
         assert client.ask(commands.pub_ext("ext", 0, b'{"k":"v"}', b"a")) == OK
         traced = client.ask(commands.pub_ext("ext", 0, b'{"##trace_id":"77"}', b"b"))
@@ -88,16 +90,16 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     (b"SUB_ORDER plain c 0\n", "E_INVALID"),
     (b"DPUB plain 100\n\0\0\0\1x", "E_INVALID"),
 ])
-def test_fatal_refusals(cluster, command, code):
-    """The error comes, and the connection ends behind it."""
+def test_fatal_error_ends_the_connection(cluster, command, code):
+    """The connection ends behind the error."""
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
         with pytest.raises(Closed):
             client.read_frame()
 
 
-def test_extend_support_on_a_plain_topic_is_refused(cluster):
-    """Both ways of not matching are errors."""
+def test_extend_support_must_match_the_topic(cluster):
+    """Both mismatches are errors."""
     with client_of(cluster) as client:
         body = b'{"feature_negotiation":true,"extend_support":true}'
         client.ask(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
@@ -106,27 +108,79 @@ def test_extend_support_on_a_plain_topic_is_refused(cluster):
 
 @pytest.mark.parametrize(("command", "code"), [
     (commands.pub_ext("plain", 0, b"{}", b"x"), "E_EXT_NOT_SUPPORT"),
+    (commands.mpub_ext("plain", 0, [(b"{}", b"x")]), "E_EXT_NOT_SUPPORT"),
     (commands.pub_ext("ext", 0, b"no json", b"x"), "E_INVALID_JSON_HEADER"),
     (commands.pub_ext("ext", 0, b'{"##trace_id":77}', b"x"), "INVALID_TRACE_ID"),
     (b"INTERNAL_CREATE_TOPIC t 0\n", "E_CREATE_TOPIC_FAILED"),
 ])
-def test_refusals_that_spare_the_connection(cluster, command, code):
+def test_error_that_is_not_fatal_keeps_the_connection(cluster, command, code):
     """The next publish on the same connection is answered."""
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
         assert client.ask(commands.pub("plain", 0, b"x")) == OK
 
 
-def test_mpub_ext_desynchronises(cluster):
-    """After the refusal the rest of the body is read as commands."""
+def test_rejected_mpub_ext_leaves_its_body_unread(cluster):
+    """After the error the messages behind the first are read as commands."""
     with client_of(cluster) as client:
-        refused = client.ask(commands.mpub_ext("plain", 0, [(b"{}", b"x")]))
+        refused = client.ask(commands.mpub_ext("plain", 0, [(b"{}", b"x"), (b"{}", b"y")]))
         assert code_of(refused) == "E_EXT_NOT_SUPPORT"
         assert code_of(client.ask(b"NOP\n")) == "E_INVALID"
 
 
+def identify(client, **fields):
+    body = json.dumps({"feature_negotiation": True, **fields}).encode()
+    return client.ask(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+
+
+@pytest.mark.parametrize(("asked", "level"), [({}, 0), ({"deflate": True, "deflate_level": 3}, 3)])
+def test_identify_answers_with_the_servers_values(cluster, asked, level):
+    """The buffer is small before SUB, whatever was asked for; without deflate its level is 0."""
+    with client_of(cluster) as client:
+        kind, data = identify(client, output_buffer_size=16384, **asked)
+    answer = json.loads(data)
+    assert kind == RESPONSE
+    assert (answer["output_buffer_size"], answer["deflate_level"]) == (100, level)
+
+
+def test_a_long_desired_tag_ends_the_connection(cluster):
+    """100 characters are allowed."""
+    with client_of(cluster) as client:
+        assert identify(client, desired_tag="x" * 100)[0] == RESPONSE
+    with client_of(cluster) as client:
+        assert code_of(identify(client, desired_tag="x" * 101)) == "E_BAD_BODY"
+        client.read_end()
+
+
+def test_a_list_is_a_header(cluster):
+    """Any list of JSON is stored; it has no trace id."""
+    with client_of(cluster) as client:
+        assert client.ask(commands.pub_ext("ext", 0, b"[1]", b"x")) == OK
+
+
+@pytest.mark.parametrize("command", [b"FIN %b\n", b"REQ %b 0\n", b"TOUCH %b\n"])
+def test_an_id_of_zero_ends_the_connection(cluster, command):
+    """No message has it."""
+    with client_of(cluster) as client:
+        subscribe(client, "plain")
+        assert code_of(client.ask(command % bytes(16))) == "E_INVALID"
+        client.read_end()
+
+
+def test_a_publish_that_is_too_big_ends_in_a_reset(cluster):
+    """The error may be lost with it."""
+    with client_of(cluster) as client:
+        client.send(b"PUB plain 0\n" + struct.pack(">i", 2**20 + 1) + bytes(2**20))
+        try:
+            assert code_of(client.read_frame()) == "E_BAD_MESSAGE"
+            end = client.read_end()
+        except Closed as closed:
+            end = closed
+        assert end.reset
+
+
 def test_a_new_channel_begins_at_the_end(cluster):
-    """What was published before the first SUB of a channel never reaches it."""
+    """Messages published before the first SUB of a channel do not reach it."""
     cluster.publish("plain", 0, b"before")
     with client_of(cluster) as client:
         assert client.ask(b"SUB plain new 0\n") == OK
@@ -135,8 +189,8 @@ def test_a_new_channel_begins_at_the_end(cluster):
         assert client.read_message()[2] == b"after"
 
 
-def test_ordered_has_one_in_flight_over_all_clients(cluster):
-    """A second subscriber gets OK, and nothing until the first one is gone."""
+def test_ordered_channel_has_one_message_in_flight(cluster):
+    """A second subscriber gets OK, and no message until the first one disconnects."""
     cluster.publish("ordered", 0, b"one")
     cluster.publish("ordered", 0, b"two")
     with client_of(cluster) as first, client_of(cluster) as second:
@@ -149,8 +203,8 @@ def test_ordered_has_one_in_flight_over_all_clients(cluster):
         assert read_ordered(second)[1:] == (1, 0, 33, b"one")
 
 
-def test_ordered_requeue_and_timeout(cluster):
-    """REQ 0 brings it back at once, REQ with a delay is ignored, the timeout brings it back."""
+def test_ordered_channel_requeues_without_delay(cluster):
+    """REQ with a delay is ignored; REQ 0 and the timeout deliver again."""
     cluster.publish("ordered", 0, b"one")
     with client_of(cluster) as client:
         subscribe(client, "ordered", name="SUB_ORDERED")
@@ -177,7 +231,7 @@ def test_ready_zero_stops_an_ordered_subscription(cluster):
         assert read_ordered(client)[4] == b"one"
 
 
-def test_plain_subscription_defers(cluster):
+def test_channel_that_is_not_ordered_defers(cluster):
     """REQ with a delay works where the channel is not ordered."""
     cluster.publish("plain", 0, b"one")
     with client_of(cluster) as client:
@@ -190,8 +244,8 @@ def test_plain_subscription_defers(cluster):
         cluster.wait_until_empty("plain", "c")
 
 
-def test_planned_move_step_by_step(cluster):
-    """First not writable, then led elsewhere; the consumer's connection ends without a word."""
+def test_planned_move_ends_consumers_of_the_old_leader(cluster):
+    """First not writable, then led elsewhere; the connection ends without a frame."""
     with client_of(cluster, 1) as consumer, client_of(cluster, 1) as old, client_of(cluster) as new:
         subscribe(consumer, "plain", 1)
         cluster.begin_move("plain", 1)
@@ -205,8 +259,33 @@ def test_planned_move_step_by_step(cluster):
         assert code_of(old.ask(b"SUB plain c 1\n")) == "E_FAILED_ON_NOT_LEADER"
 
 
-def test_http_of_nsqd(cluster):
-    """Publishing and channels over HTTP, with its own forms of the errors."""
+def test_http_api_traces_and_publishes_many(cluster):
+    """A traced publish returns its position; /stats has the partitions with a copy here."""
+    url = f"http://{cluster.nsqds[0].http_address}"
+    where = {"topic": "plain", "partition": "0"}
+    traced = requests.post(url + "/pubtrace", data=b"a", params={**where, "trace_id": "11"},
+                           timeout=10)
+    assert traced.json() == {"status": "OK", "id": make_internal_id(0, 2), "trace_id": "11",
+                             "queue_offset": 0, "rawsize": 31}
+    for trace_id in ("abc", "-1", str(2**64)):
+        refused = requests.post(url + "/pubtrace", data=b"a", timeout=10,
+                                params={**where, "trace_id": trace_id})
+        assert (refused.status_code, refused.json()["message"]) == (400, "INVALID_TRACE_ID")
+    binary = struct.pack(">II", 1, 3) + b"d\ne"
+    requests.post(url + "/mpub", data=b"b\nc\n", params=where, timeout=10)
+    requests.post(url + "/mpub", data=binary, params={**where, "binary": "true"}, timeout=10)
+    assert cluster.messages("plain", 0) == [b"a", b"b", b"c", b"d\ne"]
+    info = requests.get(url + "/info", timeout=10).json()
+    assert str(info["tcp_port"]) == cluster.nsqds[0].tcp_address.rpartition(":")[2]
+    assert set(info) >= {"hostname", "broadcast_address", "http_port", "start_time"}
+    stats = requests.get(url + "/stats", params={"format": "json", "topic": "plain"}, timeout=10)
+    topic, = stats.json()["topics"]
+    assert (topic["topic_partition"], topic["is_leader"], topic["message_count"]) == ("0", True, 4)
+    assert topic["channels"][0]["depth"] == 4
+
+
+def test_http_api_publishes_and_changes_channels(cluster):
+    """Its errors have their own form."""
     url = f"http://{cluster.nsqds[0].http_address}"
 
     def post(path, body=b"", **params):
@@ -216,6 +295,7 @@ def test_http_of_nsqd(cluster):
     assert requests.get(url + "/ping", timeout=10).text == "OK"
     assert "-HA." in requests.get(url + "/info", timeout=10).json()["version"]
     assert post("/pub", b"x", topic="plain", partition="0") == (200, "OK")
+    assert post("/pub", b"x") == (404, '{"message":"E_TOPIC_NOT_EXIST"}')
     assert post("/pub", b"", topic="plain", partition="0")[0] == 406
     assert post("/pub", b"x", topic="plain", partition="9")[0] == 404
     assert post("/pub", b"x", topic="plain", partition="zero")[0] == 400
@@ -230,3 +310,64 @@ def test_http_of_nsqd(cluster):
     assert post("/channel/setoffset", b"special:-1", **where)[0] == 200
     assert cluster.messages("plain", 0, "new") == []
     assert post("/channel/setoffset", b"nonsense", **where)[0] == 400
+
+
+# -- positions, tags, filters
+
+
+def publish_three(cluster, topic="plain", partition=0):
+    return [cluster.publish(topic, partition, body) for body in (b"a", b"b", b"c")]
+
+
+@pytest.mark.parametrize(("start", "expected"), [
+    ("virtual_queue:31", b"b"), ("msgcount:2", b"c"), ("timestamp:0", b"a"),
+])
+def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
+    """Its messages have offset and size."""
+    publish_three(cluster)
+    with client_of(cluster) as client:
+        assert client.ask(b"SUB_ADVANCED plain c 0 %s\n" % start.encode()) == OK
+        client.send(b"RDY 1\n")
+        assert read_ordered(client)[4] == expected
+
+
+def test_only_the_first_client_of_a_channel_sets_its_start(cluster):
+    """A second one gets OK, and the channel stays where it is."""
+    publish_three(cluster)
+    with client_of(cluster) as first, client_of(cluster) as second:
+        assert first.ask(b"SUB_ADVANCED plain c 0 special:-1\n") == OK
+        assert second.ask(b"SUB_ADVANCED plain c 0 msgcount:0\n") == OK
+        assert cluster.messages("plain", 0, "c") == []
+
+
+def test_a_start_that_is_none_closes_the_connection(cluster):
+    """E_INVALID, as for every malformed command."""
+    with client_of(cluster) as client:
+        assert code_of(client.ask(b"SUB_ADVANCED plain c 0 first:1\n")) == "E_INVALID"
+        client.read_end()
+
+
+def test_a_tag_is_confirmed_and_dropped_on_a_plain_topic(cluster):
+    """The answer to IDENTIFY repeats it; a plain topic delivers everything all the same."""
+    cluster.publish("plain", 0, b"a")
+    with client_of(cluster) as client:
+        assert json.loads(identify(client, desired_tag="x")[1])["desired_tag"] == "x"
+        subscribe(client, "plain")
+        cluster.publish("plain", 0, b"b")
+        assert client.read_message()[2] in (b"a", b"b")
+
+
+def test_a_channel_is_moved_by_the_leader_alone_and_must_exist(cluster):
+    """404 for no channel, 400 at an nsqd that does not lead, 403 where channels are registered."""
+    cluster.create_topic("registered", 1, registered_channels=True)
+    cluster.create_topic("copied", 1, replicas=2, channels=["c"])
+
+    def post(nsqd, path, topic, channel):
+        url = f"http://{cluster.nsqds[nsqd].http_address}/channel/{path}"
+        return requests.post(url, b"msgcount:0", timeout=10, params={
+            "topic": topic, "partition": "0", "channel": channel}).status_code
+
+    assert post(0, "setoffset", "plain", "none") == 404
+    assert post(1, "setoffset", "copied", "c") == 400
+    assert post(0, "setoffset", "copied", "c") == 200
+    assert post(0, "create", "registered", "c") == 403

@@ -1,6 +1,6 @@
 """A signal handler raises again and again in calls of the library: ADDRESS MODE ERROR COUNT SEED.
 
-Mode: what is called: publish, many, crowd (four other threads publish, too), async, flush,
+Mode: what is called: publish, many, group (four other threads publish, too), async, flush,
 messages, mixed. Error: the class that the handler raises. Prints as a JSON object how many were
 raised, how many reached the caller, and what worked afterwards.
 """
@@ -101,7 +101,7 @@ def main() -> None:
     calls: dict[str, Callable[[], object]] = {
         "publish": lambda: producer.publish("interrupts", b"x"),
         "many": lambda: producer.publish_many("interrupts", [b"x"] * 5),
-        "crowd": lambda: producer.publish("interrupts", b"x"),
+        "group": lambda: producer.publish("interrupts", b"x"),
         "async": lambda: producer.publish_async("interrupts", b"x").result(5),
         "flush": lambda: (producer.publish_async("interrupts", b"x"), producer.flush(5)),
         "messages": take,
@@ -109,11 +109,11 @@ def main() -> None:
     }
     over = False
 
-    def crowd() -> None:
+    def publish_in_group() -> None:
         while not over:
             producer.publish("interrupts", b"y")
 
-    others = [threading.Thread(target=crowd) for _ in range(4 if mode == "crowd" else 0)]
+    others = [threading.Thread(target=publish_in_group) for _ in range(4 if mode == "group" else 0)]
     for other in others:
         other.start()
     names = list(calls) if mode == "mixed" else [mode]

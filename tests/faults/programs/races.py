@@ -18,7 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from nsqclient import ClosedError, Config, Consumer, Producer, PublishRejected, PublishUnknown
+from nsqclient import (
+    ClosedError,
+    Config,
+    Consumer,
+    Producer,
+    PublishRejectedError,
+    PublishUnknownError,
+)
 
 #: A round that takes longer hangs: the watchdog prints all stacks and ends the process.
 WATCHDOG = 40.0
@@ -82,7 +89,7 @@ def run(name: str, call: Callable[[], object]) -> None:
     try:
         call()
         result = "ok"
-    except (ClosedError, PublishRejected, PublishUnknown) as exc:
+    except (ClosedError, PublishRejectedError, PublishUnknownError) as exc:
         result = type(exc).__name__
     except Exception as exc:
         result = f"SURPRISE {exc!r}"

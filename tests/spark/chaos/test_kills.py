@@ -38,7 +38,7 @@ def all_of(nsqd, **changes):
     return done
 
 
-def test_the_driver_is_killed_at_random_moments(real_nsqd, tmp_path):
+def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
     """Every message is committed exactly once."""
     rng = random.Random(SEED)
     nsqd = real_nsqd(mem_queue_size=1_000_000)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
-from nsqclient.errors import NSQError, PartitionError  # noqa: E402 - needs pyarrow
-from nsqclient.producer import Producer  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import SpoolError, SpoolLockedError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest import gathering  # noqa: E402 - needs pyarrow
+from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
+    SpoolError,
+    SpoolFullError,
+    SpoolLockedError,
+)
+from nsqclient.spark.ingest import message_buffer  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest import receiver as receiver_module  # noqa: E402 - needs pyarrow
+from nsqclient.http.channel_depth import ChannelDepths  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.draining import Drain  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool import folder as folder_module  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.segment import read_rows  # noqa: E402 - needs pyarrow
+from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
 from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
 
 
@@ -107,7 +118,7 @@ def test_nsqds_are_found_through_lookupd(server_factory, lookupd_factory, receiv
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     publish(server, 100)
-    wait_until(lambda: lookupd.get("/lookup", topic="t"), 30, "it is registered")
+    wait_until(lambda: registered(lookupd, "t"))
     receiver = receive(lookupd=lookupd.http_address, lookupd_poll_interval="100ms")
     has_rows(receiver, 100)
     wait_until(lambda: receiver.lag()["depth"] == {server.http_address: 0}, 30, "the depth")
@@ -164,11 +175,11 @@ def test_a_late_fin_makes_no_duplicate(server_factory, receive, monkeypatch):
     append = receiver.spool.append
 
     def slowly(*arguments):
-        verdict = append(*arguments)
+        result = append(*arguments)
         if receiver.spool.last == 1 and not receiver.spool.copies_dropped:
             wait_until(lambda: counts(server)[0] + server.stats("t", "c")["timeout_count"], 20,
                        "nsqd took it back")
-        return verdict
+        return result
 
     monkeypatch.setattr(receiver.spool, "append", slowly)
     wait_until(lambda: receiver.spool.copies_dropped, 20, "copies came")
@@ -196,7 +207,7 @@ def test_messages_whose_fin_was_lost_in_a_crash_are_dropped(server_factory, rece
     assert known == 50 and len(stored(second)) == 100
 
 
-def test_a_full_disk_gives_everything_back(server, receive, monkeypatch):
+def test_messages_are_requeued_when_the_disk_is_full(server, receive, monkeypatch):
     """The query fails with what to do; nothing is finished that is not stored."""
     publish(server, 200)
     receiver = receive(server, start=False)
@@ -208,7 +219,7 @@ def test_a_full_disk_gives_everything_back(server, receive, monkeypatch):
     receiver.spool.open(patience=0)
     with monkeypatch.context() as patch:
         patch.setattr(folder, "write_tmp", full)
-        patch.setattr(receiver.spool, "open", lambda *arguments: None)
+        patch.setattr(receiver.spool, "open", lambda *arguments, **named: None)
         receiver.open()
         with pytest.raises(SpoolError, match="No space"):
             wait_until(lambda: receiver.check())
@@ -217,6 +228,111 @@ def test_a_full_disk_gives_everything_back(server, receive, monkeypatch):
     again = receive(server)
     has_rows(again, 200)
     assert stored(again) == list(range(200))
+
+
+@pytest.fixture
+def full_disk(monkeypatch, tmp_path):
+    """A flag file: while it is there, no process of ours can write a segment."""
+    flag = tmp_path / "full"
+    real = folder_module.write_durably
+
+    def write(path, data):
+        if flag.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, data)
+
+    monkeypatch.setattr(folder_module, "write_durably", write)
+    monkeypatch.setattr(receiver_module, "_LAG_INTERVAL", 0.05)
+    monkeypatch.setattr(receiver_module, "_DRAIN_INTERVAL", 0.05)
+    return flag
+
+
+def test_a_full_disk_pauses_the_ingest_until_there_is_space(server, receive, full_disk, caplog):
+    """No failure: messages wait at nsqd, none is in flight, and it goes on by itself."""
+    caplog.set_level("INFO", "nsqclient.spark")
+    receiver = receive(server)
+    publish(server, 100)
+    has_rows(receiver, 100)
+    full_disk.touch()
+    publish(server, 200, 100)
+    wait_until(lambda: receiver.lag()["disk_full"], 30, "the disk is full")
+    wait_until(lambda: counts(server) == (200, 0), 30, "all went back")
+    assert receiver._ingest._flow.is_paused and receiver.is_full
+    receiver.check()
+    receiver.spool.mark_committed(receiver.spool.last)  # what is stored is committed all the same
+    full_disk.unlink()
+    has_rows(receiver, 200)
+    wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
+    assert not receiver.lag()["disk_full"]
+    assert caplog.text.count("until there is space") == caplog.text.count("space again") == 1
+
+
+def test_a_start_on_a_full_disk_waits_for_space(server, receive, full_disk):
+    """What is spooled can be read meanwhile."""
+    publish(server, 100)
+    first = receive(server)
+    has_rows(first, 100)
+    first.stop()
+    full_disk.touch()
+    publish(server, 50, 100)
+    second = receive(server)
+    assert stored(second) == list(range(100)) and second.is_full
+    full_disk.unlink()
+    has_rows(second, 150)
+    assert stored(second) == list(range(150))
+
+
+def test_a_disk_that_fails_otherwise_while_it_is_tried_ends_the_query(
+    server, receive, full_disk, monkeypatch
+):
+    """With the reason."""
+    receiver = receive(server)
+    full_disk.touch()
+    publish(server, 10)
+    wait_until(lambda: receiver.is_full, 30, "the disk is full")
+
+    def broken():
+        raise SpoolError("/x", "Input/output error")
+
+    monkeypatch.setattr(receiver.spool, "retry", broken)
+    with pytest.raises(SpoolError, match="Input/output error"):
+        wait_until(lambda: receiver.check())
+
+
+def test_a_drain_does_not_wait_for_space_for_ever(server, receive, full_disk, monkeypatch):
+    """It has an end; the error says what to do, and everything is at nsqd."""
+    publish(server, 10)
+    receiver = receive(server, drain=True, start=False)
+    receiver.spool.open(patience=0)
+    monkeypatch.setattr(receiver.spool, "open", lambda *arguments, **named: None)
+    full_disk.touch()
+    receiver.open()
+    wait_until(lambda: receiver.is_full, 30, "the disk is full")
+    assert not receiver.drain_is_over()
+    receiver.check_space()
+    monkeypatch.setattr(receiver_module, "_SPACE_PATIENCE", 0.0)
+    with pytest.raises(SpoolFullError, match="free some space"):
+        receiver.check_space()
+    receiver.stop()
+    assert counts(server) == (10, 0)
+
+
+def test_a_full_disk_of_several_processes_pauses_all(server, receive, monkeypatch):
+    """A process reports it, and its messages go back."""
+    receiver = receive(server, ingestProcesses="2")
+    wait_until(lambda: receiver.lag()["connections"] == 4, 30, "both are connected")
+    with monkeypatch.context() as patch:
+        def full(*arguments):
+            raise SpoolFullError("/x", "full", 10)
+
+        patch.setattr(receiver.spool, "append", full)
+        patch.setattr(receiver.spool, "retry", lambda: False)
+        publish(server, 300)
+        wait_until(lambda: receiver.is_full, 30, "the disk is full")
+        wait_until(lambda: counts(server) == (300, 0), 30, "all went back")
+    has_rows(receiver, 300)
+    receiver.stop()
+    assert stored(receiver) == list(range(300))
 
 
 def test_a_drain_ends_by_itself(server, receive):
@@ -229,11 +345,83 @@ def test_a_drain_ends_by_itself(server, receive):
 
 
 def test_a_drain_without_http_ends_after_a_silence(server, receive):
-    """Nobody can be asked for the depth."""
+    """No HTTP port reports the depth."""
     publish(server, 100)
-    receiver = receive(server, drain=True, nsqdHttp="", idleMs="300")
+    receiver = receive(server, drain=True, nsqdHttp="", idleMs="1000")
     wait_until(receiver.drain_is_over, 20)
     assert stored(receiver) == list(range(100))
+
+
+def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory, receive, caplog):
+    """Its messages are not in the sum of the depths, which had ended the drain too early."""
+    servers = [server_factory(), server_factory()]
+    for index, one in enumerate(servers):
+        publish(one, 1500, index * 1500)
+    receiver = receive(*servers, drain=True, max_in_flight="100", idleMs="1000",
+                       nsqdHttp=f"{servers[0].http_address},127.0.0.1:1")
+    wait_until(receiver.drain_is_over, 20)
+    assert stored(receiver) == list(range(3000))
+    [warning] = [record.getMessage() for record in caplog.records if "depth" in record.message]
+    assert "t/c: the depth is unknown, so the read ends after 1 s without a message" in warning
+    assert "127.0.0.1:1: " in warning and "refused" in warning
+    assert receiver.lag()["depth_unknown"] == ["127.0.0.1:1"]
+
+
+def test_a_depth_that_becomes_unknown_is_reported_at_the_end(server, receive, monkeypatch, caplog):
+    """Where it mattered: another consumer has taken what was to come."""
+    publish(server, 10)
+    receiver = receive(server, drain=True, start=False)
+    fetch = receiver_module.fetch_depths
+    monkeypatch.setattr(receiver, "_drain", Drain(11, idle=0.3, return_time=0.5))
+    monkeypatch.setattr(receiver_module, "fetch_depths", lambda options: ChannelDepths(
+        fetch(options).known, {"n:4151": "it hangs"}))
+    receiver.open()
+    wait_until(receiver.drain_is_over, 20)
+    assert caplog.text.count("n:4151: it hangs") == 1
+
+
+def test_the_lag_after_a_drain_is_what_is_left(server, receive, monkeypatch):
+    """Not what it was a moment before the end."""
+    publish(server, 500)
+    receiver = receive(server, drain=True, start=False)
+    monkeypatch.setattr(receiver, "_watch_lag", lambda: None)  # its last look was before
+    receiver.open()
+    wait_until(receiver.drain_is_over, 20)
+    assert receiver.lag()["depth"] == {server.http_address: 0} and receiver.lag()["drained"]
+
+
+def test_the_first_messages_are_waited_for(server, receive):
+    """A connection takes a while; where nothing waits it ends soon, and where none opens, too."""
+    publish(server, 10)
+    receiver = receive(server)
+    receiver.wait_for_first(0, 20.0)
+    assert receiver.spool.last > 0
+    before = time.monotonic()
+    receiver.wait_for_first(receiver.spool.last + 5, 60.0)
+    assert time.monotonic() - before < 30.0
+
+
+def test_the_first_messages_are_not_waited_for_in_vain(receive):
+    """No nsqd is there."""
+    receiver = receive(nsqd="127.0.0.1:1")
+    receiver.wait_for_first(0, 0.2)
+    assert receiver.spool.last == 0
+
+
+def test_the_silence_of_a_drain_begins_with_the_connection(server, receive, monkeypatch):
+    """A dial that takes longer than idleMs does not end a drain without HTTP."""
+    receiver = receive(server, drain=True, start=False, nsqdHttp="", idleMs="60000",
+                       connections="1")
+    dial = BulkSubscription.open
+
+    def dial_slowly(sub, deadline):
+        receiver._started = receiver._ingest.last_arrival = time.monotonic() - 3600
+        dial(sub, deadline)
+
+    monkeypatch.setattr(BulkSubscription, "open", dial_slowly)
+    receiver.open()
+    wait_until(lambda: receiver._ingest is not None and receiver._ingest.connections, 20)
+    assert not receiver.drain_is_over()
 
 
 def test_a_drain_of_an_empty_channel_ends(server, receive):
@@ -243,14 +431,14 @@ def test_a_drain_of_an_empty_channel_ends(server, receive):
     assert stored(receiver) == []
 
 
-def test_a_drain_of_a_topic_that_nobody_has_ends(lookupd_factory, receive, caplog):
+def test_a_drain_of_an_unknown_topic_ends(lookupd_factory, receive, caplog):
     """nsqlookupd was asked, and knows no such topic: nothing is not an error."""
     receiver = receive(drain=True, lookupd=lookupd_factory().http_address)
     wait_until(receiver.drain_is_over, 20)
-    assert "no nsqd has the topic t" in caplog.text
+    assert "lists no nsqd with the topic t" in caplog.text
 
 
-def test_a_drain_that_leaves_messages_says_so(server, receive, monkeypatch, caplog):
+def test_a_drain_that_leaves_messages_logs_a_warning(server, receive, monkeypatch, caplog):
     """A paused channel gives nothing, and the next run begins there."""
     publish(server, 10)
     server.post("/channel/create", topic="t", channel="c")
@@ -264,7 +452,7 @@ def test_a_drain_that_leaves_messages_says_so(server, receive, monkeypatch, capl
 
 def test_large_messages_are_held_back_by_their_bytes(server, receive, monkeypatch):
     """While the disk is slow, nsqd keeps them; then all come."""
-    monkeypatch.setattr(gathering, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(message_buffer, "MOST_BYTES", 20_000)
     receiver = receive(server, connections="1")
     append, reached, gate = receiver.spool.append, threading.Event(), threading.Event()
 
@@ -292,21 +480,24 @@ def test_a_drain_without_any_nsqd_fails(receive, monkeypatch):
         wait_until(receiver.drain_is_over, 20)
 
 
-def test_what_no_retry_mends_is_told(server_factory, receive):
+def test_an_error_that_no_retry_fixes_is_raised(server_factory, receive):
     """nsqd refuses us: TLS was asked for and is not there."""
     receiver = receive(server_factory(), tls_v1="true")
     with pytest.raises(NSQError, match="(?i)tls"):
         wait_until(lambda: receiver.check())
 
 
-def test_a_topic_with_partitions_is_refused(receive):
-    """It would wait for ever otherwise; the query ends."""
-    with PartitionedCluster(1, 1) as cluster:
-        cluster.create_topic("t", 2)
-        receiver = receive(lookupd=cluster.lookupd_http_addresses[0])
-        with pytest.raises(PartitionError, match="has partitions"):
-            wait_until(lambda: receiver.check())
-        receiver.stop()
+def test_segments_of_an_earlier_writer_are_looked_for(server, receive, monkeypatch):
+    """Not while Spark waits; an error of it ends the query."""
+    monkeypatch.setattr(receiver_module, "_LAG_INTERVAL", 0.05)
+    receiver = receive(server)
+
+    def look():
+        raise SpoolError("/x", "segment 5 cannot be read")
+
+    monkeypatch.setattr(receiver.spool, "look_for_strays", look)
+    with pytest.raises(SpoolError, match="segment 5 cannot be read"):
+        wait_until(lambda: receiver.check())
 
 
 def test_a_second_receiver_is_refused(server, receive, monkeypatch):
@@ -332,13 +523,13 @@ def test_a_copy_that_reaches_another_process_is_dropped(server_factory, receive)
     """The first process is stopped before it can send FIN; the second gets the messages."""
     server = server_factory(msg_timeout=1.0)
     receiver = receive(server, ingestProcesses="2", msg_timeout="1s", connections="1")
-    first, second = receiver._ingest._children
+    first, second = receiver._ingest._workers
     wait_until(lambda: receiver.lag()["connections"] == 2, 20, "both are connected")
     answer = first.send
 
     def stall(*words):
         # Durable by now; the answer that would let FIN go comes too late.
-        if words[0] == "verdict" and words[1].number and not receiver.spool.copies_dropped:
+        if words[0] == "result" and words[1].number and not receiver.spool.copies_dropped:
             os.kill(first._process.pid, signal.SIGSTOP)
         answer(*words)
 
@@ -359,7 +550,7 @@ def test_a_killed_process_ends_the_query_and_loses_nothing(server_factory, recei
     publish(server, 1000)
     receiver = receive(server, ingestProcesses="2", msg_timeout="1s")
     has_rows(receiver, 1)
-    os.kill(receiver._ingest._children[0]._process.pid, signal.SIGKILL)
+    os.kill(receiver._ingest._workers[0]._process.pid, signal.SIGKILL)
     with pytest.raises(NSQError, match="ingest process 1 ended by itself"):
         wait_until(lambda: receiver.check())
     receiver.stop()

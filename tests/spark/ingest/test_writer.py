@@ -1,4 +1,4 @@
-"""What the writer does with lots: split, cut, store, finish, give back."""
+"""What the writer does with segments: split, cut, store, finish, give back."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ pytest.importorskip("pyarrow")
 from nsqclient.config import Config  # noqa: E402 - needs pyarrow
 from nsqclient.errors import ClosedError  # noqa: E402 - needs pyarrow
 from nsqclient.runtime.deadline import Deadline  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import SpoolError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest import gathering  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.gathering import Gatherer, cut  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import SpoolError, SpoolFullError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest import message_buffer  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.message_buffer import (  # noqa: E402 - needs pyarrow
+    MessageBuffer,
+    split_by_bytes,
+)
 from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.writer import Writer, split  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.writer import Writer, split_by_rows  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.known_ids import KnownIds  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.spool import Verdict  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.segment import ROW_BYTES  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.spool import AppendResult  # noqa: E402 - needs pyarrow
 
 
 class FakeSub:
-    """A connection that notes what it was told."""
+    """A connection that records its calls."""
 
     def __init__(self, key="0", address="n:1", closed=False):
         self.key, self.address, self.window, self.is_lost = key, address, 10, False
-        self.finished, self.handed_back, self.closed = [], [], closed
+        self.source = address
+        self.finished, self.requeued_unstarted, self.closed = [], [], closed
 
     def finish_ids(self, ids):
         """FIN."""
@@ -31,9 +36,9 @@ class FakeSub:
             raise ClosedError("closed")
         self.finished += ids
 
-    def hand_back_ids(self, ids):
+    def requeue_ids(self, ids):
         """REQ 0."""
-        self.handed_back += ids
+        self.requeued_unstarted += ids
 
 
 class FakeSink:
@@ -41,7 +46,7 @@ class FakeSink:
 
     def __init__(self, error=None):
         self.known, self.rows, self.closed, self.refusals = KnownIds(), [], [], []
-        self.redelivered, self.error = 0, error
+        self.redelivered, self.error, self.full = 0, error, []
 
     def write_tmp(self, data):
         """A name is enough."""
@@ -49,16 +54,21 @@ class FakeSink:
             raise self.error
         return "tmp"
 
+    def report_full(self, error):
+        """There is space again at once."""
+        self.full.append(error)
+        self.error = None
+
     def append(self, tmp, rows, claims, copies=()):
         """Note what became durable."""
         found = self.known.find_copies(claims)
         if found is not None:
-            return Verdict(0, found)
+            return AppendResult(0, found)
         if rows:
             self.rows.append(rows)
             self.known.add(claims, len(self.rows), 0.0)
         self.known.add_copies(copies, 0.0)
-        return Verdict(len(self.rows), None)
+        return AppendResult(len(self.rows), None)
 
     def count_redelivered(self, number):
         """For the progress."""
@@ -78,15 +88,15 @@ def message(number, attempts=1, size=1):
     return (number, attempts, b"%016x" % number, b"x" * size)
 
 
-def run(sink, *lots, limit=None):
-    """Give lots to a writer, one after the other; return the errors it told."""
+def run(sink, *segments, limit=None):
+    """Give segments to a writer, one after the other; return the errors it reported."""
     failures = []
-    gatherer = Gatherer(roll_interval=60.0)
+    buffer = MessageBuffer(roll_interval=60.0)
     stored = []
-    writer = Writer("t", "c", gatherer, sink, stored.append, failures.append, limit)
-    for sub, messages in lots:
-        assert gatherer.add(sub, messages)
-    gatherer.close()
+    writer = Writer("t", "c", buffer, sink, stored.append, failures.append, limit)
+    for sub, messages in segments:
+        assert buffer.add(sub, messages)
+    buffer.close()
     writer.start()
     assert writer.finish(Deadline(10))
     return failures
@@ -108,16 +118,28 @@ def test_copies_are_finished_and_not_stored():
     assert two.finished == [message(2)[2], message(3)[2]]
 
 
-def test_what_cannot_be_stored_goes_back():
+def test_messages_that_cannot_be_stored_are_requeued():
     """And nothing is finished, now or later."""
     sink, sub = FakeSink(SpoolError("/x", "disk full")), FakeSub()
     failures = run(sink, (sub, [message(1), message(2)]))
-    assert sub.finished == [] and sub.handed_back == [message(1)[2], message(2)[2]]
+    assert sub.finished == [] and sub.requeued_unstarted == [message(1)[2], message(2)[2]]
     assert [str(error) for error in failures] == ["spool /x: disk full"]
 
 
-def test_a_bug_gives_messages_back_too():
-    """The writer lives on, and tells."""
+def test_a_full_disk_is_no_failure():
+    """What cannot be stored goes back, and what comes later is stored; a limit counts rows."""
+    error = SpoolFullError("/x", "disk full", 7)
+    sink, one, two = FakeSink(error), FakeSub("1"), FakeSub("2")
+    buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []
+    writer = Writer("t", "c", buffer, sink, stored.append, failures.append, limit=1)
+    writer._handle([(one, [message(1)])])
+    writer._handle([(two, [message(2)])])
+    assert one.requeued_unstarted == [message(1)[2]] and two.finished == [message(2)[2]]
+    assert stored == [0, 1] and failures == [] and sink.full == [error]
+
+
+def test_messages_are_requeued_after_a_bug_of_the_writer():
+    """The writer lives on, and reports the failure."""
     sink, sub = FakeSink(ZeroDivisionError()), FakeSub()
     failures = run(sink, (sub, [message(1)]))
     assert "ZeroDivisionError" in str(failures[0]) and sub.finished == []
@@ -138,50 +160,50 @@ def test_messages_of_a_lost_connection_are_left_to_nsqd():
     assert sink.rows == [] and sub.finished == []
 
 
-def test_over_the_limit_messages_go_back():
+def test_messages_over_the_limit_are_requeued():
     """A drain takes maxMessages exactly."""
     sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
     run(sink, (one, [message(1), message(2)]), (two, [message(3), message(4)]), limit=3)
-    assert sink.rows == [3] and two.handed_back == [message(4)[2]]
+    assert sink.rows == [3] and two.requeued_unstarted == [message(4)[2]]
 
 
-def test_a_closed_gatherer_takes_nothing():
+def test_a_closed_buffer_accepts_nothing():
     """What comes then is given back by the reader."""
-    gatherer = Gatherer(1.0)
-    gatherer.close()
-    assert gatherer.add(FakeSub(), [message(1)]) is False
-    assert gatherer.take(0.0) == ([], True)
+    buffer = MessageBuffer(1.0)
+    buffer.close()
+    assert buffer.add(FakeSub(), [message(1)]) is False
+    assert buffer.take(0.0) == ([], True)
 
 
-def test_a_lot_is_due_when_it_is_large_or_old():
+def test_a_segment_is_due_when_it_is_large_or_old():
     """Half a window at once, or what there is after the roll interval."""
-    gatherer, sub = Gatherer(roll_interval=3600.0), FakeSub()
-    gatherer.set_lot_size(2)
-    gatherer.add(sub, [message(1)])
-    assert gatherer.take(0.0) == ([], False) and not gatherer.is_idle
-    gatherer.add(sub, [message(2)])
-    assert gatherer.take(0.0) == ([(sub, [message(1), message(2)])], False)
-    assert not gatherer.is_idle
-    assert gatherer.take(0.0) == ([], False) and gatherer.is_idle
-    quick = Gatherer(roll_interval=0.0)
-    quick.set_lot_size(1000)
+    buffer, sub = MessageBuffer(roll_interval=3600.0), FakeSub()
+    buffer.set_segment_rows(2)
+    buffer.add(sub, [message(1)])
+    assert buffer.take(0.0) == ([], False) and not buffer.is_idle
+    buffer.add(sub, [message(2)])
+    assert buffer.take(0.0) == ([(sub, [message(1), message(2)])], False)
+    assert not buffer.is_idle
+    assert buffer.take(0.0) == ([], False) and buffer.is_idle
+    quick = MessageBuffer(roll_interval=0.0)
+    quick.set_segment_rows(1000)
     quick.add(sub, [message(1)])
     assert quick.take(1.0)[0] == [(sub, [message(1)])]
 
 
-def test_many_bytes_are_a_lot_too_and_stop_the_flow(monkeypatch):
+def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
     """max_in_flight counts messages; these may be large."""
-    monkeypatch.setattr(gathering, "MOST_BYTES", 10)
-    told = []
-    gatherer, sub = Gatherer(3600.0, lambda: told.append(gatherer.is_crowded)), FakeSub()
-    gatherer.set_lot_size(1000)
-    gatherer.add(sub, [message(1, size=10)])
-    assert told == [] and gatherer.take(0.0) == ([], False)
-    gatherer.add(sub, [message(2)])
-    gatherer.add(sub, [message(3)])
-    assert told == [True]
-    assert [len(messages) for _, messages in gatherer.take(0.0)[0]] == [3]
-    assert told == [True, False]
+    monkeypatch.setattr(message_buffer, "MOST_BYTES", 10)
+    calls = []
+    buffer, sub = MessageBuffer(3600.0, lambda: calls.append(buffer.is_full)), FakeSub()
+    buffer.set_segment_rows(1000)
+    buffer.add(sub, [message(1, size=10)])
+    assert calls == [] and buffer.take(0.0) == ([], False)
+    buffer.add(sub, [message(2)])
+    buffer.add(sub, [message(3)])
+    assert calls == [True]
+    assert [len(messages) for _, messages in buffer.take(0.0)[0]] == [3]
+    assert calls == [True, False]
 
 
 def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
@@ -197,20 +219,22 @@ def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
 
 
 @pytest.mark.parametrize("most, sizes", [(1000, [5]), (3, [3, 2]), (2, [2, 2, 1]), (0, [1] * 5)])
-def test_large_lots_are_cut(most, sizes):
-    """Arrow cannot hold more than 2 GiB in a column."""
+def test_large_segments_are_split(most, sizes):
+    """A segment fits into a task, whose rows have more than their bodies."""
+    most *= ROW_BYTES + 1
     one, two = FakeSub("1"), FakeSub("2")
-    lot = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
-    parts = cut(lot, most)
+    segment = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
+    parts = split_by_bytes(segment, most)
     assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
     assert [m for part in parts for _, messages in part for m in messages] == [
         message(number) for number in range(1, 6)]
 
 
-def test_splitting_keeps_order():
+def test_a_split_keeps_the_order():
     """First those that are taken."""
     one, two = FakeSub("1"), FakeSub("2")
-    lot = [(one, [message(1), message(2)]), (two, [message(3)])]
-    assert split(lot, 1) == ([(one, [message(1)])], [(one, [message(2)]), (two, [message(3)])])
-    assert split(lot, 9) == (lot, [])
-    assert split(lot, 0) == ([], lot)
+    segment = [(one, [message(1), message(2)]), (two, [message(3)])]
+    assert split_by_rows(segment, 1) == (
+        [(one, [message(1)])], [(one, [message(2)]), (two, [message(3)])])
+    assert split_by_rows(segment, 9) == (segment, [])
+    assert split_by_rows(segment, 0) == ([], segment)

@@ -3,71 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
+import shutil
 import sys
-from typing import Any
 
 import pytest
-import requests
 
 import nsqclient.spark
-from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.support.pages import ROOT, named, text_of
-from tests.support.terminal import Terminal
-from tests.support.waiting import wait_until
+from tests.spark.pages import COUNT, ORDERS, run
+from tests.support.docs.pages import ROOT, named, text_of
+from tests.support.docs.terminal import Terminal
 
-COUNT = 100
 #: Seconds for a test that starts several JVMs; each takes a minute on a machine that is very busy.
 LIMIT = 900
-ORDERS = [
-    json.dumps({"id": number, "state": "paid" if number % 2 else "open"}).encode()
-    for number in range(COUNT)
-]
 
 
-@pytest.fixture
-def cluster(leak_guard, tmp_path):
-    """An nsqd with orders and events, registered; gives what stands for the pages' places."""
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        nsqd.publish_many("orders", ORDERS)
-        nsqd.publish_many("events", ORDERS)
-        lookup = f"http://{lookupd.http_address}/lookup?topic=events"
-        wait_until(lambda: requests.get(lookup, timeout=10).ok)
-        yield nsqd, {"127.0.0.1:4150": nsqd.tcp_address, "127.0.0.1:4161": lookupd.http_address,
-                     "/data": str(tmp_path / "data")}
-
-
-def run(spark: Any, cluster: Any, text: str, **names: Any) -> dict[str, Any]:
-    """Run a block in the session; return its names. It takes what is there, and ends."""
-    for usual, here in {
-        **cluster[1], 'processingTime="30 seconds"': "availableNow=True",
-        'orders-checkpoint")': 'orders-checkpoint", available_now=True)',
-        "nsqclient.spark.print_progress(": "progress = nsqclient.spark.print_progress(",
-    }.items():
-        text = text.replace(usual, here)
-    scope = {"spark": spark, "nsqclient": nsqclient, **names}
-    exec(compile(text, "the page", "exec"), scope)
-    if "progress" in scope:
-        spark.streams.removeListener(scope["progress"])
-    return scope
-
-
-def test_the_stream_of_the_page(spark, cluster, tmp_path, capfd):
+def test_the_stream_of_the_manual_works(spark, cluster, tmp_path, capfd):
     """Every event is in the files, and the progress of a batch is on stderr as it is shown."""
     run(spark, cluster, text_of(named("Spark stream")))
     rows = spark.read.parquet(str(tmp_path / "data" / "events"))
     assert sorted(bytes(row.body) for row in rows.collect()) == sorted(ORDERS)
 
 
-def test_the_archive_of_the_page(spark, cluster, tmp_path):
+def test_the_archive_of_the_manual_works(spark, cluster, tmp_path):
     """Every order is in the archive, by date and hour."""
     run(spark, cluster, text_of(named("archive pipeline")))
     rows = spark.read.parquet(str(tmp_path / "data" / "orders"))
     assert rows.count() == COUNT and {"date", "hour"} <= set(rows.columns)
 
 
-def test_the_writers_of_the_page(spark, cluster, tmp_path):
+def test_the_archive_of_the_manual_with_bad_rows_works(spark, cluster, tmp_path):
+    """What the function returns is archived, and what it fails on is in the dead-letter topic."""
+    nsqd = cluster[0]
+    nsqd.publish_many("orders", [b"no order"])
+    run(spark, cluster, text_of(named("archive with bad rows")))
+    rows = spark.read.parquet(str(tmp_path / "data" / "orders")).collect()
+    assert sorted(bytes(row.body) for row in rows) == sorted(
+        order.replace(b" ", b"") for order in ORDERS)
+    assert [message.body for message in nsqd.messages("orders-bad")] == [b"no order"]
+
+
+def test_the_writers_of_the_manual_work(spark, cluster, tmp_path):
     """Rows of a DataFrame and lines of a stream become messages."""
     nsqd = cluster[0]
     nsqd.empty_topic("orders")
@@ -82,7 +58,7 @@ def test_the_writers_of_the_page(spark, cluster, tmp_path):
     assert bodies == [b"a line", b'{"id":0}', b'{"id":1}', b'{"id":2}']
 
 
-def test_the_drain_of_the_page(spark, cluster, tmp_path):
+def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
     """What waited is in the files, nsqd has nothing left, and the spool is released."""
     nsqd, places = cluster
     spool = str(tmp_path / "spool")
@@ -95,8 +71,9 @@ def test_the_drain_of_the_page(spark, cluster, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_the_commands_of_the_page(cluster, tmp_path):
+def test_the_commands_of_the_manual_work(cluster, tmp_path):
     """archive and stream take what is there; compact has nothing to do before the hour is over."""
     nsqd, places = cluster
     nsqd.delete_topic("orders")
@@ -116,8 +93,34 @@ def test_the_commands_of_the_page(cluster, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_make_pipeline(cluster, tmp_path):
+def test_what_a_sink_lacks_is_replayed(spark, cluster, tmp_path):
+    """The commands of the page, and its program, after the archive has lost its files."""
+    run(spark, cluster, text_of(named("archive pipeline")))
+    sink, rest = tmp_path / "data" / "orders", str(tmp_path / "rest")
+    rows = spark.read.parquet(str(sink))
+    rows.where("cast(body AS string) NOT LIKE '%paid%'").write.parquet(rest)
+    shutil.rmtree(sink)
+    shutil.move(rest, sink)
+    look, write = named("nsqclient spark replay")
+    with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
+        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        started = terminal.start(look.commands[0])
+        assert started.end(LIMIT) == 0 and f" {COUNT} messages, " in started.output, started.log
+        started = terminal.start(write.commands[0].replace("=812", "=0"))
+        assert started.end(LIMIT) == 0, started.log
+        assert f"{COUNT} messages of offsets (0, " in started.output
+    run(spark, cluster, text_of(named("Spark replay")))
+    rows = spark.read.parquet(str(tmp_path / "data" / "orders-lost"))
+    assert sorted(bytes(row.body) for row in rows.collect()) == sorted(
+        body for body in ORDERS if b"paid" in body)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT)
+def test_make_pipeline_archives_a_file(cluster, tmp_path):
     """The target's own command, with a file and an nsqd of one's own; else it is the same."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "own.txt").write_text("three words here\n" * 50)

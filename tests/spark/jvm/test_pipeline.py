@@ -7,8 +7,8 @@ import io
 import pytest
 
 import nsqclient.spark
-from nsqclient.producer import Producer
-from tests.spark.troubles import with_trouble
+from nsqclient.producer.producer import Producer
+from tests.spark.failures import with_failure
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -65,11 +65,34 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
     assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
 
 
+def test_a_new_query_reads_again_what_is_kept(spark, nsqd, tmp_path):
+    """Its sink and its checkpoint are new, the spool is not; then it goes on with what comes."""
+    to_parquet(spark, nsqd, tmp_path)
+    publish(nsqd, 100, 500)
+    more = {"spoolDir": str(tmp_path / "the spool"), "startingOffsets": "earliest"}
+    for number in range(2):
+        to_parquet(spark, nsqd, tmp_path / "again", **more)
+        assert written(spark, tmp_path / "again") == list(range(600 + 10 * number))
+        publish(nsqd, 10, 600)
+
+
+def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path):
+    """Power failed before it was on disk, nor was the list of the sink: the batch is read again."""
+    to_parquet(spark, nsqd, tmp_path)
+    publish(nsqd, 100, 500)
+    to_parquet(spark, nsqd, tmp_path)
+    for folder in ("checkpoint/offsets", "checkpoint/commits", "out/_spark_metadata"):
+        for name in ("1", ".1.crc"):
+            (tmp_path / folder / name).unlink(missing_ok=True)
+    to_parquet(spark, nsqd, tmp_path)
+    assert written(spark, tmp_path) == list(range(600))
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
     """Before it has read its rows, or after."""
     marker = str(tmp_path / "marker")
-    to_parquet(spark, nsqd, tmp_path, lambda frame: with_trouble(frame, marker, when),
+    to_parquet(spark, nsqd, tmp_path, lambda frame: with_failure(frame, marker, when),
                transport="inline")
     assert written(spark, tmp_path) == list(range(500))
 
@@ -93,7 +116,7 @@ def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
     assert nsqd.stats("t", "c")["in_flight_count"] == 0
 
 
-def test_a_peek_is_a_snapshot_and_a_drain_too(spark, nsqd, tmp_path):
+def test_a_peek_and_a_drain_are_snapshots(spark, nsqd, tmp_path):
     """Each action on one DataFrame sees the same rows."""
     source = spark.read.format("nsq")
     peek = source.options(**options(nsqd, tmp_path, channel="p", maxMessages="50")).load()

@@ -40,28 +40,37 @@ def submit(*words):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
 
 
-def test_spark_submit_archives_and_streams(tmp_path):
-    """Both end with status 0 and have done their work."""
+@pytest.fixture
+def source(leak_guard):
+    """An nsqd with 50 messages on topic ``t``, and what a command needs to read them."""
     with Nsqd() as nsqd:
-        for topic in ("t", "s"):
-            nsqd.publish_many(topic, [b"%d" % number for number in range(50)])
-        source = [f"--nsqd-tcp-address={nsqd.tcp_address}", "--available-now",
-                  f"--consumer-opt=nsqdHttp,{nsqd.http_address}"]
-        archived = submit("archive", *source, "--topic=t", f"--path={tmp_path / 'out'}",
-                          f"--checkpoint={tmp_path / 'one'}")
-        assert archived.returncode == 0, archived.stdout[-3000:]
-        assert "archive-t batch 0: 50 rows" in archived.stdout
-        assert list((tmp_path / "out").glob("date=*/hour=*/*.parquet"))
-        streamed = submit(
-            "stream", *source, "--topic=s", f"--checkpoint={tmp_path / 'two'}", "--sink-topic=u",
-            "--sql=SELECT concat(string(body), '!') AS body FROM messages")
-        assert streamed.returncode == 0, streamed.stdout[-3000:]
-        assert sorted(m.body for m in nsqd.messages("u")) == sorted(
-            b"%d!" % number for number in range(50))
+        nsqd.publish_many("t", [b"%d" % number for number in range(50)])
+        yield nsqd, [f"--nsqd-tcp-address={nsqd.tcp_address}", "--available-now", "--topic=t",
+                     f"--consumer-opt=nsqdHttp,{nsqd.http_address}"]
 
 
-def test_spark_submit_tells_what_is_wrong(tmp_path):
+def test_spark_submit_archives(source, tmp_path):
+    """It ends with status 0, and the files are there."""
+    archived = submit("archive", *source[1], f"--path={tmp_path / 'out'}",
+                      f"--checkpoint={tmp_path / 'one'}")
+    assert archived.returncode == 0, archived.stdout[-3000:]
+    assert "archive-t batch 0: 50 rows" in archived.stdout
+    assert list((tmp_path / "out").glob("date=*/hour=*/*.parquet"))
+
+
+@pytest.mark.long
+def test_spark_submit_streams(source, tmp_path):
+    """It ends with status 0, and each message has been changed and published."""
+    streamed = submit(
+        "stream", *source[1], f"--checkpoint={tmp_path / 'two'}", "--sink-topic=u",
+        "--sql=SELECT concat(string(body), '!') AS body FROM messages")
+    assert streamed.returncode == 0, streamed.stdout[-3000:]
+    assert sorted(m.body for m in source[0].messages("u")) == sorted(
+        b"%d!" % number for number in range(50))
+
+
+def test_spark_submit_reports_errors_in_one_line(tmp_path):
     """With a status that schedulers see, and in one line."""
     refused = submit("archive", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1",
                      f"--checkpoint={tmp_path}", "--path=")
-    assert refused.returncode == 1 and "spark archive: --path required" in refused.stdout
+    assert refused.returncode == 2 and "spark archive: --path required" in refused.stdout

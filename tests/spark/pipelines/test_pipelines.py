@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import ConfigError
 from nsqclient.devserver import Nsqd
-from nsqclient.spark.pipelines import archive, compact, stream
+from nsqclient.spark.pipelines import archive, compact, replay, stream
 from nsqclient.spark.pipelines.sessions import open_session
 
 HOUR = 3600.0
@@ -109,6 +109,24 @@ def test_an_archive_without_a_batch_is_nothing_to_compact(spark, tmp_path):
     assert compact(spark, str(tmp_path / "out"), str(tmp_path / "large")).partitions == 0
 
 
+def test_what_is_kept_is_replayed_into_files_and_into_a_topic(spark, nsqd, tmp_path):
+    """By offsets; a folder that is there is refused, be it of a query or of an earlier replay."""
+    arguments, out = source(nsqd, tmp_path), str(tmp_path / "out")
+    archive(spark, path=out, **arguments).awaitTermination()
+    spool = f"{arguments['checkpoint']}/nsq-spool"
+    files = str(tmp_path / "replayed")
+    done = replay(spark, spool_dir=spool, path=files, startingOffsets='{"seq": 0}')
+    assert done.start == 0 and done.end >= 1 and done.messages == COUNT
+    rows = spark.read.parquet(files)
+    assert rows.select("body").distinct().count() == COUNT and "hour" in rows.columns
+    for path in (out, files):
+        with pytest.raises(ConfigError, match="is there already"):
+            replay(spark, spool_dir=spool, path=path)
+    done = replay(spark, spool_dir=spool, sink_topic="again", sink_options={
+        "nsqd": nsqd.tcp_address}, startingTimestamp=0)
+    assert done.messages == COUNT == len(bodies(nsqd, "again"))
+
+
 def test_a_plan_that_was_not_carried_out_is_carried_out_first(spark, tmp_path):
     """After a crash between the plan and the moves, each file has its place once."""
     out, large = tmp_path / "out", tmp_path / "large"
@@ -141,6 +159,46 @@ def test_a_stream_maps_bodies_and_sets_failures_aside(spark, nsqd, tmp_path):
     assert bodies(nsqd, "dead") == [b"0007"]
 
 
+def even_or_fail(body):
+    """Keep even numbers, drop odd ones, fail on one."""
+    if body == b"0007":
+        raise ValueError("not seven")
+    return body if int(body) % 2 == 0 else None
+
+
+def test_an_archive_maps_bodies_and_publishes_failures(spark, nsqd, tmp_path):
+    """The others are archived with their columns, by date and hour."""
+    query = archive(spark, path=str(tmp_path / "out"), map_body=even_or_fail,
+                    dead_letter_topic="dead", **source(nsqd, tmp_path))
+    query.awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert rows.count() == COUNT // 2 and {"date", "hour", "nsqd"} <= set(rows.columns)
+    assert sorted(bytes(row.body) for row in rows.collect()) == [
+        b"%04d" % number for number in range(0, COUNT, 2)]
+    assert bodies(nsqd, "dead") == [b"0007"]
+
+
+def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
+    """A file for the task that had one, with its row as Spark reads it."""
+    query = archive(spark, path=str(tmp_path / "out"), map_body=even_or_fail, files_per_batch=1,
+                    dead_letter_path=str(tmp_path / "dead"), **source(nsqd, tmp_path))
+    query.awaitTermination()
+    [file] = (tmp_path / "dead").glob("*.jsonl")
+    assert file.name.startswith(f"{query.id}-000000-") and file.stat().st_mode & 0o777 == 0o600
+    [row] = spark.read.json(str(tmp_path / "dead")).collect()
+    assert (row.body, row.error, row.nsqd) == ("0007", "ValueError: not seven", nsqd.tcp_address)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
+
+
+def test_an_archive_whose_function_fails_ends_without_a_place(spark, nsqd, tmp_path):
+    """Nothing is lost: the next run begins with that batch."""
+    arguments = {"path": str(tmp_path / "out"), **source(nsqd, tmp_path)}
+    with pytest.raises(Exception, match="not seven"):
+        archive(spark, map_body=even_or_fail, **arguments).awaitTermination()
+    archive(spark, **arguments).awaitTermination()
+    assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT
+
+
 def test_a_row_that_sql_fails_on_is_found_and_set_aside(spark, nsqd, tmp_path):
     """The rest of its batch is published."""
     nsqd.publish_many("t", [b"no number"])
@@ -153,14 +211,14 @@ def test_a_row_that_sql_fails_on_is_found_and_set_aside(spark, nsqd, tmp_path):
 
 @pytest.mark.parametrize("arguments, words", [
     ({}, "one of transform, map_body and for_each_batch"),
-    ({"transform": "SELEC", "sink_topic": "o"}, "the transform cannot be"),
+    ({"transform": "SELEC", "sink_topic": "o"}, "the transform is invalid"),
     ({"transform": "SELECT nsqd FROM messages", "sink_topic": "o"}, "no column 'body'"),
     ({"transform": "SELECT body FROM messages"}, "give the option topic"),
-    ({"transform": "SELECT body FROM messages", "sink_topic": "t"}, "into itself for ever"),
+    ({"transform": "SELECT body FROM messages", "sink_topic": "t"}, "into itself without end"),
     ({"map_body": bytes}, "needs a sink_topic"),
     ({"for_each_batch": print, "sink_topic": "o"}, "publishes by itself"),
 ])
-def test_a_stream_that_cannot_be_is_refused_at_once(spark, tmp_path, arguments, words):
+def test_an_invalid_stream_is_rejected_at_once(spark, tmp_path, arguments, words):
     """Before a query starts."""
     with pytest.raises(ConfigError, match=words):
         stream(spark, topic="t", channel="c", checkpoint=str(tmp_path), nsqd="127.0.0.1:1",
@@ -172,8 +230,10 @@ def test_a_stream_that_cannot_be_is_refused_at_once(spark, tmp_path, arguments, 
     ({"partition_by": ["day"]}, "cannot partition by 'day'"),
     ({"path": ""}, "give a path"),
     ({"files_per_batch": -1}, "must not be negative"),
+    ({"dead_letter_topic": "dead"}, "only map_body fails on rows"),
+    ({"map_body": bytes, "dead_letter_topic": "t"}, "into itself without end"),
 ])
-def test_an_archive_that_cannot_be_is_refused_at_once(tmp_path, arguments, words):
+def test_an_invalid_archive_is_rejected_at_once(tmp_path, arguments, words):
     """Before Spark is asked for anything."""
     with pytest.raises(ConfigError, match=words):
         archive(None, **{"topic": "t", "channel": "c", "path": "/x", "nsqd": "127.0.0.1:1",

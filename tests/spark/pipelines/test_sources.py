@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import nsqclient.spark
 from nsqclient import ConfigError
 from nsqclient.spark.pipelines.compacting import by_partition, is_over, relative
-from nsqclient.spark.pipelines.sources import local_path, source_options, trigger
+from nsqclient.spark.pipelines.sources import (
+    local_path,
+    read_topic,
+    source_options,
+    trigger,
+)
 
 #: 2026-01-31T12:30:00Z
 NOON = 1769862600.0
@@ -21,13 +27,30 @@ def test_the_spool_stands_beside_the_checkpoint():
                           )["spooldir"] == "/s"
 
 
+def test_with_storage_there_is_no_spool():
+    """The checkpoint may be anywhere."""
+    found = source_options("t", "c", "s3://bucket/cp", {"storage": "file:///mnt/nsq"}, 5)
+    assert found == {"topic": "t", "channel": "c", "storage": "file:///mnt/nsq",
+                     "maxTriggerDelayMs": "5000"}
+
+
+def test_the_spool_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
+    """It is where Spark puts the checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    found = source_options("t", "c", "cp", {"nsqd": "a:1"})
+    assert found["spoolDir"] == str(tmp_path / "cp" / "nsq-spool")
+
+
 @pytest.mark.parametrize("checkpoint, options, words", [
     ("", {"nsqd": "a:1"}, "give a checkpoint"),
     ("s3://bucket/cp", {"nsqd": "a:1"}, "give spoolDir"),
     ("/cp", {}, "give nsqd"),
+    ("/cp", {"nsqd": "a:1", "spoolDir": "spool"}, "give an absolute path"),
     ("/cp", {"nsqd": "a:1", "chanel": "x"}, "did you mean channel"),
+    ("/cp", {"nsqd": "a:1", "storage": "file:///x"}, "have no meaning with storage"),
+    ("/cp", {"storage": "gs://x"}, "scheme 'gs' is not supported"),
 ])
-def test_what_is_missing_is_said_before_anything_starts(checkpoint, options, words):
+def test_a_missing_option_is_an_error_before_anything_starts(checkpoint, options, words):
     """The errors are those of the data source."""
     with pytest.raises(ConfigError, match=words):
         source_options("t", "c", checkpoint, options)
@@ -40,12 +63,26 @@ def test_a_folder_may_be_a_file_url():
     assert local_path("relative/x") == "relative/x"
 
 
-def test_a_trigger_is_a_time_or_what_is_available():
-    """Seconds become milliseconds."""
-    assert trigger(1.5, False) == {"processingTime": "1500 milliseconds"}
-    assert trigger(30, True) == {"availableNow": True}
+def test_the_source_paces_a_query():
+    """Spark would begin no batch before its trigger time, however many messages wait."""
+    assert trigger(False) == {"processingTime": "0 seconds"}
+    assert trigger(True) == {"availableNow": True}
+    where = "t", "c", "/cp", {"nsqd": "a:1"}
+    assert source_options(*where, every=1.5)["maxTriggerDelayMs"] == "1500"
+    assert "maxTriggerDelayMs" not in source_options(*where)
+    own = {"nsqd": "a:1", "maxtriggerdelayms": "7"}
+    assert "maxTriggerDelayMs" not in source_options("t", "c", "/cp", own, every=30)
     with pytest.raises(ConfigError):
-        trigger("soon", False)
+        source_options(*where, every="soon")
+
+
+def test_a_pipeline_on_an_older_pyspark_is_refused(monkeypatch):
+    """Before the query starts."""
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+    monkeypatch.setattr(nsqclient.spark, "register", lambda spark: None)
+    with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):
+        read_topic(None, {})
 
 
 def test_files_are_grouped_by_their_partition():

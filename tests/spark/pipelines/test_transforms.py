@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nsqclient import ConfigError
-from nsqclient.spark.pipelines.transforms import RowMapper, load_function, sql
+from nsqclient.spark.pipelines.transforms import RowMapper, check_pandas, load_function, sql
 
 pa = pytest.importorskip("pyarrow")
 
@@ -74,3 +74,11 @@ def test_an_empty_sql_text_is_an_error():
     """Before Spark sees it."""
     with pytest.raises(ConfigError, match="the SQL text is empty"):
         sql("  ")
+
+
+def test_mapping_bodies_without_pandas_is_refused(monkeypatch):
+    """PySpark would say so later, and in other words."""
+    check_pandas()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="map_body needs pandas.*pip install"):
+        check_pandas()

@@ -1,7 +1,8 @@
 """A streaming job as a user would write it: nsq to Parquet. Settings are a JSON text.
 
-Prints a line for each batch, and at the end what the sink has committed. ``fail`` names a trouble
-that a task makes: ``before`` or ``after`` reading.
+Prints a line for each batch, and at the end what the sink has committed. With ``fail`` the
+first task fails, ``before`` or ``after`` reading. ``python`` runs the tasks, where that is not the
+driver's.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import sys
 import threading
 from pathlib import Path
 
-os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = json.loads(sys.argv[1]).get("python", sys.executable)
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from pyspark.sql import SparkSession  # noqa: E402 - after the environment it reads
 
 import nsqclient.spark  # noqa: E402 - after the path it is on
-from tests.spark.troubles import with_trouble  # noqa: E402 - the same
+from tests.spark.failures import with_failure  # noqa: E402 - the same
+from tests.spark.jobs import FAST_START  # noqa: E402 - the same
 
 
 def say(**words):
-    """Tell the test."""
+    """Report to the test."""
     print("JOB " + json.dumps(words), flush=True)
 
 
@@ -37,7 +40,8 @@ def open_session(settings):
         "spark.sql.shuffle.partitions": "2",
         # As the manual says: else a driver that is killed in its first write is the last one.
         "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-        "spark.executorEnv.PYTHONPATH": root,
+        "spark.executor.extraJavaOptions": FAST_START,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join([root, *sys.path]),
         **settings.get("conf", {}),
     }.items():
         builder = builder.config(name, value)
@@ -53,7 +57,7 @@ def main():
     spark = open_session(settings)
     frame = spark.readStream.format("nsq").options(**settings["options"]).load()
     if settings.get("fail"):
-        frame = with_trouble(frame, settings["marker"], settings["fail"])
+        frame = with_failure(frame, settings["marker"], settings["fail"])
     writer = frame.writeStream.format("parquet").option("path", settings["out"]).option(
         "checkpointLocation", settings["checkpoint"])
     if settings.get("now"):

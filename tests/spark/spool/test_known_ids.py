@@ -16,7 +16,7 @@ def claim(first: int, count: int, conn: str = "a", nsqd: str = "n:1", window: in
     return Claim(nsqd, conn, window, ids(first, count))
 
 
-def test_what_was_added_is_recognised():
+def test_added_messages_are_recognised():
     """On any connection to the same nsqd."""
     known = KnownIds()
     assert known.find_copies([claim(0, 5)]) is None
@@ -31,7 +31,7 @@ def test_another_nsqd_has_ids_of_its_own():
     assert known.find_copies([claim(0, 5, nsqd="n:2", conn="b")]) is None
 
 
-def test_a_message_that_comes_twice_in_one_lot_counts_once():
+def test_a_message_that_comes_twice_in_one_segment_counts_once():
     """On one connection, or on two of the same nsqd."""
     known = KnownIds()
     twice = claim(0, 2)._replace(ids=ids(0, 2) + ids(1, 1))
@@ -66,6 +66,8 @@ def test_only_the_last_proven_messages_are_remembered(monkeypatch):
         known.add([claim(10 * number, 10)], 1 + number, 0.0)
     assert known.find_copies([claim(40, 10, conn="b")]) is None
     assert known.find_copies([claim(50, 10, conn="b")]) == [list(range(10))]
+    # Their segments may be there for long, uncommitted.
+    assert [len(known._by_number[number][0].ids) for number in (5, 6)] == [0, 10]
 
 
 def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone():
@@ -137,7 +139,7 @@ def test_a_copy_that_is_finished_is_pending_again():
     assert len(known) == 0
 
 
-def test_what_a_deleted_segment_knew_is_saved():
+def test_unproven_ids_of_a_deleted_segment_are_saved():
     """Only ids that are still in doubt."""
     known = KnownIds()
     known.add([claim(0, 5)], 1, 0.0)
@@ -168,10 +170,18 @@ def test_saved_ids_are_known_after_a_restart():
 
 
 def test_ids_of_a_segment_after_a_crash_are_in_doubt_until_their_copies_came():
-    """Nobody knows whether FIN was sent."""
+    """It is unknown whether FIN was sent."""
     known = KnownIds()
     known.doubt("n:1", ids(0, 3), number=4)
     assert not known.saved_grew
     assert known.find_copies([claim(0, 1)]) == [[0]]
     known.leave_segments([4])
     assert known.take_saved() == {"n:1": ids(0, 3)}
+
+
+def test_what_an_earlier_run_has_finished_is_recognised_and_not_saved():
+    """A copy of it is not to be expected."""
+    known = KnownIds()
+    known.remember("a:1", [b"1", b"2"])
+    assert known.find_copies([Claim("a:1", "x", 10, [b"2", b"3"])]) == [[0]]
+    assert len(known) == 0 and known.take_saved() == {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,23 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
+    DamagedSegmentError,
     DataLossError,
     SpoolError,
+    SpoolFullError,
     SpoolLockedError,
     SpoolMismatchError,
 )
 from nsqclient.spark.spool import folder as folder_module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool import spool as spool_module  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.names import SegmentName  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.names import SegmentName, checksum_of  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.offsets import (  # noqa: E402 - needs pyarrow
+    COMMITTED, EARLIEST, LATEST, after_seq, at_time,
+)
+from nsqclient.spark.spool.retention import Retention  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.segment import encode_segment, read_rows  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.segment_index import Entry  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.spool import Spool  # noqa: E402 - needs pyarrow
 
 
@@ -46,8 +56,9 @@ def opened(path):
     """Factory of open spools on the same folder; they are closed with the test."""
     spools = []
 
-    def start(topic="t", **arguments):
-        spool = Spool(path, topic, "c")
+    def start(topic="t", clock=time.monotonic, kept=None, **arguments):
+        retention = None if kept is None else Retention(*kept)
+        spool = Spool(path, topic, "c", clock=clock, retention=retention)
         spools.append(spool)
         spool.open(patience=0, **arguments)
         return spool
@@ -58,7 +69,7 @@ def opened(path):
 
 
 def append(spool, first, count, conn="a"):
-    """Store some messages; return the verdict."""
+    """Store some messages; return the result."""
     tmp = spool.write_tmp(encode_segment("t", "c", [("n:1", messages(first, count))]))
     return spool.append(tmp, count, [claim(first, count, conn)])
 
@@ -107,7 +118,7 @@ def test_a_spool_of_another_format_is_refused(opened, path):
 
 
 def test_a_damaged_note_is_an_error(opened, path):
-    """It is named, so that somebody can look."""
+    """It is named, so that it can be inspected."""
     opened().close()
     with open(os.path.join(path, "meta.json"), "w") as file:
         file.write("{")
@@ -129,16 +140,17 @@ def test_copies_of_durable_messages_are_refused(opened):
     """Positions come back, and nothing has happened."""
     spool = opened()
     append(spool, 0, 5)
-    verdict = append(spool, 3, 4, conn="b")
-    assert verdict.number == 0 and verdict.copies == [[0, 1]]
+    result = append(spool, 3, 4, conn="b")
+    assert result.number == 0 and result.copies == [[0, 1]]
     assert spool.last == 1
+    assert not [name for name in os.listdir(spool.folder.path) if name.startswith(".tmp")]
 
 
-def test_a_lot_of_copies_alone_makes_no_segment(opened):
+def test_copies_alone_make_no_segment(opened):
     """They are counted, and may be finished."""
     spool = opened()
     append(spool, 0, 5)
-    assert spool.append("", 0, [], [claim(0, 5, "b")]) == (0, None)
+    assert spool.append(None, 0, [], [claim(0, 5, "b")]) == (0, None)
     assert spool.last == 1 and spool.copies_dropped == 5
 
 
@@ -174,7 +186,7 @@ def test_doubt_outlives_the_segment_and_the_process(opened):
     assert append(second, 0, 20, conn="late").copies == [list(range(20))]
 
 
-def test_segments_go_one_batch_after_they_were_committed(opened, path):
+def test_segments_are_deleted_one_batch_after_their_commit(opened, path):
     """The folder is bounded."""
     spool = opened()
     for number in range(6):
@@ -183,6 +195,199 @@ def test_segments_go_one_batch_after_they_were_committed(opened, path):
         spool.mark_committed(number + 1)
     left = [name for name in os.listdir(path) if name.endswith(".arrow")]
     assert len(left) == 1 and spool.waiting == (0, 0)
+
+
+def numbers(path):
+    """The segments whose files are there."""
+    return sorted(int(name[:12]) for name in os.listdir(path) if name.endswith(".arrow"))
+
+
+def commit_each(spool, count, done=0):
+    """Store segments of five messages, each on a connection of its own, and commit each."""
+    for number in range(done + 1, done + count + 1):
+        append(spool, number * 5, 5, conn=f"conn {number}")
+        spool.conn_closed(f"conn {number}", clean=True)
+        spool.mark_committed(number)
+
+
+def test_committed_segments_are_kept_for_a_time(opened, path):
+    """Since their commit; they are not in Spark's way, nor do they count as its lag."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000))
+    commit_each(spool, 4)
+    clock[0] = 500.0
+    commit_each(spool, 2, done=4)
+    assert numbers(path) == [1, 2, 3, 4, 5, 6] and spool.waiting == (0, 0)
+    clock[0] = 600.0
+    spool.mark_committed(6)
+    assert numbers(path) == [5, 6]
+    assert bodies(spool, 4) == [b"%d" % number for number in range(25, 35)]
+
+
+def test_committed_segments_are_kept_up_to_their_bytes(opened, path):
+    """The oldest go first, however young they are; the last batch stays in any case."""
+    spool = opened(kept=(600.0, 0))
+    commit_each(spool, 1)
+    size = os.path.getsize(spool.path_of(1))
+    commit_each(spool, 4, done=1)
+    assert numbers(path) == [5]
+    spool.close()
+    spool = opened(kept=(600.0, 3 * size + 100), position=5)
+    commit_each(spool, 4, done=5)
+    assert numbers(path) == [7, 8, 9]
+
+
+def test_a_segment_whose_fins_are_not_proven_outlives_its_retention(opened, path):
+    """As it did without any."""
+    spool = opened(kept=(0.0, 0))
+    for number in (1, 2, 3):
+        append(spool, number * 5, 5)
+        spool.mark_committed(number)
+    assert numbers(path) == [1, 2, 3]
+    spool.conn_closed("a", clean=True)
+    append(spool, 20, 5)
+    spool.mark_committed(4)
+    assert numbers(path) == [4]
+
+
+def test_a_start_begins_the_retention_anew(opened, path):
+    """The machine may have been off for hours, and its sink have lost the last batches."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000))
+    commit_each(spool, 4)
+    crash(spool)
+    clock[0] = 5000.0
+    spool = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000), position=4)
+    commit_each(spool, 1, done=4)
+    clock[0] = 5599.0
+    spool.mark_committed(5)
+    assert numbers(path) == [1, 2, 3, 4, 5]
+    clock[0] = 5600.0
+    spool.mark_committed(5)
+    assert numbers(path) == [5]
+
+
+def test_a_checkpoint_that_went_back_is_followed(opened, path, caplog):
+    """Power failed: Spark reads again what it had committed, and nothing of it is deleted."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000))
+    commit_each(spool, 6)
+    crash(spool)
+    again = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000), position=2)
+    assert "Spark's checkpoint is at 2, and was at 6 before" in caplog.text
+    assert again.committed == 2 and again.waiting[0] == 20
+    clock[0] = 9000.0
+    again.mark_committed(2)
+    assert bodies(again, 2) == [b"%d" % number for number in range(15, 35)]
+    again.mark_committed(6)
+    assert numbers(path) == [3, 4, 5, 6]
+
+
+def test_a_crash_does_not_make_kept_segments_doubtful(opened, path, monkeypatch):
+    """Their FINs are proven: a start reads no more ids than without a retention."""
+    spool = opened(kept=(600.0, 1_000_000))
+    commit_each(spool, 5)
+    append(spool, 100, 5)
+    crash(spool)
+    read = []
+    monkeypatch.setattr(spool_module, "read_ids", lambda path: read.append(path) or {})
+    again = opened(kept=(600.0, 1_000_000), position=5)
+    assert [os.path.basename(path)[:12] for path in read] == ["%012d" % n for n in (5, 6)]
+    assert numbers(path) == [1, 2, 3, 4, 5, 6]
+    assert append(again, 0, 5, conn="late").number == 7
+
+
+def test_ids_in_doubt_of_a_kept_segment_are_noted(opened, path):
+    """Its segment is not read after a crash, so the list has them."""
+    spool = opened(kept=(600.0, 1_000_000))
+    for number in (1, 2, 3):
+        append(spool, number * 5, 5, conn=f"conn {number}")
+        spool.conn_closed(f"conn {number}", clean=False)
+        spool.mark_committed(number)
+    crash(spool)
+    note = json.loads(Path(path, "unfinned.json").read_text())
+    assert note["clean_to"] == 2 and len(note["ids"]["n:1"]) == 10
+    assert numbers(path) == [1, 2, 3]
+    again = opened(kept=(600.0, 1_000_000), position=3)
+    assert append(again, 5, 15, conn="late").copies == [list(range(15))]
+
+
+def test_kept_segments_are_the_first_to_go_on_a_full_disk(opened, path, disk, caplog):
+    """The flow goes on at once, if that is enough."""
+    spool = opened(kept=(600.0, 1_000_000))
+    commit_each(spool, 4)
+    append(spool, 100, 5)
+    with pytest.raises(SpoolFullError) as caught:
+        disk.fill("write")
+        append(spool, 105, 5)
+    spool.report_full(caught.value)
+    assert spool.full_error is None and numbers(path) == [4, 5]
+    assert "the disk is full: deleting 3 committed segments that could still" in caplog.text
+    spool.report_full(caught.value)
+    assert spool.full_error is not None
+
+
+def test_on_a_full_disk_a_new_query_frees_what_was_committed(opened, path, disk):
+    """It begins after that."""
+    spool = opened(kept=(600.0, 1_000_000))
+    commit_each(spool, 4)
+    crash(spool)
+    disk.fill("write")
+    again = opened(kept=(600.0, 1_000_000))
+    assert not again.retry()
+    assert numbers(path) == [4]
+
+
+def test_on_a_full_disk_a_start_frees_what_spark_has_passed(opened, path, disk):
+    """Also where the disk was full from the start, and no others."""
+    spool = opened(kept=(600.0, 1_000_000))
+    commit_each(spool, 4)
+    crash(spool)
+    disk.fill("write")
+    again = opened(kept=(600.0, 1_000_000), position=2)
+    assert not again.retry()
+    assert numbers(path) == [2, 3, 4] and len(bodies(again, 2)) == 10
+    disk.fill()
+    assert again.retry()
+
+
+def test_a_commit_among_twenty_thousand_kept_segments_is_fast(opened, path, monkeypatch):
+    """Also where all expire together."""
+    clock = [0.0]
+    crash(opened())
+    for number in range(1, 20_001):
+        Path(path, str(SegmentName(number, 1, 1, 7))).touch()
+    Path(path, "committed").write_text('{"seq": 20000, "clean_to": 20000}')
+    spool = opened(clock=lambda: clock[0], kept=(600.0, 10_000_000), position=20_000)
+    monkeypatch.setattr(spool.folder, "write_committed", lambda note: None)  # the disk's time
+    monkeypatch.setattr(os, "unlink", lambda path: None)
+    slowest = 0.0
+    for number in range(20_001, 20_121):
+        spool._segments[number] = SegmentName(number, 2, 1)
+        spool._index.add(Entry(number, 1, 100))
+        clock[0] += 61.0
+        started = time.process_time()
+        spool.mark_committed(number)
+        assert [entry.number for entry in spool.batch(number - 1, number)] == [number]
+        slowest = max(slowest, time.process_time() - started)
+    assert len(spool._index) < 100
+    assert slowest < 0.02
+
+
+def test_twenty_thousand_segments_do_not_slow_planning_down(opened, monkeypatch):
+    """A slow topic, or a slow Spark: the work is that of what is new, not of what is kept."""
+    spool = opened()
+    for number in range(1, 20_001):
+        spool._segments[number] = SegmentName(number, 1, 1)
+        spool._index.add(Entry(number, 1, 100))
+    monkeypatch.setattr(spool.folder, "write_committed", lambda number: None)  # the disk's time
+    started = time.process_time()
+    for number in range(100):
+        spool.mark_committed(number)
+        assert spool.end_of_batch(number, 1, None) == number + 1
+        assert [entry.number for entry in spool.batch(number, number + 1)] == [number + 1]
+        assert spool.waiting == (20_000 - number, 100 * (20_000 - number))
+    assert time.process_time() - started < 100 * 0.02
 
 
 def test_a_new_query_begins_behind_what_was_committed(opened):
@@ -197,6 +402,90 @@ def test_a_new_query_begins_behind_what_was_committed(opened):
     assert bodies(second, second.committed) == [b"%d" % number for number in range(5, 10)]
 
 
+@pytest.mark.parametrize("bound, number", [
+    (EARLIEST, 0), (LATEST, 6), (after_seq(2), 2), (COMMITTED, 5)])
+def test_a_new_query_begins_where_it_is_to(opened, path, bound, number):
+    """What it reads again is not deleted before it is committed, and counts as its lag."""
+    clock = [0.0]
+    first = opened(kept=(600.0, 1_000_000))
+    commit_each(first, 5)
+    append(first, 30, 5)
+    first.close()
+    second = opened(clock=lambda: clock[0], kept=(600.0, 1_000_000), position=bound)
+    assert second.committed == number and second.waiting[0] == 5 * (6 - number)
+    clock[0] = 9000.0
+    second.mark_committed(number)
+    assert bodies(second, number) == [b"%d" % body for body in range(5 * number + 5, 35)]
+
+
+def test_what_spark_says_later_counts(opened, path, caplog):
+    """Had it a checkpoint after all, nothing after that is deleted."""
+    spool = opened(kept=(0.0, 0))
+    commit_each(spool, 2)
+    for number in (3, 4, 5):
+        append(spool, number * 5, 5, conn=f"conn {number}")
+    spool.close()
+    again = opened(kept=(0.0, 0), position=LATEST)
+    assert again.committed == 5
+    again.mark_committed(2)
+    assert again.committed == 2 and again.waiting[0] == 15 and numbers(path) == [2, 3, 4, 5]
+    assert "Spark's checkpoint is at 2, and was at 5 before" in caplog.text
+    assert again.folder.read_committed().number == 2
+
+
+@pytest.mark.parametrize("bound, again", [(EARLIEST, 0), (LATEST, 6), (at_time(1.0), 0)])
+def test_a_start_that_is_repeated_before_the_first_commit_begins_where_it_did(
+    opened, bound, again
+):
+    """Spark may have planned a batch, whose start it asks for; it knows the end only."""
+    first = opened(kept=(600.0, 1_000_000))
+    commit_each(first, 5)
+    append(first, 30, 5)
+    crash(first)
+    second = opened(kept=(600.0, 1_000_000), position=bound)
+    append(second, 35, 5)
+    crash(second)
+    third = opened(kept=(600.0, 1_000_000), position=bound)
+    assert third.committed == again
+    third.mark_committed(7)
+    crash(third)
+    assert opened(kept=(600.0, 1_000_000), position=LATEST).committed == 7
+
+
+def test_another_start_before_the_first_commit_is_a_new_one(opened):
+    """The user has changed the option."""
+    first = opened(kept=(600.0, 1_000_000))
+    commit_each(first, 5)
+    for bound, number in ((EARLIEST, 0), (after_seq(3), 3), (COMMITTED, 3), (LATEST, 5)):
+        crash(first)
+        first = opened(kept=(600.0, 1_000_000), position=bound)
+        assert first.committed == number
+
+
+def test_a_query_cannot_begin_where_nothing_is_kept(opened, caplog):
+    """Unless the user accepts what there is; the lock is given back."""
+    first = opened()
+    commit_each(first, 5)
+    first.close()
+    with pytest.raises(DataLossError, match=r"segments from 5 on; .* 1\.\.4 are not there .*set f"):
+        opened(position=after_seq(0))
+    assert opened(position=after_seq(0), fail_on_data_loss=False).committed == 4
+    assert "continuing because of failOnDataLoss=false" in caplog.text
+
+
+def test_where_a_query_begins_is_noted_later_on_a_full_disk(opened, disk):
+    """With the first note that can be written."""
+    first = opened(kept=(600.0, 1_000_000))
+    commit_each(first, 5)
+    crash(first)
+    disk.fill("write")
+    second = opened(kept=(600.0, 1_000_000), position=EARLIEST)
+    assert second.committed == 0 and len(bodies(second)) == 25
+    disk.fill()
+    second.mark_committed(0)
+    assert second.folder.read_committed() == (0, 4, "earliest")
+
+
 def test_a_lost_folder_is_not_taken_for_a_new_one(opened):
     """Spark's checkpoint knows numbers that the folder has never had."""
     with pytest.raises(DataLossError, match="the checkpoint is at 7"):
@@ -206,7 +495,7 @@ def test_a_lost_folder_is_not_taken_for_a_new_one(opened):
 
 
 def test_a_missing_segment_is_named(opened):
-    """Its messages were acknowledged, so nobody else has them."""
+    """Its messages were finished at nsqd, so no other copy exists."""
     spool = opened()
     for first in (0, 5, 10):
         append(spool, first, 5)
@@ -218,6 +507,97 @@ def test_a_missing_segment_is_named(opened):
     assert [entry.number for entry in again.batch(0, 3, fail_on_data_loss=False)] == [1, 3]
 
 
+def damage(spool, number):
+    """Flip three bytes in the middle of a segment."""
+    path = Path(spool.path_of(number))
+    data = path.read_bytes()
+    middle = len(data) // 2
+    path.write_bytes(data[:middle] + bytes(255 - b for b in data[middle:middle + 3])
+                     + data[middle + 3:])
+
+
+def test_a_damaged_segment_is_found_at_the_start(opened, caplog):
+    """Its ids are needed; failOnDataLoss=false goes on, with one warning for the segment."""
+    first = opened()
+    for number in (0, 5):
+        append(first, number, 5)
+    damage(first, 1)
+    crash(first)
+    with pytest.raises(DamagedSegmentError, match="5 messages of offset 1 of nsqd n:1"):
+        opened()
+    for _ in range(2):
+        again = opened(fail_on_data_loss=False)
+        crash(again)
+    assert caplog.text.count("is damaged") == 1
+    assert "continuing because of failOnDataLoss=false" in caplog.text
+
+
+def test_a_damaged_segment_that_spark_has_is_no_loss(opened, caplog):
+    """Its messages were processed; only duplicates of them are not detected any more."""
+    first = opened()
+    append(first, 0, 5)
+    first.mark_committed(1)
+    damage(first, 1)
+    crash(first)
+    assert append(opened(), 5, 5).number == 2
+    assert "Spark has its messages, but duplicates of them are not detected" in caplog.text
+
+
+def test_a_segment_that_cannot_be_read_is_named(opened):
+    """It may be readable later, so it is not taken for lost."""
+    first = opened()
+    append(first, 0, 5)
+    segment = Path(first.path_of(1))
+    crash(first)
+    segment.unlink()
+    segment.mkdir()
+    with pytest.raises(SpoolError, match="segment 000000000001-.* cannot be read") as caught:
+        opened()
+    assert not isinstance(caught.value, DataLossError)
+
+
+def without_checksums(path):
+    """Make a spool what an earlier version wrote."""
+    for file in Path(path).glob("*.arrow"):
+        number, epoch, rows, _ = file.name.split("-")
+        file.rename(file.with_name(f"{number}-{epoch}-{rows}.arrow"))
+    Path(path, "meta.json").write_text('{"version": 1, "topic": "t", "channel": "c"}')
+
+
+def test_a_spool_without_checksums_is_read_on(opened, path, caplog):
+    """One warning for the spool; what comes from now on is checked."""
+    first = opened()
+    for number in (0, 5):
+        append(first, number, 5)
+    first.close()
+    without_checksums(path)
+    second = opened()
+    append(second, 10, 5)
+    assert bodies(second) == [b"%d" % number for number in range(15)]
+    [record] = caplog.records
+    assert "2 segments of an earlier version, without a checksum" in record.getMessage()
+    assert json.loads(Path(path, "meta.json").read_text())["version"] == 2
+    assert [name.checksum is None for name, _ in sorted(second.folder.segments())] == [
+        True, True, False]
+
+
+def test_a_damaged_stray_is_an_error(opened, caplog):
+    """Its messages are finished, too; failOnDataLoss=false leaves the file, and warns once."""
+    old = opened()
+    crash(old)
+    new = opened()
+    append(new, 0, 5)
+    append(old, 5, 5)
+    damage(old, 1)
+    crash(new)
+    with pytest.raises(DamagedSegmentError, match="5 messages of offset 1"):
+        opened()
+    again = opened(fail_on_data_loss=False)
+    again._looked -= 3600
+    again.look_for_strays()
+    assert caplog.text.count("is damaged") == 1
+
+
 def test_a_stray_of_a_fenced_writer_is_adopted(opened):
     """It had lost its lock without knowing, and has finished these messages at nsqd."""
     old = opened()
@@ -226,7 +606,8 @@ def test_a_stray_of_a_fenced_writer_is_adopted(opened):
     new = opened()
     append(new, 5, 5)
     append(old, 10, 5)  # linked under number 2 of epoch 1
-    new.mark_committed(1)
+    new._clock = lambda: time.monotonic() + 60.0
+    new.look_for_strays()
     assert sorted(bodies(new), key=int) == [b"%d" % number for number in range(15)]
     assert append(new, 10, 5, conn="c").copies == [[0, 1, 2, 3, 4]]
 
@@ -238,7 +619,8 @@ def test_a_stray_that_came_again_is_not_adopted_twice(opened):
     new = opened()
     append(new, 0, 5)
     append(old, 0, 5)
-    new.mark_committed(1)
+    new._clock = lambda: time.monotonic() + 60.0
+    new.look_for_strays()
     assert new.last == 1
     assert all(name.epoch == 2 for name, _ in new.folder.segments())
 
@@ -262,14 +644,220 @@ def test_a_full_disk_is_explained_and_leaves_no_file(opened, path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(folder_module.os, "write", full)
-        with pytest.raises(SpoolError, match="free some space .* nothing .* acknowledged"):
+        with pytest.raises(SpoolError, match="free some space; nothing .* acknowledged"):
             append(spool, 0, 5)
     assert not [name for name in os.listdir(path) if name.startswith(".tmp")]
     assert append(spool, 0, 5).number == 1
 
 
+class FullDisk:
+    """Lets calls of the system fail as on a full disk, or beyond a quota."""
+
+    def __init__(self, patch):
+        self.code, self.calls, self.limit = errno.ENOSPC, set(), None
+        for name in ("open", "write", "fsync", "link", "replace"):
+            self._wrap(patch, folder_module.os, name, name)
+        self._wrap(patch, folder_module, "sync_folder", "fsync of the folder")
+
+    def _wrap(self, patch, module, name, call):
+        real = getattr(module, name)
+
+        def maybe_fail(*arguments, **named):
+            fails = call in self.calls and not (call == "open" and not arguments[1] & os.O_EXCL)
+            if call == "fsync" and stat.S_ISDIR(os.fstat(arguments[0]).st_mode):
+                fails = False
+            if call == "write" and self.limit is not None:
+                fails = os.fstat(arguments[0]).st_size + len(arguments[1]) > self.limit
+            if fails:
+                raise OSError(self.code, os.strerror(self.code))
+            return real(*arguments, **named)
+
+        patch.setattr(module, name, maybe_fail)
+
+    def fill(self, *calls, code=errno.ENOSPC):
+        """From now on these calls fail; without any, none does."""
+        self.code, self.calls = code, set(calls)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """The disk of the spool."""
+    with monkeypatch.context() as patch:
+        yield FullDisk(patch)
+
+
+def arrow_files(path):
+    """What is in the folder under a number, or half written."""
+    return [name for name in os.listdir(path) if name.endswith(".arrow") or name[0] == "."]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "link", "fsync of the folder"])
+def test_a_full_disk_takes_nothing_and_leaves_nothing(opened, path, disk, call, code):
+    """Whichever call fails: no number is used, no file is left, and later segments are stored."""
+    spool = opened()
+    append(spool, 0, 5)
+    disk.fill(call, code=code)
+    for _ in range(2):
+        with pytest.raises(SpoolFullError, match="free some space; nothing .* acknowledged"):
+            append(spool, 5, 5)
+    assert spool.last == 1 and len(arrow_files(path)) == 1
+    disk.fill()
+    assert append(spool, 5, 5).number == 2
+    crash(spool)
+    assert bodies(opened()) == [b"%d" % number for number in range(10)]
+
+
+def test_a_full_disk_is_reported_once_and_heals(opened, path, disk, caplog):
+    """One WARNING with what to do, one INFO when it goes on; it is tried with as many bytes."""
+    caplog.set_level("INFO", "nsqclient.spark")
+    spool = opened()
+    disk.limit = 5000
+    for count in (200, 500):
+        with pytest.raises(SpoolFullError) as caught:
+            append(spool, 0, count)
+        spool.report_full(caught.value)
+    assert not spool.retry() and spool.full_for > 0 and spool.full_error.needed > 15_000
+    disk.limit = None
+    assert spool.retry() and spool.retry()
+    assert spool.full_error is None and spool.full_for == 0 and not arrow_files(path)
+    assert [(record.levelname, record.getMessage()[-46:]) for record in caplog.records] == [
+        ("WARNING", "reading from nsqd is paused until there is space"[-46:]),
+        ("INFO", "there is space again; reading from nsqd continues"[-46:])]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "fsync of the folder"])
+def test_on_a_full_disk_what_is_spooled_is_served_and_committed(opened, path, disk, call):
+    """Segments that Spark has committed are deleted, though no note of it can be written."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0])
+    for first in (0, 5, 10):
+        append(spool, first, 5)
+    spool.conn_closed("a", clean=False)
+    disk.fill(call)
+    for start, number in ((0, 1), (1, 3)):
+        assert len(bodies(spool, start)) == 15 - 5 * start
+        spool.mark_committed(number)
+    assert spool.waiting == (0, 0) and spool.full_error is not None
+    assert len(arrow_files(path)) == 2
+    clock[0] += 3600
+    assert not spool.retry()  # the last batch makes space, too
+    assert arrow_files(path) == [os.path.basename(spool.path_of(3))]
+    disk.fill()
+    assert spool.retry()
+    spool.mark_committed(3)
+    crash(spool)
+    again = opened(at_least=3)
+    assert again.committed == 3
+    assert append(again, 0, 20).copies == [list(range(15))]
+
+
+def test_a_crash_on_a_full_disk_is_no_data_loss(opened, disk):
+    """The number of the last segment is known, though no note could be written."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0])
+    for first in (0, 5):
+        append(spool, first, 5)
+    disk.fill("write")
+    spool.mark_committed(2)
+    clock[0] += 3600
+    spool.retry()
+    crash(spool)
+    disk.fill()
+    assert append(opened(at_least=2), 10, 5).number == 3
+
+
+def test_notes_that_had_to_wait_are_written_once_there_is_space(opened, disk):
+    """Also when Spark has nothing new to commit."""
+    spool = opened()
+    for first in (0, 5):
+        append(spool, first, 5)
+    disk.fill("write")
+    spool.mark_committed(2)
+    assert spool.folder.read_committed().number == 0
+    disk.fill()
+    spool.mark_committed(2)
+    assert spool.folder.read_committed().number == 2
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "link", "fsync of the folder"])
+def test_a_start_on_a_full_disk_serves_what_is_there(opened, path, disk, call):
+    """The epoch is taken with the first segment that can be stored."""
+    first = opened()
+    append(first, 0, 5)
+    crash(first)
+    disk.fill(call)
+    spool = opened(at_least=1)
+    assert len(bodies(spool)) == 5
+    spool.mark_committed(1)
+    with pytest.raises(SpoolFullError):
+        append(spool, 5, 5)
+    disk.fill()
+    assert spool.retry()
+    assert append(spool, 5, 5).number == 2
+    spool.close()
+    assert bodies(opened(), 1) == [b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_another_start_is_noticed_after_a_wait_for_space(opened, disk):
+    """It has no epoch yet, and must not write under an older one."""
+    disk.fill()
+    crash(opened())
+    disk.fill("write")
+    waiting = opened()
+    disk.fill()
+    crash(waiting)
+    other = opened()
+    append(other, 0, 5)
+    for _ in range(2):
+        with pytest.raises(SpoolLockedError, match="another process started with it"):
+            append(waiting, 0, 5)
+    assert bodies(other) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_link_that_cannot_be_taken_back_ends_the_query(opened, disk, monkeypatch):
+    """The number may be taken: only the next start finds out."""
+    spool = opened()
+    real = os.unlink
+
+    def unlink(name):
+        if name.endswith(".arrow"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(name)
+
+    disk.fill("fsync of the folder")
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module.os, "unlink", unlink)
+        with pytest.raises(SpoolError, match="cannot be deleted") as caught:
+            append(spool, 0, 5)
+    assert not isinstance(caught.value, SpoolFullError)
+    disk.fill()
+    with pytest.raises(SpoolError, match="cannot be deleted"):
+        append(spool, 5, 5)
+
+
+def test_a_stray_waits_for_space(opened, disk):
+    """It is adopted later, and lost at no moment."""
+    old = opened()
+    crash(old)
+    new = opened()
+    append(new, 0, 5)
+    append(old, 5, 5)
+    disk.fill("write")
+    new._looked -= 3600
+    new.mark_committed(1)
+    new.look_for_strays()
+    disk.fill()
+    assert new.last == 1 and new.full_error is not None
+    new._looked -= 3600
+    new.look_for_strays()
+    append(new, 10, 5)
+    new.mark_committed(2)
+    assert sorted(bodies(new, 1), key=int) == [b"%d" % number for number in range(5, 15)]
+
+
 def test_a_number_that_may_be_taken_is_not_given_again(opened, monkeypatch):
-    """The folder could not be brought to disk: only the next start can tell what is there."""
+    """The folder could not be brought to disk: only the next start finds out what is there."""
     spool = opened()
 
     def broken(path):
@@ -302,7 +890,7 @@ def test_new_folders_are_brought_to_disk_with_their_names(tmp_path, monkeypatch)
     ("unfinned.json", "{}"), ("unfinned.json", '{"clean_to": 1, "ids": [1]}'),
     ("unfinned.json", '{"clean_to": 1, "ids": {"n:1": ["0'), ("epoch-000001", "x"),
 ])
-def test_a_note_that_says_nothing_is_an_error(opened, path, name, text):
+def test_a_note_without_its_fields_is_an_error(opened, path, name, text):
     """Half a line, another type, a missing word: the file is named."""
     opened().close()
     Path(path, name).write_text(text)
@@ -330,23 +918,8 @@ def test_every_segment_is_where_its_name_says(opened):
     """``path_of`` is what executors are given."""
     spool = opened()
     append(spool, 0, 5)
-    assert os.path.basename(spool.path_of(1)) == str(SegmentName(1, 1, 5))
-
-
-def test_only_the_owner_reads_the_spool(path):
-    """Files are 0600 and folders 0700, those above that are new included."""
-    former = os.umask(0)
-    try:
-        spool = Spool(os.path.join(path, "deeper"), "t", "c")
-        spool.open(patience=0)
-        append(spool, 0, 3)
-        spool.close()
-    finally:
-        os.umask(former)
-    modes = {entry.stat().st_mode & 0o777 for entry in Path(path).rglob("*") if entry.is_file()}
-    assert modes == {0o600}
-    folders = [Path(path), *(entry for entry in Path(path).rglob("*") if entry.is_dir())]
-    assert {entry.stat().st_mode & 0o777 for entry in folders} == {0o700}
+    checksum = checksum_of(Path(spool.path_of(1)).read_bytes())
+    assert os.path.basename(spool.path_of(1)) == str(SegmentName(1, 1, 5, checksum))
 
 
 def test_a_file_is_on_the_disk_when_it_was_written(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from collections import Counter
 from concurrent.futures import Future
 from functools import partial
 
-from nsqclient import ClosedError, Producer, PublishRejected, PublishUnknown
+from nsqclient import ClosedError, Producer, PublishRejectedError, PublishUnknownError
 
 LIMIT = 20.0
 outcomes: Counter[str] = Counter()
@@ -43,7 +43,7 @@ def use(producer: Producer, kind: int, futures: list[Future]) -> None:
         except ClosedError:
             outcomes["closed"] += 1
             return
-        except (PublishUnknown, PublishRejected) as exc:
+        except (PublishUnknownError, PublishRejectedError) as exc:
             outcomes[type(exc).__name__] += 1
     outcomes["endless"] += 1
 

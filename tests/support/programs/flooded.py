@@ -16,7 +16,7 @@ import threading
 import time
 
 from nsqclient import Consumer
-from nsqclient.protocol.wire import OK, encode_frame, encode_message
+from nsqclient.protocol.frames import OK, encode_frame, encode_message
 from tests.support.memory import resident
 
 BLOCK = 1024 * 1024
@@ -87,7 +87,7 @@ def main() -> None:
         os.waitpid(attacker, 0)
     print(json.dumps({
         "peak": resident()[1], "errors": errors, "reasons": sorted(reasons),
-        "received": stats.total.received, "handed_back": stats.total.handed_back,
+        "received": stats.total.received, "requeued_unstarted": stats.total.requeued_unstarted,
         "queued": stats.queued, "queued_bytes": stats.queued_bytes,
     }))
 

@@ -1,89 +1,199 @@
-"""``manage.py nsq_consume``: run a handler for the messages of topics."""
+"""``manage.py nsq_consume``: run handlers for the messages of topics."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS, connections
-from django.utils import autoreload
+from django.db import (
+    DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction,
+)
+from django.utils.module_loading import module_has_submodule
 
-from nsqclient.contrib.django.handlers import with_databases
-from nsqclient.contrib.django.publishing import read_settings
-from nsqclient.contrib.running import ConsumerGroup, find_complaint, load_handler
-from nsqclient.errors import ConfigError, InvalidChannelError, InvalidTopicError
+from nsqclient.cli.colors import has_colors, paint_result
+from nsqclient.cli.framework_flags import (
+    SOURCE_FLAGS, read_flags, read_settings, source_flags,
+)
+from nsqclient.cli.goflags import Parsed
+from nsqclient.cli.worker import read_options
+from nsqclient.consumer.middleware import Handling, Middleware
+from nsqclient.contrib.worker_metrics import make_worker_metrics
+from nsqclient.worker.errors import UnknownTargetError, UsageError
+from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, Metrics, add_all
+from nsqclient.worker.loading import load_handler, load_module
+from nsqclient.worker.registry import register, registry
+from nsqclient.worker.runner import run_worker
 
-#: Seconds that handlers have before a reload: nsqd delivers again what they had not finished.
-_RELOAD_TIMEOUT = 3.0
+#: Exit status of a command line that cannot be right, as argparse has it.
+_USAGE = 2
+#: Flags with the names of the worker's.
+_SHARED = (
+    "workers", "max-in-flight", "processes", "stop-timeout", "hang-timeout", "health-address",
+    "metrics-address", *SOURCE_FLAGS,
+)
+
+
+def database_connections(atomic: str | None = None) -> Middleware:
+    """Return a middleware that treats database connections as a request does.
+
+    Before and after each message, connections that are broken or older than ``CONN_MAX_AGE`` are
+    closed. So after a restart of the database at most one message fails, and is requeued. Each
+    worker thread has its own connections.
+
+    Args:
+        atomic: alias of a database: the handler runs in a transaction on it, which commits
+            before the message is finished and is rolled back when the handler raises.
+    """
+
+    @contextmanager
+    def around(handling: Handling) -> Iterator[None]:
+        with _fresh_connections(), nullcontext() if atomic is None else transaction.atomic(atomic):
+            yield
+
+    return around
+
+
+@contextmanager
+def _fresh_connections() -> Iterator[None]:
+    reset_queries()  # with DEBUG they accumulate, without limit in a worker
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
 
 
 class Command(BaseCommand):
     """Consumes until SIGINT or SIGTERM; with DEBUG it restarts when code changes.
 
-    Exit status: 0 after a stop in order, 1 when a message had to be abandoned or nothing could
-    be started.
+    Exit status: 0; 1 when it cannot start, or a message had to be abandoned; 2 for a wrong command
+    line; 3 when its processes die at once.
     """
 
-    help = "Runs a handler for the messages of NSQ topics, until Ctrl-C or SIGTERM."
+    help = "Runs handlers for the messages of NSQ topics, until Ctrl-C or SIGTERM."
+    # They run in each process that consumes, so a failing check does not end the reloader.
+    requires_system_checks: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For Django: the command line."""
-        parser.add_argument("handler", help="dotted path of a function that takes a message")
-        parser.add_argument("--topic", action="append", required=True, dest="topics",
-                            help="may be given several times")
-        parser.add_argument("--channel", required=True)
-        parser.add_argument("--workers", type=int, default=1,
-                            help="threads that run the handler, for each topic (default: 1)")
+        parser.add_argument("handlers", nargs="*", metavar="handler",
+                            help="with --channel: dotted path of one function; without: modules"
+                                 " whose @nsqclient.handler functions run (default: the module"
+                                 " handlers of each app)")
+        parser.add_argument("--topic", action="append", default=[], dest="topics",
+                            help="topic of the function, or only the handlers of this topic; may"
+                                 " be given several times")
+        parser.add_argument("--channel", default="", help="channel of the function")
+        parser.add_argument("--workers", type=int,
+                            help="threads that run the function, for each topic (default: 1)")
         parser.add_argument("--max-in-flight", type=int,
                             help="messages out at once, for each topic (default: the settings',"
                                  " and at least one for each worker)")
         parser.add_argument("--atomic", nargs="?", const=DEFAULT_DB_ALIAS, metavar="DATABASE",
                             help="run each message in a transaction (of this database alias)")
-        parser.add_argument("--stop-timeout", type=float, default=30.0,
+        parser.add_argument("--processes", type=int,
+                            help="so many processes with a supervisor (default: 0, this one)")
+        parser.add_argument("--stop-timeout", type=float,
                             help="seconds that running handlers have at the end (default: 30)")
+        parser.add_argument("--hang-timeout", type=float,
+                            help="with --processes: a process that reports nothing for so many"
+                                 " seconds is killed and started again (default: 60; 0: none is)")
+        parser.add_argument("--health-address", metavar="HOST:PORT",
+                            help="answer /live and /ready there")
+        parser.add_argument("--metrics-address", metavar="HOST:PORT",
+                            help="answer /metrics there (Prometheus)")
+        parser.add_argument("--check", action="store_true", dest="is_check",
+                            help="connect to every server, and end")
+        for name, text, is_list in source_flags():
+            parser.add_argument(f"--{name}", action="append" if is_list else "store", help=text)
         parser.add_argument("--noreload", action="store_false", dest="use_reloader",
                             help="do not restart when code changes; without DEBUG it never does")
+        parser.add_argument("--skip-checks", action="store_true", help="skip the system checks")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """For Django: run the command."""
-        atomic = options["atomic"]
-        if atomic is not None and atomic not in connections:
-            raise CommandError(f"--atomic: there is no database {atomic!r} in DATABASES")
-        if not (options["use_reloader"] and settings.DEBUG):
-            reports = self._make_group(options).run(options["stop_timeout"])
-            complaint = find_complaint(reports)
-            if complaint:
-                raise CommandError(complaint)
-            return
-        groups: list[ConsumerGroup] = []
+        reloads = options["use_reloader"] and settings.DEBUG
         try:
-            # It runs its function in a thread, and ends the process from this one.
-            autoreload.run_with_reloader(self._run_until_reload, options, groups)
-        finally:
-            for group in groups:
-                group.stop(_RELOAD_TIMEOUT)
-
-    def _make_group(self, options: dict[str, Any]) -> ConsumerGroup:
-        try:
-            handler = with_databases(load_handler(options["handler"]), options["atomic"])
-            group = ConsumerGroup(read_settings())
-            group.add(options["topics"], options["channel"], handler,
-                      workers=options["workers"], max_in_flight=options["max_in_flight"])
-        except (ConfigError, InvalidTopicError, InvalidChannelError) as exc:
+            parsed = read_flags({
+                "topic": options["topics"], "channel": options["channel"],
+                "check": options["is_check"] or None,
+                **{name: options[name.replace("-", "_")] for name in _SHARED},
+            }, self._warn)
+            self._check_command_line(options, parsed)
+            status = run_worker(
+                lambda metrics: self._make_group(options, parsed, metrics),
+                read_options(parsed.values, _project_folder() if reloads else None),
+                self._report, make_worker_metrics)
+        except UsageError as exc:
+            raise CommandError(str(exc), returncode=_USAGE) from exc
+        except GROUP_ERRORS as exc:
             raise CommandError(str(exc)) from exc
-        self.stdout.write(
-            f"consuming {', '.join(options['topics'])} on channel {options['channel']} with"
-            f" {options['handler']}; Ctrl-C stops"
-        )
-        self.stdout.flush()
+        if status:
+            sys.exit(status)
+
+    def _check_command_line(self, options: dict[str, Any], parsed: Parsed) -> None:
+        atomic, values = options["atomic"], parsed.values
+        problem = ""
+        if atomic is not None and atomic not in connections:
+            problem = f"--atomic: there is no database {atomic!r} in DATABASES"
+        elif values["channel"] and (len(options["handlers"]) != 1 or not values["topic"]):
+            problem = "--channel is for one function: give its path, and --topic"
+        elif not values["channel"] and parsed.given & {"workers", "max-in-flight"}:
+            problem = "--workers and --max-in-flight are for one function, with --channel"
+        if problem:
+            raise UsageError(problem)
+
+    def _make_group(
+        self, options: dict[str, Any], parsed: Parsed, metrics: Metrics | None
+    ) -> ConsumerGroup:
+        if not options["skip_checks"]:
+            self.check()
+        values = parsed.values
+        found = read_settings(getattr(settings, "NSQCLIENT", None), parsed)
+        group = ConsumerGroup(
+            found.config, found.consumer_addresses(),
+            [*found.load_middleware(), database_connections(options["atomic"])], metrics,
+            _fresh_connections)
+        if values["channel"]:
+            [path] = options["handlers"]
+            handler = load_handler(path)
+            given = {name: values[flag] for name, flag in
+                     (("workers", "workers"), ("max_in_flight", "max-in-flight"))
+                     if flag in parsed.given}
+            for topic in dict.fromkeys(values["topic"]):
+                group.add(register(topic, values["channel"], handler,
+                                   name=path.replace(":", "."), **given))
+            return group
+        if options["handlers"]:
+            for name in options["handlers"]:
+                try:
+                    load_module(name)
+                except UnknownTargetError as exc:
+                    raise UnknownTargetError(
+                        f"{exc}; for a function give --topic and --channel too") from exc
+        else:
+            for app in apps.get_app_configs():
+                if app.module is not None and module_has_submodule(app.module, "handlers"):
+                    load_module(f"{app.name}.handlers")
+        add_all(group, registry, values["topic"])
         return group
 
-    def _run_until_reload(self, options: dict[str, Any], groups: list[ConsumerGroup]) -> None:
-        try:
-            group = self._make_group(options)
-        except CommandError as exc:
-            self.stderr.write(f"{exc}; waiting for a change")
-            return
-        groups.append(group)
-        group.start()
+    def _warn(self, line: str) -> None:
+        self.stderr.write(line)
+
+    def _report(self, line: str) -> None:
+        painted = has_colors(self.stdout, os.environ)
+        self.stdout.write(paint_result(line) if painted else line)
+        self.stdout.flush()
+
+
+def _project_folder() -> Path:
+    """Return the folder whose sources are watched."""
+    return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())

@@ -1,0 +1,249 @@
+"""What owners of shards and the driver of a query with shared storage cost, without Spark.
+
+    python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
+                                       [--owners 1,2,4,8] [--minio]
+                                       [--storage s3://bucket/prefix]
+
+Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, and no Java. ``owners``: processes
+of ``nsqclient spark ingest``, each with an nsqd of its own whose channel is full and paused; the
+time is that from the end of the pause until nsqd has nothing left, and processor time that of the
+owners in it. ``driver`` is the processor time of Spark's driver-side Python process for the same
+messages, in batches of 200,000, and ``share`` what it is of the owners'. Processor time is nearly
+the same on a machine that has much else to do; messages/s are not. ``--minio`` starts MinIO as the
+storage (tools/build_minio.py makes it). ``plan``: one plan over 100 simulated shards with 10,000
+segments each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from nsqclient.http import NsqdHTTP  # noqa: E402 - after the path it is on
+from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
+from nsqclient.spark.shard_reader import NsqShardReader  # noqa: E402 - the same
+from nsqclient.spark.shards.admission import ShardSegments, plan_batch  # noqa: E402 - the same
+from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
+from nsqclient.spark.shards.names import SegmentKey, ShardKeys  # noqa: E402 - the same
+from nsqclient.spark.shards.segments import segment_ids  # noqa: E402 - the same
+from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
+
+from nsqd import Nsqd  # noqa: E402 - beside this file
+
+TOPIC, CHANNEL = "bench", "spark"
+#: Seconds for all messages of one run to be stored.
+LIMIT = 300.0
+#: Seconds between two looks whether they are.
+_PAUSE = 0.02
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Stored(NamedTuple):
+    """What owners have done."""
+
+    rate: float  #: messages in a second, of all
+    owner: float  #: seconds of processor time for a million messages
+    segments: int
+    driver: float  #: seconds of processor time for a million messages
+
+
+def processor_time(process: subprocess.Popen[bytes]) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rows_of(store: Store) -> tuple[int, int]:
+    """Messages and segments that are stored, by listings; of the newest segment by its content."""
+    rows = segments = 0
+    for shard in list_shards(store, TOPIC, CHANNEL):
+        if not shard.segments:
+            continue
+        newest = shard.segments[-1]
+        key = ShardKeys(TOPIC, CHANNEL, shard.nsqd).segment(newest.number, newest.before)
+        rows += newest.before + segment_ids(store.url, key, store.read(key)).rows
+        segments += len(shard.segments)
+    return rows, segments
+
+
+def wait_for(condition: Any, what: str) -> None:
+    """Wait until something is so."""
+    deadline, pause = time.monotonic() + LIMIT, threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {LIMIT:g} s: {what}")
+        pause.wait(_PAUSE)
+
+
+@contextlib.contextmanager
+def minio() -> Iterator[str]:
+    """Run MinIO, and set what the AWS libraries read; give the URL of a new bucket."""
+    program = CHECKOUT / ".cache" / "minio" / "minio"
+    if not os.access(program, os.X_OK):
+        raise SystemExit("there is no MinIO: run tools/build_minio.py")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    os.environ.update(
+        AWS_ENDPOINT_URL_S3=f"http://{address}", AWS_ACCESS_KEY_ID="key",
+        AWS_SECRET_ACCESS_KEY="secretsecret", AWS_DEFAULT_REGION="us-east-1")
+    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
+        [program, "server", "--quiet", "--address", address, f"{folder}/data"],
+        env={**os.environ, "MINIO_ROOT_USER": "key", "MINIO_ROOT_PASSWORD": "secretsecret",
+             "HOME": folder},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            wait_for(make_bucket, "MinIO answers")
+            yield "s3://bucket/nsq"
+        finally:
+            server.kill()
+
+
+def make_bucket() -> bool:
+    """Try to create the bucket; return whether it worked."""
+    import s3fs
+
+    try:
+        s3fs.S3FileSystem(anon=False, skip_instance_cache=True).call_s3(
+            "create_bucket", Bucket="bucket")
+    except Exception:  # it does not listen yet; of many kinds
+        return False
+    return True
+
+
+def run_owners(number: int, count: int, size: int, url: str) -> Stored:
+    """Let so many owners receive ``count`` messages each; then plan them."""
+    store = open_store(url)
+    with contextlib.ExitStack() as stack:
+        stack.callback(store.close)
+        nsqds = [stack.enter_context(Nsqd()) for _ in range(number)]
+        for nsqd in nsqds:
+            nsqd.fill(TOPIC, CHANNEL, count, [b"x" * size] * 1000)
+            pause(nsqd, True)
+        processes = [stack.enter_context(subprocess.Popen(
+            [sys.executable, "-m", "nsqclient", "spark", "ingest", f"--topic={TOPIC}",
+             f"--channel={CHANNEL}", f"--storage={url}", f"--nsqd-tcp-address={nsqd.tcp_address}",
+             "--consumer-opt=max_in_flight,10000", "--consumer-opt=connections,4",
+             "--consumer-opt=maxSpoolMessages,100000000",
+             "--consumer-opt=maxSpoolBytes,100000000000", "--log-level=warn"],
+            cwd=CHECKOUT)) for nsqd in nsqds]
+        for process in processes:
+            stack.callback(process.terminate)
+        wait_for(lambda: len(list_shards(store, TOPIC, CHANNEL)) == number
+                 and all(nsqd.channel(TOPIC, CHANNEL)["client_count"] == 4 for nsqd in nsqds),
+                 "owners are connected")
+        used = sum(map(processor_time, processes))
+        began = time.monotonic()
+        for nsqd in nsqds:
+            pause(nsqd, False)
+        wait_for(lambda: all(finished(nsqd) for nsqd in nsqds), "all is finished at nsqd")
+        seconds = time.monotonic() - began
+        used = sum(map(processor_time, processes)) - used
+        rows, segments = rows_of(store)
+        if rows != number * count:
+            raise SystemExit(f"{rows} messages are stored, {number * count} were published")
+        return Stored(rows / seconds, used / rows * 1e6, segments, plan_stored(url, rows))
+
+
+def pause(nsqd: Nsqd, is_paused: bool) -> None:
+    """Let a channel deliver nothing, or go on."""
+    with NsqdHTTP(nsqd.http_address) as client:
+        (client.pause_channel if is_paused else client.unpause_channel)(TOPIC, CHANNEL)
+
+
+def finished(nsqd: Nsqd) -> bool:
+    """Whether nsqd has nothing left."""
+    stats = nsqd.channel(TOPIC, CHANNEL)
+    return not stats["depth"] and not stats["in_flight_count"]
+
+
+def plan_stored(url: str, rows: int) -> float:
+    """Plan batches over what is stored, as Spark does; seconds of processor time for a million."""
+    reader = NsqShardReader(read_options(
+        {"topic": TOPIC, "channel": CHANNEL, "storage": url, "startingOffsets": "earliest",
+         "spoolRetentionMs": "86400000", "spoolRetentionBytes": "100000000000"}, STREAM))
+    try:
+        reader.prepareForTriggerAvailableNow()  # else it waits for more at the end
+        place = reader.initialOffset()
+        used = time.process_time()
+        while (end := reader.latestOffset(place, reader.getDefaultReadLimit())) != place:
+            reader.partitions(place, end)
+            place = end
+        return (time.process_time() - used) / rows * 1e6
+    finally:
+        reader.stop()
+
+
+def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
+    """Seconds of processor time for one plan."""
+    logs = {}
+    for number in range(shards):
+        log = ShardSegments(0)
+        for segment in range(1, segments + 1):
+            log.add(SegmentKey(segment, 1000 * segment), 240_000)
+        logs[f"node{number}:4150"] = log
+    start = dict.fromkeys(logs, 0)
+    used = time.process_time()
+    plan_batch(logs, start, 200_000, 256 * 1024 * 1024)
+    return time.process_time() - used
+
+
+def main() -> int:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200_000, help="messages for each owner")
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--owners", default="1,2,4,8")
+    parser.add_argument("--only", default="owners,plan")
+    parser.add_argument("--storage", default="", help="default: a temporary folder")
+    parser.add_argument("--minio", action="store_true", help="start MinIO, and store there")
+    arguments = parser.parse_args()
+    works = arguments.only.split(",")
+    with contextlib.ExitStack() as stack:
+        if arguments.minio:
+            arguments.storage = stack.enter_context(minio())
+        measure(arguments, works)
+    return 0
+
+
+def measure(arguments: argparse.Namespace, works: list[str]) -> None:
+    """Run what was asked for, and print it."""
+    if "owners" in works:
+        print(f"{'owners':<8}{'messages/s':>14}{'owner, s/million':>20}{'driver, s/million':>20}"
+              f"{'share':>8}{'segments':>10}")
+        for number in map(int, arguments.owners.split(",")):
+            found = []
+            for _ in range(arguments.rounds):
+                with tempfile.TemporaryDirectory() as folder:
+                    url = arguments.storage or f"file://{folder}/nsq"
+                    if arguments.storage:
+                        url = f"{url.rstrip('/')}/bench-{uuid.uuid4().hex[:12]}"
+                    found.append(run_owners(number, arguments.count, arguments.size, url))
+            rate, owner, segments, driver = map(statistics.median, zip(*found))
+            print(f"{number:<8}{rate:>14,.0f}{owner:>20.2f}{driver:>20.3f}"
+                  f"{driver / owner:>8.1%}{segments:>10,.0f}",
+                  flush=True)
+    if "plan" in works:
+        seconds = statistics.median(plan_simulated() for _ in range(5))
+        print(f"a plan over 100 shards with 10,000 segments each: {seconds * 1000:.1f} ms")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

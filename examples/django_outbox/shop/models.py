@@ -1,0 +1,15 @@
+"""Orders and receipts."""
+
+from django.db import models
+
+
+class Order(models.Model):
+    """What a customer ordered."""
+
+    reference = models.CharField(max_length=40, unique=True)
+
+
+class Receipt(models.Model):
+    """Written by the worker, once for an order however often its message comes."""
+
+    reference = models.CharField(max_length=40, unique=True)

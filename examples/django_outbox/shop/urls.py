@@ -1,0 +1,7 @@
+"""The shop's URL."""
+
+from django.urls import path
+
+from shop.views import orders
+
+urlpatterns = [path("orders", orders)]

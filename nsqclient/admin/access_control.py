@@ -1,0 +1,143 @@
+"""Permissions: allowed host names, requests of other sites, the ACL header.
+
+A browser sends what a foreign page makes it send, from the user's position in the network. So a
+request that changes something must come from our own pages or from no page at all. Its body must
+be declared as JSON, which a foreign form cannot do. And its Host header must be a known name, which
+prevents DNS rebinding.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from werkzeug.wrappers import Request
+
+from nsqclient.admin.settings import AdminSettings
+from nsqclient.errors import NSQError
+from nsqclient.sanitize import printable
+
+#: Methods that change nothing.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Largest request body: a message of nsqd's default limit in base64, and some more.
+LARGEST_BODY = 2 * 1024 * 1024
+
+#: Characters of a user name.
+_LONGEST_NAME = 200
+
+#: No inline scripts or styles, nothing from other hosts, no display in frames.
+SECURITY_HEADERS = {
+    "Content-Security-Policy":
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class RequestError(NSQError):
+    """A request is rejected, with a status of HTTP, nsqadmin's code, and a hint for people."""
+
+    def __init__(self, status: int, code: str, hint: str = "") -> None:
+        super().__init__(f"{code}: {hint}")
+        self.status = status
+        self.code = code
+        self.hint = hint
+
+
+def check_host(settings: AdminSettings, request: Request) -> None:
+    """Reject requests with an unknown Host header."""
+    if not settings.allowed_hosts:
+        return
+    host = _host_of(f"//{request.host}")
+    if not host:
+        given = printable(request.headers.get("Host", ""), _LONGEST_NAME)
+        raise RequestError(403, "FORBIDDEN_HOST",
+                           f"the Host header names no host: {given!r}" if given else
+                           "the request has no Host header")
+    if host not in settings.allowed_hosts:
+        raise RequestError(
+            403, "FORBIDDEN_HOST",
+            f"this page is not known as {host!r}; start nsqadmin with --allowed-host={host}"
+            " if it should be",
+        )
+
+
+def _host_of(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:  # brackets that do not match
+        return ""
+
+
+def _netloc_of(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def check_change(request: Request) -> None:
+    """Reject requests that change something and may come from a foreign page."""
+    origin = request.headers.get("Origin")
+    if origin is not None and _netloc_of(origin) != request.host.lower():
+        raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
+                           " proxy in front must forward the Host header")
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise RequestError(403, "FORBIDDEN_ORIGIN",
+                           "the request comes from a page of another site")
+    has_body = bool(request.content_length) or "Transfer-Encoding" in request.headers
+    # A foreign page cannot send DELETE or PUT without a preflight; POST it can.
+    if (has_body or request.method == "POST") and request.mimetype != "application/json":
+        raise RequestError(415, "UNSUPPORTED_MEDIA_TYPE", "send the body as JSON, with the header"
+                           " Content-Type: application/json")
+
+
+def user_of(settings: AdminSettings, request: Request) -> str:
+    """Return the user by the ACL header or basic authentication, without control characters.
+
+    For logs and pages only: basic authentication is not checked here.
+    """
+    named = request.headers.get(settings.acl_http_header, "")
+    try:
+        basic = request.authorization
+    except ValueError:  # invalid base64
+        basic = None
+    if not named and basic is not None and basic.type == "basic":
+        named = basic.username or ""
+    return printable(named, _LONGEST_NAME)
+
+
+def may_act(settings: AdminSettings, request: Request) -> bool:
+    """Whether the request's user may change things."""
+    if settings.admin_users:
+        return request.headers.get(settings.acl_http_header, "") in settings.admin_users
+    return settings.allow_actions
+
+
+def may_peek(settings: AdminSettings, request: Request) -> bool:
+    """Whether the request's user may see bodies of messages."""
+    if not settings.allow_peek:
+        return False
+    return not settings.admin_users or may_act(settings, request)
+
+
+def check_may_act(settings: AdminSettings, request: Request) -> None:
+    """Reject users that may change nothing."""
+    if not may_act(settings, request):
+        raise RequestError(403, "FORBIDDEN", _how_to_allow(settings))
+
+
+def check_may_peek(settings: AdminSettings, request: Request) -> None:
+    """Reject users that may not see messages."""
+    if not may_peek(settings, request):
+        raise RequestError(403, "FORBIDDEN", "this page shows no messages: start nsqadmin with"
+                           " --allow-peek" if not settings.allow_peek else _how_to_allow(settings))
+
+
+def _how_to_allow(settings: AdminSettings) -> str:
+    if settings.admin_users:
+        return f"the header {settings.acl_http_header} names no --admin-user"
+    return "this page is read-only: start nsqadmin with --allow-actions, or name an --admin-user"

@@ -1,0 +1,217 @@
+"""Sums over nsqds of topics, channels and clients, under nsqadmin's names. Pure.
+
+The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0. The fields and
+their order are those of nsqadmin 1.3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nsqclient.sanitize import LONGEST_TEXT, printable
+
+Values = Mapping[str, Any]
+
+_CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
+_CLIENT_NUMBERS = (
+    "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count",
+    "sample_rate",
+)
+_CHANNEL_SUMS = (
+    "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
+    "requeue_count", "timeout_count", "message_count", "client_count",
+)
+_TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
+
+
+class Source(NamedTuple):
+    """One nsqd's part of a sum: the nsqd and its values."""
+
+    node: str
+    hostname: str
+    values: Values
+
+
+def number(values: Values, name: str) -> int:
+    """Return a whole number of a JSON object; 0 when it is missing or no whole number."""
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def text(values: Values, name: str) -> str:
+    """Return a string of a JSON object, safe to show; empty when it is missing or no string."""
+    value = values.get(name)
+    return printable(value, LONGEST_TEXT) if isinstance(value, str) else ""
+
+
+def objects(values: Values, name: str) -> list[Values]:
+    """Return the objects of a list in a JSON object; none when it is missing or null."""
+    value = values.get(name)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def client_count(channel: Values) -> int:
+    """Return the number of clients of a channel. Old nsqds list them without a count."""
+    count = channel.get("client_count")
+    return count if isinstance(count, int) else len(objects(channel, "clients"))
+
+
+def topic_on_node(part: Source, now: float) -> dict[str, Any]:
+    """Return a topic as one nsqd has it; ``now`` is in seconds since the epoch."""
+    values, name = part.values, text(part.values, "topic_name")
+    return {
+        "node": part.node,
+        "hostname": part.hostname,
+        "topic_name": name,
+        **_depths(values),
+        "message_count": number(values, "message_count"),
+        "nodes": None,
+        "channels": [
+            channel_on_node(Source(part.node, part.hostname, channel), name, now)
+            for channel in objects(values, "channels")
+        ],
+        "paused": values.get("paused") is True,
+        "e2e_processing_latency": _latency(values),
+    }
+
+
+def channel_on_node(part: Source, topic: str, now: float) -> dict[str, Any]:
+    """Return a channel as one nsqd has it."""
+    values = part.values
+    clients = values.get("clients")
+    return {
+        "node": part.node,
+        "hostname": part.hostname,
+        "topic_name": topic,
+        "channel_name": text(values, "channel_name"),
+        **_depths(values),
+        "in_flight_count": number(values, "in_flight_count"),
+        "deferred_count": number(values, "deferred_count"),
+        "requeue_count": number(values, "requeue_count"),
+        "timeout_count": number(values, "timeout_count"),
+        "message_count": number(values, "message_count"),
+        "client_count": client_count(values),
+        "nodes": None,
+        "clients": None if clients is None else [
+            _client(client, part.node, now) for client in objects(values, "clients")
+        ],
+        "paused": values.get("paused") is True,
+        "e2e_processing_latency": _latency(values),
+    }
+
+
+def merge_topic(name: str, parts: Iterable[Source], now: float) -> dict[str, Any]:
+    """Return the sum of a topic over all nsqds that have it."""
+    nodes = [topic_on_node(part, now) for part in parts]
+    channels: dict[str, list[dict[str, Any]]] = {}
+    for node in nodes:
+        for channel in node["channels"]:
+            channels.setdefault(channel["channel_name"], []).append(channel)
+    return {
+        "node": "*",
+        "hostname": "",
+        "topic_name": name,
+        **_sums(nodes, _TOPIC_SUMS),
+        "nodes": nodes,
+        "channels": [merge_channel(found) for _, found in sorted(channels.items())],
+        "paused": any(node["paused"] for node in nodes),
+        "e2e_processing_latency": _merged_latency(nodes, name, ""),
+    }
+
+
+def merge_channel(nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sum of a channel over all nsqds that have it, from :func:`channel_on_node`."""
+    topic, name = nodes[0]["topic_name"], nodes[0]["channel_name"]
+    clients = [client for node in nodes for client in node["clients"] or ()]
+    return {
+        "node": "*",
+        "hostname": "",
+        "topic_name": topic,
+        "channel_name": name,
+        **_sums(nodes, _CHANNEL_SUMS),
+        "nodes": list(nodes),
+        "clients": sorted(clients, key=lambda client: (client["hostname"], client["node"])),
+        "paused": any(node["paused"] for node in nodes),
+        "e2e_processing_latency": _merged_latency(nodes, topic, name),
+    }
+
+
+def _depths(values: Values) -> dict[str, int]:
+    depth, on_disk = number(values, "depth"), number(values, "backend_depth")
+    return {"depth": depth, "memory_depth": depth - on_disk, "backend_depth": on_disk}
+
+
+def _sums(nodes: Sequence[dict[str, Any]], names: Iterable[str]) -> dict[str, int]:
+    return {name: sum(node[name] for node in nodes) for name in names}
+
+
+def _client(values: Values, node: str, now: float) -> dict[str, Any]:
+    since = number(values, "connect_ts")
+    return {
+        "node": node,
+        **{name: text(values, name) for name in _CLIENT_TEXTS},
+        "connect_ts": since,
+        # nanoseconds, of whole seconds
+        "connected": max(0, int(now) - since) * 1_000_000_000,
+        **{name: number(values, name) for name in _CLIENT_NUMBERS},
+        "deflate": values.get("deflate") is True,
+        "snappy": values.get("snappy") is True,
+        "authed": values.get("authed") is True,
+        "auth_identity": text(values, "auth_identity"),
+        "auth_identity_url": text(values, "auth_identity_url"),
+        "tls": values.get("tls") is True,
+        "tls_cipher_suite": text(values, "tls_cipher_suite"),
+        "tls_version": text(values, "tls_version"),
+        "tls_negotiated_protocol": text(values, "tls_negotiated_protocol"),
+        "tls_negotiated_protocol_is_mutual":
+            values.get("tls_negotiated_protocol_is_mutual") is True,
+    }
+
+
+def _latency(values: Values) -> dict[str, Any]:
+    found = values.get("e2e_processing_latency")
+    latency: Values = found if isinstance(found, dict) else {}
+    count = number(latency, "count")
+    percentiles = [
+        {
+            "quantile": each.get("quantile", 0), "value": each.get("value", 0),
+            "min": each.get("value", 0), "max": each.get("value", 0),
+            "average": each.get("value", 0), "count": count,
+        }
+        for each in objects(latency, "percentiles")
+    ]
+    return {
+        "count": count,
+        "percentiles": percentiles if isinstance(latency.get("percentiles"), list) else None,
+        "topic": "", "channel": "", "host": "",
+    }
+
+
+def _merged_latency(nodes: Sequence[dict[str, Any]], topic: str, channel: str) -> dict[str, Any]:
+    """Merge the latencies of several nsqds; averages are weighted by the message counts."""
+    found = [node["e2e_processing_latency"] for node in nodes]
+    by_quantile: dict[float, list[dict[str, Any]]] = {}
+    for latency in found:
+        for each in latency["percentiles"] or ():
+            by_quantile.setdefault(each["quantile"], []).append(each)
+    return {
+        "count": sum(latency["count"] for latency in found),
+        "percentiles": [
+            _merged_percentile(quantile, by_quantile[quantile])
+            for quantile in sorted(by_quantile, reverse=True)
+        ] or None,
+        "topic": topic, "channel": channel, "host": "*",
+    }
+
+
+def _merged_percentile(quantile: float, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    count = sum(part["count"] for part in parts)
+    total = sum(part["average"] * part["count"] for part in parts)
+    return {
+        "quantile": quantile,
+        "max": max(part["max"] for part in parts),
+        "min": min(part["min"] for part in parts),
+        "count": count,
+        "average": total / count if count else 0,
+    }

@@ -1,0 +1,238 @@
+"""``MessagePeeker``: shows copies of new messages, or the waiting messages of a channel.
+
+NSQ cannot read a channel's backlog without consuming it. An ephemeral channel gets a copy of each
+message that is published from now on, and is deleted when its reader disconnects. One danger is
+left: the first channel of a topic takes the messages that wait in the topic. So an nsqd where the
+topic has no other permanent channel is left out.
+
+A *loan* shows the messages that wait in a channel without consumers, such as a channel of dead
+letters: they are received, held while they are shown, and requeued. Their attempts go up by one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from nsqclient.admin.access_control import RequestError
+from nsqclient.admin.aggregate import Values, client_count, number, objects, text
+from nsqclient.admin.cluster import Cluster, Node
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.errors import ConnectError, NSQError
+from nsqclient.message import Message
+from nsqclient.protocol.names import is_ephemeral
+from nsqclient.protocol.peer_json import InvalidJson, read_json
+from nsqclient.version import __version__
+
+logger = logging.getLogger("nsqclient.admin")
+
+#: Limits of one peek.
+MAX_MESSAGES = 100
+MAX_SECONDS = 30.0
+#: Bytes of a body that are shown.
+MAX_BODY = 64 * 1024
+#: Peeks under way at once: each costs every nsqd of the topic a channel.
+_MAX_PEEKS = 4
+#: Seconds between two checks of an idle peek whether it should end.
+_CHECK_INTERVAL = 0.25
+
+
+class Plan(NamedTuple):
+    """The nsqds of a peek, and the reasons why others are left out."""
+
+    nodes: list[Node]
+    notes: list[str]
+    #: The channel of a loan; empty: copies through an ephemeral channel.
+    lender: str = ""
+
+
+class MessagePeeker:
+    """Runs the peeks of one admin page. Threads: any."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._running = 0  # guarded by _lock
+        self._closing = threading.Event()
+
+    def plan(self, topic: str) -> Plan:
+        """Choose the nsqds where a peek does no harm.
+
+        Raises:
+            RequestError: there is none.
+            UpstreamError: no nsqlookupd answered.
+        """
+        found = self._cluster.recent_nodes()
+        stats, failures = self._cluster.stats(found.nodes, topic, progressive=True)
+        nodes, notes = [], [failure.text() for failure in failures]
+        is_known = False
+        for node, answer in stats.items():
+            for each in _named(answer, "topics", "topic_name", topic):
+                is_known = True
+                if each.get("paused") is True:
+                    notes.append(f"the topic is paused on {node.address}: nothing comes from there")
+                names = [text(channel, "channel_name") for channel in objects(each, "channels")]
+                if not all(map(is_ephemeral, names)):
+                    nodes.append(node)
+                else:
+                    notes.append(f"nsqd {node.address} is left out: the topic has no channel"
+                                 " there, and the first one would take the messages that wait")
+        if not is_known:
+            raise RequestError(404, "TOPIC_NOT_FOUND", f"no nsqd has the topic {topic}")
+        if not nodes:
+            raise RequestError(409, "NO_CHANNEL", "create a channel first: " + "; ".join(notes))
+        return Plan(nodes, notes)
+
+    def plan_loan(self, topic: str, channel: str) -> Plan:
+        """Choose the nsqds for a loan from a channel, which must have no consumers.
+
+        Raises:
+            RequestError: a loan is not possible.
+            UpstreamError: no nsqlookupd answered.
+        """
+        found = self._cluster.recent_nodes()
+        stats, failures = self._cluster.stats(found.nodes, topic, channel, progressive=True)
+        nodes, notes = [], [failure.text() for failure in failures]
+        is_known = False
+        for node, answer in stats.items():
+            for each in _named(answer, "topics", "topic_name", topic):
+                for found_channel in _named(each, "channels", "channel_name", channel):
+                    if client_count(found_channel):
+                        raise RequestError(
+                            409, "CHANNEL_IN_USE", f"{channel} has consumers: they would miss the"
+                            " messages that are shown")
+                    if found_channel.get("paused") is True:
+                        notes.append(f"the channel is paused on {node.address}: nothing comes"
+                                     " from there")
+                    is_known = True
+                    if number(found_channel, "depth"):
+                        nodes.append(node)
+        if not is_known:
+            raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
+        return Plan(nodes, notes, channel)
+
+    def run(
+        self, topic: str, plan: Plan, count: int, seconds: float
+    ) -> tuple[Iterator[dict[str, Any]], Callable[[], None]]:
+        """Return an iterator, and a function to call at the end, also if it was never started.
+
+        It yields up to ``count`` messages as they arrive, for up to ``seconds``, and empty dicts in
+        between.
+
+        Raises:
+            RequestError: too many are under way.
+        """
+        with self._lock:
+            if self._running >= _MAX_PEEKS:
+                raise RequestError(429, "TOO_MANY_PEEKS", f"{_MAX_PEEKS} peeks are under way:"
+                                   " wait for one to end")
+            self._running += 1
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            with self._lock:
+                if not is_over:
+                    is_over = True
+                    self._running -= 1
+
+        return self._messages(topic, plan, count, seconds), end
+
+    def _messages(
+        self, topic: str, plan: Plan, count: int, seconds: float
+    ) -> Iterator[dict[str, Any]]:
+        if not plan.nodes:
+            return  # the channel is empty everywhere
+        until = time.monotonic() + seconds
+        config = self._cluster.settings.consumer_config.replace(
+            user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
+            # Held messages stay in flight, and one nsqd may have all of them.
+            max_in_flight=count * len(plan.nodes) if plan.lender else
+            max(len(plan.nodes), min(count, 25)),
+            max_attempts=0,
+        )
+        addresses = {node.tcp_reached_at: node.address for node in plan.nodes}
+        consumer = Consumer(
+            topic, plan.lender or f"peek-{uuid.uuid4().hex[:8]}#ephemeral",
+            nsqd_tcp_addresses=list(addresses), config=config,
+            on_error=lambda error: logger.info("peek at %s: %s", topic, error),
+        )
+        lent: list[Message] = []
+        sent = 0
+        try:
+            consumer.start()
+            while sent < count and time.monotonic() < until and not self._closing.is_set():
+                left = max(0.01, until - time.monotonic())
+                try:
+                    for message in consumer.messages(timeout=min(_CHECK_INTERVAL, left)):
+                        yield _shown(message, addresses.get(message.nsqd_address, ""))
+                        sent += 1
+                        if plan.lender:
+                            # Held to the end: it would be delivered again at once.
+                            message.enable_async()
+                            lent.append(message)
+                        if sent >= count or time.monotonic() >= until or self._closing.is_set():
+                            if not plan.lender:
+                                message.finish()
+                            break
+                except ConnectError:
+                    pass  # not connected; on_error has logged the reason
+                # Writing detects that the browser has disconnected.
+                yield {}
+        finally:
+            for message in lent:
+                _requeue(message)
+            consumer.stop(0.5)
+
+    def close(self) -> None:
+        """End the peeks that are under way, soon."""
+        self._closing.set()
+
+
+def _requeue(message: Message) -> None:
+    try:
+        message.requeue(0, backoff=False)
+    except NSQError as exc:
+        # Its connection ended, or it timed out: nsqd has requeued it.
+        logger.debug("%r was not requeued: %s", message, exc)
+
+
+def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:
+    return [each for each in objects(values, list_name) if text(each, key) == name]
+
+
+def _shown(message: Message, node: str) -> dict[str, Any]:
+    letter = DeadLetter.parse(message.body)
+    body = letter.body[:MAX_BODY]
+    shown: dict[str, Any] = {
+        "id": str(message.id),
+        "timestamp": message.timestamp // 1_000_000,  # to milliseconds
+        "attempts": message.attempts,
+        "node": node or message.nsqd_address,
+        "size": len(letter.body),
+        "truncated": len(letter.body) > MAX_BODY,
+    }
+    if letter.body is not message.body:  # it came in an envelope
+        shown["dead_letter"] = letter.facts()
+    try:
+        # The cut may lie within a character.
+        shown["text"] = body.decode("utf-8", "ignore" if shown["truncated"] else "strict")
+    except UnicodeDecodeError:
+        shown["base64"] = base64.b64encode(body).decode("ascii")
+        return shown
+    if not shown["truncated"]:
+        try:
+            value = read_json(body)
+        except InvalidJson:
+            pass
+        else:
+            if isinstance(value, (dict, list)):
+                shown["pretty"] = json.dumps(value, indent=2, ensure_ascii=False)
+    return shown

@@ -1,0 +1,36 @@
+"""``PageCache``: answers that open pages share.
+
+Many users watch the same few pages: an answer is built once for each round of the collector.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+
+#: Bytes of all answers that are kept.
+_MOST_BYTES = 8 * 1024 * 1024
+
+
+class PageCache:
+    """Answers by path, as long as the data has not changed. Threads: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._version: Hashable = None  # guarded by _lock, as the others
+        self._answers: dict[str, bytes] = {}
+        self._size = 0
+
+    def get(self, path: str, version: Hashable) -> bytes | None:
+        """Return the answer of a path that was built from a version of the data; else None."""
+        with self._lock:
+            return self._answers.get(path) if version == self._version else None
+
+    def put(self, path: str, version: Hashable, answer: bytes) -> None:
+        """Keep an answer; those of other versions are dropped."""
+        with self._lock:
+            if version != self._version:
+                self._version, self._answers, self._size = version, {}, 0
+            if path not in self._answers and self._size + len(answer) <= _MOST_BYTES:
+                self._answers[path] = answer
+                self._size += len(answer)

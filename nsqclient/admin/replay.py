@@ -1,0 +1,140 @@
+"""``Replayer``: publishes all dead letters of a channel to the topics that they came from.
+
+As ``nsqclient dead_letters replay`` does: a letter is finished after nsqd has stored its body, so a
+replay that is interrupted causes duplicates and no loss. A letter that cannot be published ends the
+replay and stays: NSQ would deliver the same one again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+from nsqclient.admin.access_control import RequestError
+from nsqclient.admin.aggregate import number, objects, text
+from nsqclient.admin.cluster import Cluster
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.errors import ConnectError, NSQError
+from nsqclient.producer.producer import Producer
+from nsqclient.version import __version__
+
+logger = logging.getLogger("nsqclient.admin")
+
+#: Messages in flight: those that are not reached before the end are requeued, so they are few.
+_MAX_IN_FLIGHT = 10
+#: Seconds without a message after which a replay ends, and between two checks whether it should.
+_LAST_WAIT = 5.0
+_CHECK_INTERVAL = 0.5
+_STOP_TIMEOUT = 2.0
+#: Usual suffixes of the names of dead-letter topics.
+_DEAD_LETTER_SUFFIXES = ("dead", "dead_letter", "dead_letters", "deadletter", "deadletters",
+                         "dead-letter", "dead-letters", "dlq")
+
+
+def source_of_dead_letters(topic: str) -> str:
+    """Return the topic of the dead letters in a topic, by its name; empty: no dead letters."""
+    name = topic.lower()
+    for end in sorted(_DEAD_LETTER_SUFFIXES, key=len, reverse=True):
+        for joint in ".-_":
+            if name.endswith(joint + end) and len(name) > len(end) + 1:
+                return topic[:-len(end) - 1]
+    return ""
+
+
+_Steps = Generator[dict[str, Any], None, None]
+
+
+class Replayer:
+    """Runs the replays of one admin page, one at a time. Threads: any."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._running = threading.Lock()
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """End a replay that is under way, soon."""
+        self._closing.set()
+
+    def run(self, topic: str, channel: str, default: str, rate: float) -> _Steps:
+        """Replay what waits in a channel now; yield ``wanted``, then ``done`` or ``error``.
+
+        Args:
+            default: the topic of bodies without an envelope; empty: they cannot be replayed.
+            rate: messages per second at most.
+
+        Raises:
+            RequestError: no nsqd has the channel, or another replay is under way.
+            UpstreamError: no nsqlookupd answered.
+        """
+        found = self._cluster.recent_nodes()
+        stats, _ = self._cluster.stats(found.nodes, topic, channel, progressive=True)
+        depths = {
+            node: number(each, "depth") + number(each, "deferred_count")
+            for node, answer in stats.items() for named in objects(answer, "topics")
+            if text(named, "topic_name") == topic
+            for each in objects(named, "channels") if text(each, "channel_name") == channel
+        }
+        if not depths:
+            raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
+        if not self._running.acquire(blocking=False):
+            raise RequestError(429, "REPLAY_RUNNING", "another replay is under way: wait for it")
+        sources = [node.tcp_reached_at for node, depth in depths.items() if depth]
+        targets = [node.tcp_reached_at for node in stats]
+        return self._replay(topic, channel, default, rate, sum(depths.values()), sources, targets)
+
+    def _replay(
+        self, topic: str, channel: str, default: str, rate: float, wanted: int,
+        sources: list[str], targets: list[str],
+    ) -> _Steps:
+        try:
+            yield {"wanted": wanted}
+            if not wanted:
+                return
+            config = self._cluster.settings.consumer_config.replace(
+                user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
+                max_in_flight=max(len(sources), min(wanted, _MAX_IN_FLIGHT)), max_attempts=0)
+            producer = Producer(nsqd_tcp_addresses=targets, config=config)
+            consumer = Consumer(
+                topic, channel, nsqd_tcp_addresses=sources, config=config,
+                on_error=lambda error: logger.info("replay of %s: %s", topic, error))
+            try:
+                yield from self._letters(consumer, producer, default, rate, wanted)
+            finally:
+                consumer.stop(_STOP_TIMEOUT)
+                producer.close(_STOP_TIMEOUT)
+        finally:
+            self._running.release()
+
+    def _letters(
+        self, consumer: Consumer, producer: Producer, default: str, rate: float, wanted: int
+    ) -> _Steps:
+        done, since = 0, time.monotonic()
+        consumer.start()
+        while not self._closing.is_set() and time.monotonic() - since < _LAST_WAIT:
+            try:
+                for message in consumer.messages(timeout=_CHECK_INTERVAL):
+                    letter = DeadLetter.parse(message.body)
+                    target = letter.topic or default
+                    if not target:
+                        message.requeue(0, backoff=False)
+                        yield {"error": "the topic of a letter is not known: it has no envelope"}
+                        return
+                    try:
+                        producer.publish(target, letter.body)
+                    except NSQError as exc:
+                        message.requeue(0, backoff=False)
+                        yield {"error": f"not replayed to {target}: {exc}"}
+                        return
+                    message.finish()
+                    done, since = done + 1, time.monotonic()
+                    yield {"done": done}
+                    if done >= wanted or self._closing.wait(1 / rate):
+                        return
+            except ConnectError:
+                pass  # on_error has logged the reason
+            yield {}  # writing detects that the browser has disconnected

@@ -1,0 +1,118 @@
+"""JSON responses and request bodies of both APIs, and nsqadmin's form of errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from flask import Response, request
+
+from nsqclient.admin.access_control import RequestError
+from nsqclient.admin.cluster import Node
+from nsqclient.admin.failures import advice_for, cause_of
+from nsqclient.admin.fanout import Failure, UpstreamError
+from nsqclient.protocol.names import is_valid_name
+from nsqclient.protocol.peer_json import InvalidJson, read_json
+from nsqclient.sanitize import LONGEST_TEXT, printable
+
+_NAMES = "names have 1 to 64 of the characters a-z A-Z 0-9 . _ - and may end in #ephemeral"
+
+
+JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
+
+
+def json_response(values: dict[str, Any], status: int = 200) -> Response:
+    """Return a JSON response in nsqadmin's form: without spaces, keys in the given order."""
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+    return Response(text, status, JSON_HEADERS)
+
+
+def error_response(status: int, code: str, hint: str = "", **more: Any) -> Response:
+    """Return an error: nsqadmin's ``message``, and a hint for people."""
+    code, hint = printable(code, LONGEST_TEXT), printable(hint, LONGEST_TEXT)
+    return json_response({"message": code, **({"hint": hint} if hint else {}), **more}, status)
+
+
+def warning(failures: Iterable[Failure]) -> str:
+    """Return nsqadmin's warning about servers that failed; empty when there is none."""
+    texts = [failure.text() for failure in failures]
+    return "WARNING: " + "; ".join(texts) if texts else ""
+
+
+def json_body() -> dict[str, Any]:
+    """Return the JSON object in the body of the request; empty when there is no body.
+
+    Raises:
+        RequestError: the body is no JSON object.
+    """
+    data = request.get_data()
+    if not data:
+        return {}
+    try:
+        values = read_json(data)
+    except InvalidJson as exc:
+        raise RequestError(400, "INVALID_BODY", f"the body is no JSON: {exc}") from None
+    if not isinstance(values, dict):
+        raise RequestError(400, "INVALID_BODY", "the body must be a JSON object")
+    return values
+
+
+def text_of(values: dict[str, Any], name: str) -> str:
+    """Return a string of a body; empty when it is missing.
+
+    Raises:
+        RequestError: the value is no string.
+    """
+    value = values.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RequestError(400, "INVALID_BODY", f"{name} must be a string")
+    return value
+
+
+def check_topic(name: str) -> str:
+    """Return a topic's name, or raise RequestError."""
+    if not is_valid_name(name):
+        raise RequestError(400, "INVALID_TOPIC", _NAMES)
+    return name
+
+
+def check_channel(name: str) -> str:
+    """Return a channel's name, or raise RequestError."""
+    if not is_valid_name(name):
+        raise RequestError(400, "INVALID_CHANNEL", _NAMES)
+    return name
+
+
+def problems(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    """Return failures as the pages show them."""
+    return [
+        {"kind": each.kind, "address": each.address, "reason": each.reason,
+         "asked": each.asked if each.asked != each.address else "", "is_waiting": each.is_waiting,
+         "is_doubt": each.is_doubt, "cause": cause_of(each).value, "advice": advice_for(each),
+         "since": round(each.since)}
+        for each in failures
+    ]
+
+
+def node_values(node: Node) -> dict[str, Any]:
+    """Return a node as the pages show it."""
+    return {
+        "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,
+        "announced": node.announced if node.announced != node.address else "",
+        "broadcast_address": node.broadcast_address, "tcp_port": node.tcp_port,
+        "http_port": node.http_port, "version": node.version, "lookupds": list(node.lookupds),
+        "out_of_date": node.out_of_date, "topics": len(node.topics),
+        "tombstoned": sorted(node.tombstoned),
+    }
+
+
+def response_for(exc: Exception) -> Response | None:
+    """Return the response for an exception of the admin page; None for others."""
+    if isinstance(exc, RequestError):
+        return error_response(exc.status, exc.code, exc.hint)
+    if isinstance(exc, UpstreamError):
+        return error_response(502, f"UPSTREAM_ERROR: {exc}", problems=problems(exc.failures))
+    return None

@@ -1,0 +1,110 @@
+"""Actions on several topics or channels at once, replays of dead letters, the doctor's findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from nsqclient.admin.access_control import RequestError, check_may_act
+from nsqclient.admin.actions import CHANGES
+from nsqclient.admin.context import context
+from nsqclient.admin.fanout import UpstreamError
+from nsqclient.admin.responses import (
+    check_channel, check_topic, json_body, json_response, text_of, warning,
+)
+from nsqclient.admin.replay import source_of_dead_letters
+from nsqclient.doctor.findings import in_order, summary
+
+blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
+
+#: Topics or channels of one request.
+MOST_NAMES = 200
+#: Messages per second of a replay.
+_RATE, _HIGHEST_RATE = 100.0, 10_000.0
+
+
+@blueprint.post("/bulk")
+def bulk() -> Response:
+    """Carry out one action on ``topics``, or on ``channels`` of a ``topic``.
+
+    The answer has what was ``done``, and what ``failed`` with its reason.
+    """
+    here = context()
+    check_may_act(here.settings, request)
+    values = json_body()
+    action = text_of(values, "action")
+    if action != "delete" and action not in CHANGES:
+        raise RequestError(400, "INVALID_ACTION", "action is pause, unpause, empty or delete")
+    targets = _targets(values)
+    done, failed, servers = [], [], []
+    for number, (topic, channel) in enumerate(targets):
+        name = channel or topic
+        try:
+            failures = here.actions.change_or_delete(action, topic, channel, is_first=not number)
+        except RequestError as exc:
+            failed.append({"name": name, "reason": exc.hint or exc.code})
+        except UpstreamError as exc:
+            failed.append({"name": name, "reason": str(exc)})
+        else:
+            done.append(name)
+            servers += [each for each in failures if each not in servers]
+            verb = f"{action}_channel" if channel else f"{action}_topic"
+            here.report(verb, topic, channel)
+    return json_response({"message": warning(servers), "done": done, "failed": failed})
+
+
+def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the topics and channels of a request; all are checked before anything is done."""
+    topic = text_of(values, "topic")
+    names = values.get("channels" if topic else "topics")
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise RequestError(400, "INVALID_BODY", "give topics, or a topic and channels, as lists")
+    if len(names) > MOST_NAMES:
+        raise RequestError(400, "TOO_MANY", f"at most {MOST_NAMES} at once")
+    names = list(dict.fromkeys(names))
+    if topic:
+        return [(check_topic(topic), check_channel(name)) for name in names]
+    return [(check_topic(name), "") for name in names]
+
+
+@blueprint.post("/replay")
+def replay() -> Response:
+    """Replay the dead letters in a ``channel`` of a ``topic``; a line of JSON for each."""
+    here = context()
+    check_may_act(here.settings, request)
+    values = json_body()
+    topic = check_topic(text_of(values, "topic"))
+    channel = check_channel(text_of(values, "channel"))
+    rate = values.get("rate", _RATE)
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not (
+            0 < rate <= _HIGHEST_RATE):
+        raise RequestError(400, "INVALID_BODY", "rate is above 0, and at most 10000 a second")
+    steps = here.replayer.run(topic, channel, source_of_dead_letters(topic), rate)
+    first = next(steps)  # begun at once: a generator that never began would not be closed
+    here.report("replay_dead_letters", topic, channel)
+
+    def lines() -> Iterator[str]:
+        yield json.dumps(first)
+        for step in steps:
+            yield "\n" + (json.dumps(step) if step else "")
+        yield "\n"
+
+    response = Response(lines(), content_type="application/x-ndjson; charset=utf-8",
+                        headers={"Cache-Control": "no-store"})
+    response.call_on_close(steps.close)
+    return response
+
+
+@blueprint.get("/doctor")
+def doctor() -> Response:
+    """Return the findings of ``nsqclient doctor``; pages share a run for some seconds."""
+    here = context()
+    findings = here.doctor.findings()
+    return json_response({
+        "summary": summary(findings),
+        "findings": [{**each._asdict(), "severity": each.severity.value.lower()}
+                     for each in reversed(in_order(findings))],
+    })

@@ -1,0 +1,328 @@
+"""The API of the pages: their numbers every few seconds, and actions that nsqadmin lacks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from nsqclient.admin.access_control import RequestError, check_may_act, check_may_peek
+from nsqclient.admin.aggregate import number, objects, text
+from nsqclient.admin.cluster import Node
+from nsqclient.admin.context import context
+from nsqclient.admin.failures import cause_of
+from nsqclient.admin.fanout import Failure
+from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS
+from nsqclient.admin.nsqadmin_api import (
+    channel_values, inactive_channels, node_stats, topic_values,
+)
+from nsqclient.admin.overview import CHANNEL, TOPIC, Overview, RateHistory
+from nsqclient.admin.responses import (
+    JSON_HEADERS, check_channel, check_topic, json_body, json_response, node_values, problems,
+    text_of,
+)
+
+View = Callable[..., Response]
+
+#: Connections of consumers that a page gets.
+_MOST_CONSUMERS = 5000
+
+blueprint = Blueprint("ui_api", __name__, url_prefix="/api/live")
+
+
+def _page_response(
+    overview: Overview, values: dict[str, Any], failures: list[Failure] | None = None
+) -> Response:
+    """Return the values of a page with the state of the cluster.
+
+    Args:
+        failures: of this page's own requests.
+    """
+    known = {(each.kind, each.address) for each in overview.failures}
+    more = [each for each in failures or () if (each.kind, each.address) not in known]
+    return json_response({
+        "serial": overview.serial,
+        "interval": overview.interval,
+        "node_count": len(overview.nodes),
+        "answered_count": len(overview.answered),
+        "problems": problems([*overview.failures, *more]),
+        **values,
+    })
+
+
+def _shared(view: View) -> View:
+    """Answer a page with what another one got in the same round."""
+
+    @wraps(view)
+    def answer(**names: str) -> Response:
+        here = context()
+        path = request.full_path
+        version = here.collector.version(here.collector.overview())
+        known = here.pages.get(path, version)
+        if known is not None:
+            return Response(known, headers=JSON_HEADERS)
+        response = view(**names)
+        here.pages.put(path, version, response.get_data())
+        return response
+
+    return answer
+
+
+def _state(failure: Failure | None) -> dict[str, Any]:
+    """Return why a server has no values, since when, and whether they may still come."""
+    if failure is None:
+        return {"reason": "", "is_waiting": False, "cause": "", "since": 0}
+    return {"reason": failure.reason, "is_waiting": failure.is_waiting,
+            "cause": cause_of(failure).value, "since": round(failure.since)}
+
+
+@blueprint.get("/topics")
+@_shared
+def topics() -> Response:
+    """Return all topics with their rates, or those that changed since a round."""
+    here = context()
+    overview = here.collector.overview()
+    rows = overview.since(request.args.get("since", 0, type=int))
+    if rows is not None:
+        return _page_response(overview, {"full": False, "rows": rows})
+
+    def rates(history: RateHistory) -> dict[str, list[float | None]]:
+        found = {name: history.rates((TOPIC, name, "")) for name in overview.rows}
+        return {name: points for name, points in found.items() if any(points)}
+
+    return _page_response(overview, {
+        "full": True, "history": here.collector.with_rate_history(rates),
+        "rows": list(overview.rows.values()),
+    })
+
+
+@blueprint.get("/topics/<topic>")
+@_shared
+def topic(topic: str) -> Response:
+    """Return one topic with the history of its rate and depths."""
+    here = context()
+    check_topic(topic)
+    overview = here.collector.overview()
+    values, failures = topic_values(topic, progressive=True)
+
+    def add(history: RateHistory) -> None:
+        _add_history(values, history, (TOPIC, topic, ""))
+        for channel in values["channels"]:
+            key = (CHANNEL, topic, channel["channel_name"])
+            channel["rate"], channel["depths"] = history.rate(key), history.depths(key)
+
+    here.collector.with_rate_history(add)
+    if here.cluster.has_lookupds:
+        named = {node.address: node for node in overview.nodes}
+        for each in values["nodes"]:
+            node = named.get(each["node"])
+            each["tombstoned"] = node is not None and topic in node.tombstoned
+    return _page_response(overview, values, failures)
+
+
+@blueprint.get("/topics/<topic>/<channel>")
+@_shared
+def channel(topic: str, channel: str) -> Response:
+    """Return one channel with its clients and the history of its rate and depth."""
+    here = context()
+    check_topic(topic)
+    check_channel(channel)
+    overview = here.collector.overview()
+    values, failures = channel_values(topic, channel, progressive=True)
+    here.collector.with_rate_history(
+        lambda history: _add_history(values, history, (CHANNEL, topic, channel)))
+    return _page_response(overview, values, failures)
+
+
+def _add_history(
+    values: dict[str, Any], history: RateHistory, key: tuple[str, str, str]
+) -> None:
+    values["rate"], values["rates"] = history.rate(key), history.rates(key)
+    values["depths"], values["times"] = history.depths(key), history.times(key)
+
+
+@blueprint.get("/nodes")
+@_shared
+def nodes() -> Response:
+    """Return all nsqds: where they are listed and reached, and whether they answered."""
+    here = context()
+    overview = here.collector.overview()
+    failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}
+    found = [
+        {**node_values(node), "is_up": node.address in overview.answered,
+         **_state(failed.get(node.address)),
+         "topics": overview.topic_counts.get(node.address, len(node.topics))}
+        for node in overview.nodes
+    ]
+    # An nsqd of --nsqd-http-address that never answered is no node yet.
+    named = {node.address for node in overview.nodes}
+    silent = [each for each in problems(overview.failures)
+              if each["kind"] == "nsqd" and each["address"] not in named]
+    return _page_response(overview, {
+        "list": found, "silent": silent, "lookupds": list(here.cluster.lookupds())})
+
+
+@blueprint.get("/nodes/<node>")
+@_shared
+def node(node: str) -> Response:
+    """Return one nsqd with its topics."""
+    here = context()
+    overview = here.collector.overview()
+    values, failures = node_stats(node, progressive=True)
+    found = here.cluster.recent_nodes(progressive=True).named(node)
+    tombstoned = found.tombstoned if found is not None else frozenset()
+    for each in values["topics"]:
+        each["tombstoned"] = each["topic_name"] in tombstoned
+        for channel in each["channels"]:
+            channel["clients"] = None  # counted already, and there may be very many
+    values["about"] = node_values(found) if found is not None else {}
+    return _page_response(overview, values, failures)
+
+
+@blueprint.get("/lookup")
+@_shared
+def lookup() -> Response:
+    """Return the nsqlookupds, and the topics that they list and no nsqd has."""
+    here = context()
+    overview = here.collector.overview()
+    cluster = here.cluster
+    infos, failures = cluster.each_lookupd(
+        lambda lookupd: (lookupd.info().version, len(lookupd.topics()), len(lookupd.nodes())),
+        progressive=True)
+    dated = {each.address: each for each in overview.failures if each.kind == "nsqlookupd"}
+    failed = {each.address: dated.get(each.address, each) for each in failures}
+    inactive = [row.name for row in overview.rows.values() if row.nodes == 0]
+    return _page_response(overview, {
+        "lookupds": [
+            {"address": each, "is_up": each in infos, **_state(failed.get(each)),
+             **dict(zip(("version", "topics", "nodes_known"), infos.get(each, ("", 0, 0))))}
+            for each in cluster.lookupds()
+        ],
+        "inactive": inactive_channels(inactive) if inactive else {},
+        "node_names": [each.address for each in overview.nodes],
+    }, failures)
+
+
+def _stats_with_clients() -> tuple[Overview, dict[Node, dict[str, Any]], list[Failure]]:
+    """Return the overview, and the statistics of all nsqds with their connections."""
+    here = context()
+    overview = here.collector.overview()
+    stats, failures = here.cluster.stats(overview.nodes, include_clients=True, progressive=True)
+    return overview, stats, failures
+
+
+@blueprint.get("/producers")
+@_shared
+def producers() -> Response:
+    """Return the connections that published something."""
+    overview, stats, failures = _stats_with_clients()
+    found = [
+        {
+            "node": node.address,
+            **{name: text(each, name) for name in
+               ("client_id", "hostname", "remote_address", "user_agent", "tls_version")},
+            "tls": each.get("tls") is True, "deflate": each.get("deflate") is True,
+            "snappy": each.get("snappy") is True, "connect_ts": number(each, "connect_ts"),
+            "topics": {text(count, "topic"): number(count, "count")
+                       for count in objects(each, "pub_counts")},
+        }
+        for node, one in stats.items() for each in objects(one, "producers")
+    ]
+    return _page_response(overview, {"list": found}, failures)
+
+
+@blueprint.get("/consumers")
+@_shared
+def consumers() -> Response:
+    """Return the connections of consumers, over all topics and channels."""
+    overview, stats, failures = _stats_with_clients()
+    found = [
+        {
+            "node": node.address, "topic": text(topic, "topic_name"),
+            "channel": text(channel, "channel_name"),
+            **{name: text(client, name) for name in (
+                "client_id", "hostname", "remote_address", "user_agent")},
+            **{name: number(client, name) for name in (
+                "in_flight_count", "ready_count", "finish_count", "connect_ts")},
+        }
+        for node, one in stats.items() for topic in objects(one, "topics")
+        for channel in objects(topic, "channels") for client in objects(channel, "clients")
+    ]
+    return _page_response(overview, {
+        "list": found[:_MOST_CONSUMERS], "total": len(found)}, failures)
+
+
+@blueprint.post("/publish")
+def publish_message() -> Response:
+    """Publish one message: ``topic``, ``body``, ``encoding``, ``node``, ``defer`` in seconds."""
+    here = context()
+    check_may_act(here.settings, request)
+    values = json_body()
+    topic = check_topic(text_of(values, "topic"))
+    data = _decode_body(text_of(values, "body"), text_of(values, "encoding"))
+    defer = values.get("defer")
+    if defer is not None and (isinstance(defer, bool) or not isinstance(defer, (int, float))):
+        raise RequestError(400, "INVALID_DEFER", "defer is a number of seconds")
+    node = here.actions.publish(topic, data, text_of(values, "node"), defer)
+    here.report("publish_message", topic, "", node)
+    return json_response({"message": "", "node": node, "size": len(data)})
+
+
+def _decode_body(body: str, encoding: str) -> bytes:
+    """Return the bytes of a form's body: ``text`` as UTF-8, or ``base64``."""
+    if encoding == "base64":
+        try:
+            data = base64.b64decode("".join(body.split()), validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise RequestError(400, "INVALID_BODY", f"invalid base64: {exc}") from None
+    elif encoding in ("", "text"):
+        data = body.encode("utf-8", "surrogatepass")
+    else:
+        raise RequestError(400, "INVALID_BODY", "encoding is text or base64")
+    if not data:
+        raise RequestError(400, "INVALID_BODY", "a message needs at least one byte")
+    return data
+
+
+@blueprint.post("/peek")
+def peek() -> Response:
+    """Return messages as they arrive, a line of JSON each: ``topic``, ``count``, ``seconds``.
+
+    With ``channel`` they are taken from it and requeued, which needs the permission to act.
+    """
+    here = context()
+    check_may_peek(here.settings, request)
+    values = json_body()
+    topic = check_topic(text_of(values, "topic"))
+    count = _within(values, "count", 20, MAX_MESSAGES)
+    seconds = _within(values, "seconds", 10, MAX_SECONDS)
+    channel = text_of(values, "channel")
+    if channel:
+        check_channel(channel)
+        check_may_act(here.settings, request)
+    plan = here.peeker.plan_loan(topic, channel) if channel else here.peeker.plan(topic)
+    messages, end = here.peeker.run(topic, plan, int(count), float(seconds))
+    here.report("peek_messages", topic, channel)
+
+    def lines() -> Iterator[str]:
+        yield json.dumps({"nodes": [node.address for node in plan.nodes], "notes": plan.notes})
+        for message in messages:
+            yield "\n" + (json.dumps(message) if message else "")
+        yield "\n"
+
+    response = Response(lines(), content_type="application/x-ndjson; charset=utf-8",
+                        headers={"Cache-Control": "no-store"})
+    response.call_on_close(end)
+    return response
+
+
+def _within(values: dict[str, Any], name: str, default: int, highest: float) -> float:
+    value = values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= highest:
+        raise RequestError(400, "INVALID_BODY", f"{name} is a number above 0, at most {highest:g}")
+    return value

@@ -1,0 +1,115 @@
+"""Which of several URLs gets a message: the ``--mode`` of nsq_to_http.
+
+Pure: the time and the random source are arguments. A destination is a URL; each strategy gives an
+order in which to try all of them, so that a message reaches any that works.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Strategy(Protocol):
+    """A load balancing strategy. Not thread-safe: the caller holds a lock."""
+
+    def order(self, now: float) -> list[str]:
+        """Return all destinations in the order in which to try them."""
+        ...
+
+    def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
+        """Report the outcome of an attempt and how long it took."""
+        ...
+
+
+class RoundRobin:
+    """One after the other, whether they work or not."""
+
+    def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
+        self._all = list(destinations)
+        self._next = 0
+
+    def order(self, now: float) -> list[str]:
+        """Start with the next one."""
+        first = self._next % len(self._all)
+        self._next = first + 1
+        return self._all[first:] + self._all[:first]
+
+    def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
+        """Ignore the outcome."""
+
+
+class HostPool(RoundRobin):
+    """Round robin over healthy destinations; a failed one pauses for a time that doubles."""
+
+    #: Seconds that a destination pauses after its first failure, and at most.
+    FIRST_PAUSE = 30.0
+    LONGEST_PAUSE = 900.0
+
+    def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
+        super().__init__(destinations, rng)
+        self._paused: dict[str, tuple[float, float]] = {}  # until when, how long
+
+    def order(self, now: float) -> list[str]:
+        """Healthy destinations in turn, then the paused ones as a last resort."""
+        turn = super().order(now)
+        paused = {one for one, (until, _) in self._paused.items() if now < until}
+        if len(paused) == len(turn):
+            self._paused.clear()  # all have failed: start over
+            paused = set()
+        return [one for one in turn if one not in paused] + [
+            one for one in turn if one in paused]
+
+    def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
+        """A success ends the pause, a failure starts one."""
+        if ok:
+            self._paused.pop(destination, None)
+            return
+        until, pause = self._paused.get(destination, (0.0, 0.0))
+        if now < until:
+            return  # a request that was sent before the pause
+        pause = min(max(self.FIRST_PAUSE, pause * 2), self.LONGEST_PAUSE)
+        self._paused[destination] = (now + pause, pause)
+
+
+class EpsilonGreedy(HostPool):
+    """Mostly destinations that answer fast; sometimes any, to measure the others."""
+
+    FIRST_EPSILON, LAST_EPSILON, DECAY = 0.3, 0.01, 0.9
+    #: The mean counts about so many answers.
+    MEMORY = 100
+
+    def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
+        super().__init__(destinations, rng)
+        self._rng = rng
+        self._epsilon = self.FIRST_EPSILON
+        self._mean: dict[str, tuple[int, float]] = {}  # answers, mean seconds
+
+    def order(self, now: float) -> list[str]:
+        """Put a fast destination in front of the healthy ones."""
+        turn = super().order(now)
+        if self._rng.random() < self._epsilon:
+            self._epsilon = max(self.LAST_EPSILON, self._epsilon * self.DECAY)
+            return turn
+        alive = [one for one in turn if now >= self._paused.get(one, (0.0, 0.0))[0]]
+        known = [one for one in alive if one in self._mean]
+        if not known:
+            return turn
+        weights = [1 / max(self._mean[one][1], 1e-6) for one in known]
+        chosen = self._rng.choices(known, weights)[0]
+        return [chosen, *(one for one in turn if one != chosen)]
+
+    def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
+        """Update the mean time of its answers."""
+        super().report(destination, ok, seconds, now)
+        if ok:
+            count, mean = self._mean.get(destination, (0, 0.0))
+            count = min(count + 1, self.MEMORY)
+            self._mean[destination] = (count, mean + (seconds - mean) / count)
+
+
+#: Name of a mode -> strategy.
+STRATEGIES: dict[str, type[RoundRobin]] = {
+    "hostpool": HostPool, "round-robin": RoundRobin, "epsilon-greedy": EpsilonGreedy,
+}

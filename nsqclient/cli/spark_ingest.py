@@ -1,0 +1,180 @@
+"""``nsqclient spark ingest``: owns shards, from nsqds into shared storage.
+
+Here, which needs no Spark, or with ``--master`` in the tasks of a Spark job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from nsqclient.cli import spark_run
+from nsqclient.cli.goflags import INT, STRING, CommandLineError, Parsed
+from nsqclient.cli.signals import Signals
+from nsqclient.cli.spark_metrics import check_prometheus, metrics_server
+from nsqclient.cli.tool_flags import (
+    LEVELS, ToolFlags, check_name, check_sources, read_secrets,
+)
+from nsqclient.spark.options import ReadOptions, ingest_options
+
+logger = logging.getLogger("nsqclient.cli")
+
+#: Seconds between two looks at the job. A signal is handled at once.
+_CHECK_INTERVAL = 0.5
+#: Tasks, unless the user says otherwise.
+_TASKS = 4
+
+_SUMMARY = """\
+Receives the messages of a topic from nsqds and stores them on shared storage, one log for each
+nsqd; finishes a message at nsqd when it is stored. Queries with the option storage read them, from
+any machine. Several of these, for one topic and channel, divide the nsqds among them. With --master
+one Spark job does that in its tasks. Runs until SIGINT or SIGTERM, which stores what has come and
+gives the rest back."""
+
+_EXAMPLES = [
+    ("beside each nsqd, a process for that one",
+     "nsqclient spark ingest --nsqd-tcp-address=node7:4150 --topic=orders \\\n"
+     "      --storage=s3://bucket/nsq"),
+    ("one process for all nsqds of the topic",
+     "nsqclient spark ingest --lookupd-http-address=127.0.0.1:4161 --topic=orders \\\n"
+     "      --storage=file:///mnt/nsq"),
+    ("tasks of a Spark job, which divide the nsqds of the topic",
+     "nsqclient spark ingest --master=spark://node1:7077 --tasks=8 --topic=orders \\\n"
+     "      --lookupd-http-address=node1:4161 --storage=s3://bucket/nsq"),
+]
+
+
+def ingest_flags() -> ToolFlags:
+    """The flags of the ingest."""
+    flags = ToolFlags("spark ingest", _SUMMARY, _EXAMPLES)
+    flags.group("What to receive")
+    flags.add("topic", STRING, "", "NSQ topic; required")
+    flags.add("channel", STRING, "archive", "NSQ channel; one for one query")
+    flags.add_sources()
+    flags.group("Where to")
+    flags.add("storage", STRING, "", "file:///folder or s3://bucket/prefix; required. Credentials"
+              " come from the environment, a profile or a role")
+    flags.group("How it is seen")
+    flags.add("metrics-address", STRING, "", "<addr>:<port> to answer /metrics on (Prometheus): the"
+              " state of each shard")
+    flags.group("Spark")
+    flags.add("master", STRING, "", "Spark's master, to own shards in tasks of a job there"
+              " (default: spark-submit's; without that, this process owns them)")
+    flags.add("tasks", INT, _TASKS, "tasks of the job; each takes one core for as long as it runs")
+    flags.add("conf", spark_run.SETTING, (), "a setting of Spark; may be repeated")
+    flags.add_common()
+    return flags
+
+
+def read_ingest(parsed: Parsed) -> ReadOptions:
+    """Read the options that the flags say.
+
+    Raises:
+        CommandLineError, ConfigError: something is missing or wrong.
+    """
+    values = parsed.values
+    topic = check_name(values["topic"], "topic")
+    channel = check_name(values["channel"], "channel")
+    check_sources(values)
+    if not values["storage"]:
+        raise CommandLineError("--storage required")
+    options = read_secrets(
+        values, spark_run.read_options(values["consumer-opt"], "consumer-opt"))
+    options.update(topic=topic, channel=channel, storage=values["storage"])
+    if values["nsqd-tcp-address"]:
+        options["nsqd"] = ",".join(values["nsqd-tcp-address"])
+    else:
+        options["lookupd"] = ",".join(values["lookupd-http-address"])
+    return ingest_options(options)
+
+
+def ingest(parsed: Parsed) -> int:
+    """Own shards until a signal comes, here or in a Spark job.
+
+    Raises:
+        NSQError: the storage cannot be used, or an nsqd rejects us.
+    """
+    values = parsed.values
+    options = read_ingest(parsed)
+    is_job = bool(values["master"]) or "PYSPARK_GATEWAY_PORT" in os.environ
+    if values["conf"] and not is_job:
+        raise CommandLineError("--conf is for Spark: give --master, too")
+    if values["master"].startswith("sc:"):
+        raise CommandLineError("a job of owners needs a SparkContext, which Spark Connect does not"
+                               " give: name the master of the cluster, or use spark-submit")
+    if values["tasks"] < 1:
+        raise CommandLineError("--tasks must be at least 1")
+    address = values["metrics-address"]
+    if address and is_job:
+        raise CommandLineError("--metrics-address is for the shards of this process: with --master,"
+                               " scrape nsqclient spark status --metrics")
+    if address:
+        check_prometheus("--metrics-address")
+    try:
+        import nsqclient.spark.shards.owners  # noqa: F401 # only whether it can be imported
+    except ImportError as exc:
+        raise CommandLineError(
+            f"pyarrow is needed: pip install 'nsqclient[spark-storage]' ({exc})") from exc
+    return _ingest_on_spark(values, options) if is_job else _ingest_here(options, address)
+
+
+def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
+    from nsqclient.spark.ingest_job import STOP_TIMEOUT
+    from nsqclient.spark.shards.owners import ShardOwners
+    from nsqclient.spark.storage.store import open_store
+
+    store = open_store(options.storage)
+    owners = ShardOwners(options, store)
+    try:
+        with metrics_server(metrics_address, owners), Signals() as signals:
+            try:
+                owners.open()
+                owners.run(signals.wait)
+            finally:
+                logger.info("stopping")
+                owners.stop(STOP_TIMEOUT)
+    finally:
+        store.close()
+    return 0
+
+
+def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
+    from nsqclient.spark.handshakes import check_handshakes
+    from nsqclient.spark.ingest_job import DEFAULTS, FORCED, IngestJob
+    from nsqclient.spark.storage.store import open_store, probe
+
+    store = open_store(options.storage)
+    try:
+        # What is wrong everywhere is an error before Spark starts, which is slow.
+        probe(store)
+        check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+        conf = [*_texts(DEFAULTS), *values["conf"], *_texts(FORCED)]
+        try:
+            spark = spark_run.start_session(
+                {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
+        except KeyboardInterrupt:
+            return 130
+        try:
+            job = IngestJob(
+                spark, options, store, values["tasks"], LEVELS[values["log-level"].lower()])
+            with Signals() as signals:
+                job.start()
+                try:
+                    while job.is_active and not signals.wait(_CHECK_INTERVAL):
+                        job.report()
+                finally:
+                    logger.info("stopping")
+                    job.stop()
+            if not signals.is_stopping:
+                why = spark_run.reason(job.error or RuntimeError("its tasks have ended"))
+                raise CommandLineError(f"the job has ended: {why}")
+        finally:
+            spark.stop()
+    finally:
+        store.close()
+    return 0
+
+
+def _texts(settings: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in settings.items()]

@@ -1,0 +1,151 @@
+"""The state of shards as Prometheus metrics, for ``spark ingest`` and ``spark status``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsqclient.contrib.metrics_registry import Family
+from nsqclient.errors import ConfigError
+from nsqclient.worker.status_server import Response, StatusServer
+
+if TYPE_CHECKING:
+    from nsqclient.spark.shards.owners import ShardOwners
+    from nsqclient.spark.shards.status import ShardStatus
+
+logger = logging.getLogger("nsqclient.cli")
+
+#: Of the text format.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SHARD = ("topic", "channel", "nsqd")
+
+
+class OwnedShard(NamedTuple):
+    """A shard as its owner has it."""
+
+    status: ShardStatus
+    in_flight: int
+    connections: int
+    is_paused: bool
+    redelivered: int
+    copies_dropped: int
+    lost_creates: int
+
+
+def check_prometheus(flag: str) -> None:
+    """Check that ``prometheus_client`` is there.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        import prometheus_client  # noqa: F401 - whether it is there
+    except ImportError as exc:
+        raise ConfigError(
+            f"{flag} needs prometheus_client: pip install 'nsqclient[prometheus]'") from exc
+
+
+def shard_families(shards: Sequence[ShardStatus], now: float) -> list[Family]:
+    """Build the metrics of shards. Pure.
+
+    Args:
+        now: seconds since 1970.
+    """
+    values: list[tuple[str, str, Callable[[ShardStatus], float | None]]] = [
+        ("segment", "number of the newest segment", lambda one: one.segment),
+        ("committed_segment", "the last segment that Spark has committed",
+         lambda one: one.committed),
+        ("lag_messages", "stored messages that Spark has not committed",
+         lambda one: one.lag_messages),
+        ("lag_bytes", "bytes of segments that Spark has not committed", lambda one: one.lag_bytes),
+        ("lag_seconds", "age of the oldest message that Spark has not committed",
+         lambda one: one.lag_seconds(now)),
+        ("last_write_timestamp_seconds", "when the newest segment was stored",
+         lambda one: one.written or None),
+        ("stored_bytes", "bytes of all segments that are kept", lambda one: one.stored_bytes),
+        ("nsqd_depth", "messages that wait at nsqd", lambda one: one.depth),
+        ("nsqd_in_flight", "messages that nsqd has sent to its consumers",
+         lambda one: one.in_flight),
+    ]
+    families = [Family(
+        "nsq_spark_shard_epoch", "gauge", "number of the start of the process that wrote last",
+        (*_SHARD, "owner"),
+        [((*_labels(one), one.owner), float(one.epoch)) for one in shards])]
+    for name, text, value in values:
+        samples = [(_labels(one), value(one)) for one in shards]
+        families.append(Family(
+            f"nsq_spark_shard_{name}", "gauge", text, _SHARD,
+            [(labels, float(found)) for labels, found in samples if found is not None]))
+    return families
+
+
+def owner_families(shards: Iterable[OwnedShard]) -> list[Family]:
+    """Build the metrics of owners alone. Pure."""
+    shards = list(shards)
+    values: list[tuple[str, str, str, Callable[[OwnedShard], float]]] = [
+        ("gauge", "in_flight", "messages that were received and are not finished",
+         lambda one: one.in_flight),
+        ("gauge", "connections", "connections to the nsqd", lambda one: one.connections),
+        ("gauge", "paused", "1: nothing is received (RDY 0), since Spark is behind or the storage"
+         " takes nothing", lambda one: one.is_paused),
+        ("counter", "redelivered", "messages that came with attempts over 1",
+         lambda one: one.redelivered),
+        ("counter", "copies_dropped", "copies of stored messages, finished and not stored again",
+         lambda one: one.copies_dropped),
+        ("counter", "lost_creates", "segments that another owner had created first",
+         lambda one: one.lost_creates),
+    ]
+    return [Family(f"nsq_spark_owner_{name}", kind, text, _SHARD,
+                   [(_labels(one.status), float(value(one))) for one in shards])
+            for kind, name, text, value in values]
+
+
+def _labels(shard: ShardStatus) -> tuple[str, str, str]:
+    return shard.topic, shard.channel, shard.nsqd
+
+
+def metrics_text(families: Iterable[Family]) -> bytes:
+    """Write metrics in Prometheus' text format. Needs ``prometheus_client``."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from nsqclient.contrib.prometheus import metric_of
+
+    class Collector:
+        def collect(self) -> Iterator[Any]:
+            return (metric_of(family) for family in families if family.samples)
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    return generate_latest(registry)
+
+
+@contextlib.contextmanager
+def metrics_server(address: str, owners: ShardOwners) -> Iterator[None]:
+    """Answer scrapes at an address while owners run; empty: do not.
+
+    Raises:
+        UsageError, ConfigError: the address is malformed, or cannot be listened on.
+    """
+    if not address:
+        yield
+        return
+
+    def scrape() -> Response:
+        shards = [OwnedShard(
+            owner.status(), owner.in_flight, owner.connections, owner.is_paused,
+            owner.log.redelivered, owner.log.copies_dropped, owner.log.lost_creates)
+            for owner in list(owners.owners.values())]
+        families = shard_families([one.status for one in shards], time.time())
+        return Response(200, CONTENT_TYPE, metrics_text([*families, *owner_families(shards)]))
+
+    server = StatusServer(address, "--metrics-address", {"/metrics": scrape})
+    server.start()
+    logger.info("metrics are on http://%s/metrics", server.address)
+    try:
+        yield
+    finally:
+        server.close()

@@ -1,0 +1,214 @@
+"""``nsqclient worker``: run the handlers of modules until a signal.
+
+Its words are names of modules, whose handlers are those that ``@nsqclient.handler`` registered, or
+of one function (``module:function``) with ``--topic`` and ``--channel``. The page
+``docs/topics/worker.rst`` is the manual.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nsqclient import Config
+from nsqclient.cli.colors import has_colors, paint_result
+from nsqclient.cli.goflags import (
+    BOOL, DURATION, EXIT_USAGE, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+)
+from nsqclient.cli.tool_flags import (
+    ToolFlags, check_name, check_sources, check_topics, read_config, run,
+)
+from nsqclient.contrib.worker_metrics import make_worker_metrics
+from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.worker.errors import UsageError
+from nsqclient.worker.group import ConsumerGroup, Metrics, add_all
+from nsqclient.worker.loading import load_handler, load_module, load_object
+from nsqclient.worker.registry import register, registry
+from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
+
+PROGRAM = "worker"
+#: Exit status of a SIGINT that broke the stop off.
+_INTERRUPTED = 130
+
+_SUMMARY = """\
+nsqclient worker MODULE...             runs what @nsqclient.handler registered in the modules
+nsqclient worker MODULE:FUNCTION --topic=T --channel=C        runs one function
+until SIGINT or SIGTERM; then running handlers finish, and everything else goes back to nsqd."""
+
+_EXAMPLES = [
+    ("all handlers of a module",
+     "nsqclient worker shop.handlers --nsqd-tcp-address=127.0.0.1:4150"),
+    ("four processes, with probes and metrics",
+     "nsqclient worker shop.handlers --lookupd-http-address=lookup:4161 --processes=4"
+     " --health-address=:8080 --metrics-address=:9100"),
+    ("one function",
+     "nsqclient worker shop.mail:send --topic=orders --channel=mail --workers=8 ..."),
+    ("does everything import and connect?", "nsqclient worker shop.handlers --check ..."),
+]
+
+
+class _WrongCommandLine(CommandLineError):
+    """It names what does not exist; the flags need not be shown."""
+
+    status = EXIT_USAGE
+
+
+class WorkerFlags(ToolFlags):
+    """Flags among which stand the names of modules."""
+
+    def parse(self, argv: Sequence[str]) -> Parsed:
+        """Read a command line; its words are in the value ``targets``."""
+        words: list[str] = []
+        flags: list[str] = []
+        rest = list(argv)
+        while rest:
+            left = super().parse(rest).rest
+            flags += rest[:len(rest) - len(left)]
+            words += left[:1]
+            rest = left[1:]
+        parsed = super().parse(flags)
+        return parsed._replace(values={**parsed.values, "targets": words})
+
+
+def build_flags() -> ToolFlags:
+    """The flags of the worker."""
+    flags = WorkerFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+    flags.group("What to run")
+    flags.add("topic", STRINGS, (), "topic of the one function; with modules: only the handlers of"
+              " this topic; may be repeated")
+    flags.add("channel", STRING, "", "channel of the one function")
+    flags.add("workers", INT, 0, "threads that run the one function, for each topic (default 1)")
+    flags.add("max-in-flight", INT, 0, "messages out at once, for each topic and process"
+              " (default 1, and at least one for each thread)")
+    flags.add("middleware", STRINGS, (), "module:name of a middleware around each handler; may be"
+              " repeated, the first is outermost")
+    flags.group("How to run")
+    flags.add("processes", INT, 0, "so many processes with a supervisor; 0: this one")
+    flags.add("stop-timeout", DURATION, 30.0, "time that running handlers have at the end")
+    flags.add("hang-timeout", DURATION, HANG_TIMEOUT, "with --processes: a process that reports"
+              " nothing for so long is\n      killed and started again; 0: no limit")
+    flags.add("reload", BOOL, False, "start again when code below this folder changes")
+    flags.add("health-address", STRING, "", "<addr>:<port> to answer /live and /ready on")
+    flags.add("metrics-address", STRING, "", "<addr>:<port> to answer /metrics on (Prometheus)")
+    flags.add("check", BOOL, False, "import the handlers, connect to every server, and end")
+    flags.add_sources()
+    flags.add_common()
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the worker; return the exit status."""
+    # As python -m does: the modules of a project are found from its folder.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return run(build_flags(), argv, _run)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(parsed: Parsed) -> int:
+    values = parsed.values
+    targets = values["targets"]
+    if not targets:
+        raise FlagError("name a module with handlers: nsqclient worker shop.handlers")
+    check_sources(values)
+    function = _function(targets, parsed)
+    config = read_config(
+        values, PROGRAM, "consumer-opt", max_attempts=str(Config().max_attempts))
+
+    def build(metrics: Metrics | None) -> ConsumerGroup:
+        middleware = [load_object(path, "middleware") for path in values["middleware"]]
+        group = ConsumerGroup(
+            config, {"nsqd_tcp_addresses": tuple(dict.fromkeys(values["nsqd-tcp-address"])),
+                     "lookupd_http_addresses": tuple(values["lookupd-http-address"])},
+            middleware, metrics)
+        if function:
+            _add_function(group, function, values)
+        else:
+            for name in targets:
+                load_module(name)
+            try:
+                add_all(group, registry, values["topic"])
+            except ConfigError as exc:
+                if not list(registry):
+                    raise ConfigError(
+                        f"{' and '.join(targets)}: no handler is registered; write"
+                        ' @nsqclient.handler("topic", "channel") before a function') from exc
+                raise
+        return group
+
+    try:
+        options = read_options(values, Path.cwd() if values["reload"] else None)
+        return run_worker(build, options, _report, make_worker_metrics)
+    except UsageError as exc:
+        raise _WrongCommandLine(str(exc)) from exc
+    except LocalProtocolError as exc:
+        raise CommandLineError(str(exc)) from exc
+
+
+def read_options(values: Mapping[str, Any], reload_folder: Path | None) -> WorkerOptions:
+    """Return the options of a worker from the values of its flags.
+
+    Raises:
+        UsageError: one is out of range.
+    """
+    return WorkerOptions(
+        processes=values["processes"], reload_folder=reload_folder,
+        health_address=_any_host(values["health-address"]),
+        metrics_address=_any_host(values["metrics-address"]), is_check=values["check"],
+        stop_timeout=values["stop-timeout"], hang_timeout=values["hang-timeout"],
+    )
+
+
+def _function(targets: Sequence[str], parsed: Parsed) -> str:
+    """Return the path of the one function; empty for modules. Checks the flags that go with it."""
+    values = parsed.values
+    if len(targets) == 1 and ":" in targets[0]:
+        check_topics(values["topic"])
+        check_name(values["channel"], "channel")
+        return targets[0]
+    for target in targets:
+        if ":" in target:
+            raise FlagError(f"{target!r}: give one function, or modules")
+    for flag in ("channel", "workers", "max-in-flight"):
+        if flag in parsed.given:
+            raise FlagError(f"--{flag} is for one function (module:function): the handlers of a"
+                            " module have their own")
+    return ""
+
+
+def _add_function(group: ConsumerGroup, path: str, values: dict[str, Any]) -> None:
+    """Add one function, which the decorator may have registered for the same channel too."""
+    handler = load_handler(path)
+    given = {name: values[flag] for name, flag in
+             (("workers", "workers"), ("max_in_flight", "max-in-flight")) if values[flag]}
+    known = {(entry.topic, entry.channel): entry for entry in registry}
+    for topic in check_topics(values["topic"]):
+        entry = known.get((topic, values["channel"]))
+        if entry is None or entry.handler is not handler:
+            group.add(register(topic, values["channel"], handler, name=path.replace(":", "."),
+                               **given))
+            continue
+        settings = entry.settings()
+        wrong = {name: value for name, value in given.items() if settings.get(name) != value}
+        if wrong:
+            name, value = next(iter(wrong.items()))
+            raise ConfigError(
+                f"{entry.name} is registered for {entry.place} with {name}"
+                f" {settings.get(name, 'not given')}, and --{name.replace('_', '-')} says"
+                f" {value}: leave the flag out")
+        group.add(entry)
+
+
+def _any_host(address: str) -> str:
+    """Return an address to listen on; ``:8080`` was typed, and means all hosts, as in Go."""
+    return f"0.0.0.0{address}" if address.startswith(":") else address  # nosec B104 # asked for
+
+
+def _report(line: str) -> None:
+    sys.stderr.write((paint_result(line) if has_colors(sys.stderr, os.environ) else line) + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""One TCP connection to one nsqd: handshake, reader thread, writer."""

@@ -1,0 +1,429 @@
+"""``Connection``: one socket to one nsqd, its protocol state, and its reader thread.
+
+``_lock`` guards the protocol core and is held for microseconds only. While it is held, nothing is
+sent and the delegate is not called. ``docs/topics/threads.rst`` describes threads and locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import socket
+import threading
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from nsqclient.config import Config
+from nsqclient.connection.delegate import ConnectionDelegate
+from nsqclient.connection.handshake import Subscribe, negotiate
+from nsqclient.connection.reader import SocketReader
+from nsqclient.connection.writer import BackgroundFlusher, SocketWriter
+from nsqclient.errors import (
+    ConnectError,
+    ConnectionLostError,
+    NSQError,
+    ServerError,
+    TLSError,
+)
+from nsqclient.log_fields import log_fields
+from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.events import Event, FatalError, ServerSettings
+from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.transport import Transport
+
+logger = logging.getLogger("nsqclient.connection")
+
+E = TypeVar("E", bound=Event)
+
+
+class InterruptedSendError(ConnectionLostError):
+    """A signal handler raised an exception while bytes were sent; nsqd is not the cause."""
+
+
+class Connection:
+    """A connection to one nsqd: the low level, under Consumer and Producer.
+
+    It opens, sends commands and reports events. Reconnecting, retries and RDY are left to Consumer
+    and Producer, so most programs do not need it.
+
+    Args:
+        address: ``host:port`` of nsqd.
+        config: the options for dialing, IDENTIFY, TLS and timeouts.
+        delegate: receives the events, on the reader thread.
+
+    Life: created (no socket yet); ``open()`` dials and negotiates in the calling thread;
+    ``start()`` starts the reader thread; ``close()`` ends both. It is not opened again.
+
+    Threads: ``send``, ``try_send`` and ``close`` may be called from any thread.
+    """
+
+    def __init__(self, address: str, config: Config, delegate: ConnectionDelegate) -> None:
+        self.address = address
+        self._config = config
+        self._delegate = delegate
+        self._lock = threading.Lock()
+        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
+        self._writer = SocketWriter(self._core, self._lock, config.write_timeout)
+        self._background_flusher = BackgroundFlusher(self._writer, self._fail, address)
+        # Without heartbeats silence means nothing; TCP's keepalive has to suffice.
+        timeout = float("inf")
+        if config.heartbeat_interval > 0:
+            timeout = min(config.read_timeout, 2 * config.heartbeat_interval)
+        self._socket_reader = SocketReader(
+            self, self._core, self._lock, self._flush_as_reader, delegate, timeout
+        )
+        self._error: NSQError | None = None  # why it ended, the first reason; by _lock
+        self._transport: Transport | None = None
+        self._dialed: socket.socket | None = None  # before there is a transport; by _lock
+        self._reader: LibraryThread | None = None
+        self._closing = False  # written under _lock
+        self._is_open = False  # open() succeeded; written under _lock
+        self._is_finished = False  # on_closed was called; written under _lock
+
+    @property
+    def settings(self) -> ServerSettings:
+        """The settings in nsqd's response to IDENTIFY."""
+        return self._core.settings
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Return whether nsqd is a partitioned one; known once open."""
+        return self._core.is_partitioned
+
+    @property
+    def local_host(self) -> str:
+        """The local address; empty when the connection is not open."""
+        return "" if self._transport is None else self._transport.local_host
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the connection is closed or being closed."""
+        return self._closing or self._core.state is State.CLOSED
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Return whether nsqd has not answered everything yet that it answers."""
+        return self._core.awaits_answer()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken: it grows while nsqd reads."""
+        return self._writer.sent
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.address} {self._core.state.value}>"
+
+    # -- opening, in the calling thread
+
+    def open(
+        self, deadline: Deadline, subscribe: Subscribe | tuple[str, str] | None = None
+    ) -> None:
+        """Dial, negotiate, authenticate where asked to, and subscribe to (topic, channel).
+
+        Blocks: until the deadline, the dial itself at most ``dial_timeout``.
+
+        Raises:
+            ConnectError: nsqd cannot be reached, or did not answer in time.
+            ServerError: nsqd refused something.
+            NegotiationError: something was not granted. TLSError: the TLS handshake failed.
+            RemoteProtocolError: what answers there is not nsqd.
+        """
+
+        def wait_for(wanted: type[E]) -> E:
+            return self._await_event(wanted, deadline)
+
+        config = self._config
+        dial = Deadline(deadline.at_most(config.dial_timeout))
+        transport = Transport.connect(
+            self.address, dial, config.local_addr or None, self._note_dialed
+        )
+        self._writer.attach(transport)
+        with self._lock:
+            self._transport = transport
+        try:
+            self._need_not_closed()
+            negotiate(self._core, self.address, config, subscribe, wait_for)
+            with self._lock:
+                self._need_not_closed()
+                self._is_open = True
+        except BaseException as exc:
+            if isinstance(exc, TLSError):
+                with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
+                    self._writer.send_all(wait=False)
+            transport.shutdown()
+            transport.close()
+            if isinstance(exc, TLSError):
+                raise TLSError(exc.reason, self.address) from exc
+            if isinstance(exc, ConnectionLostError):
+                raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
+            raise
+        logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
+                    extra=log_fields(nsqd=self.address))
+
+    def _note_dialed(self, sock: socket.socket) -> None:
+        """Have ``close()`` end this dial."""
+        with self._lock:
+            self._need_not_closed()
+            self._dialed = sock
+
+    def _need_not_closed(self) -> None:
+        if self._closing:
+            raise ConnectError(self.address, "closed while it was being opened")
+
+    def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
+        """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""
+        assert self._transport is not None
+        while True:
+            self._writer.send_all(wait=True)
+            events = self._core.take_events()
+            for index, event in enumerate(events):
+                if isinstance(event, FatalError):
+                    raise event.error
+                if isinstance(event, wanted):
+                    self._socket_reader.events += events[index + 1:]
+                    # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
+                    return cast(E, event)
+            has_buffered_input = self._core.has_buffered_input
+            data = b"" if has_buffered_input else self._transport.recv()
+            while data is None or deadline.expired():  # heartbeats without end are no answer
+                if deadline.expired() or not self._transport.wait(deadline.remaining()):
+                    raise ConnectError(
+                        self.address,
+                        f"connected, but no answer within {deadline.timeout:g} s: is this"
+                        " nsqd's TCP port?",
+                    )
+                data = self._transport.recv()
+            if not data and not has_buffered_input:
+                raise ConnectionLostError(self.address, "closed by the peer")
+            self._core.receive_data(data)
+
+    def start(self) -> None:
+        """Start the reader thread; from now on the delegate is called.
+
+        When the connection ended before, because of ``close()`` or a write that failed, no
+        thread is started, and ``on_closed`` is called from here.
+
+        Raises:
+            ThreadStartError: there is no reader; close the connection.
+        """
+        with self._lock:
+            error = self._error
+            if not self._closing:
+                reader = LibraryThread(
+                    self._read_loop, f"nsq-reader-{self.address}", owner=self._delegate
+                )
+                self._reader = reader  # before the launch, which may be interrupted
+                reader.launch()
+        if error is not None and self._is_open and not self.has_reader:
+            self._finish(error)
+
+    @property
+    def has_reader(self) -> bool:
+        """Return whether there is a reader thread, which calls ``on_closed``."""
+        return self._reader is not None and self._reader.is_launched
+
+    # -- sending
+
+    def send(
+        self,
+        queue: Callable[[ClientProtocol], None],
+        until: float = math.inf,
+        wake_reader: bool = True,
+    ) -> None:
+        """Let ``queue`` put commands into the core, and write them.
+
+        Args:
+            until: when to stop waiting, on ``time.monotonic()``.
+            wake_reader: False: the caller calls ``receive_until`` for the response.
+
+        Blocks: while the kernel takes no bytes, at most ``write_timeout``. When ``until`` comes
+        first, a thread writes what is left as soon as the kernel takes it.
+
+        Raises:
+            ClosedError: the connection ended before; nothing was queued.
+            ConnectionLostError, WriteTimeoutError: it ended while writing.
+            LocalProtocolError: the command is not possible now; nothing was queued.
+        """
+        self._queue(queue)
+        if not self._flush(wait=True, until=until):
+            self._background_flusher.wake()
+        if wake_reader:
+            self._socket_reader.wake()
+
+    def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
+        """Receive in place of the reader, for a thread that waits for the response to a publish.
+
+        This saves waking the reader. It may return before ``is_settled()``: then the reader
+        receives the response.
+
+        Args:
+            kind: the type of the publish's token.
+            until: its deadline, on ``time.monotonic()``.
+
+        Blocks: until the deadline.
+        """
+        self._socket_reader.receive_until(kind, is_settled, until)
+
+    def receive_messages(self, until: float) -> None:
+        """Receive messages in place of the reader, for a worker that would wait for the next one.
+
+        This saves waking the reader, and the worker. The delegate is called from here. It returns
+        at once while the reader receives, which then lets go after the next event.
+
+        Blocks: until messages came, or ``until`` on ``time.monotonic()``; then the reader receives.
+        """
+        self._socket_reader.receive_messages(until)
+
+    def wake_reader(self) -> None:
+        """Let the reader receive, where no other thread does."""
+        self._socket_reader.wake()
+
+    def try_send(self, queue: Callable[[ClientProtocol], None]) -> bool:
+        """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.
+
+        For the timer thread.
+        """
+        self._queue(queue)
+        return self._flush(wait=False)
+
+    def flush(self) -> None:
+        """Write what is queued. Blocks and raises like ``send``."""
+        self._flush(wait=True)
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until all that is queued was written; False when it was not, or cannot be.
+
+        For the end: ``close()`` comes next. Others may be writing at the same time.
+        """
+        try:
+            return not self.is_closed and self._writer.drain(timeout)
+        except NSQError as exc:
+            logger.debug("%s: not all was written: %s", self.address, exc,
+                         extra=log_fields(nsqd=self.address))
+            return False
+
+    def _queue(self, queue: Callable[[ClientProtocol], None]) -> None:
+        try:
+            with self._lock:
+                queue(self._core)
+        except NSQError:
+            raise
+        except BaseException:
+            # Ctrl-C between a command and the note that its response is due: from now on each
+            # response would be taken for that of another publish.
+            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
+            raise
+
+    def _flush(self, wait: bool, until: float = math.inf) -> bool:
+        try:
+            return self._writer.flush(wait, until)
+        except NSQError as exc:
+            self._fail(exc)
+            raise
+        except BaseException:  # Ctrl-C: how much was sent is not known
+            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
+            raise
+
+    def _flush_as_reader(self) -> bool:
+        """Write without waiting; return whether bytes were left.
+
+        A write that fails ends the connection. What nsqd has sent before, perhaps the reason, is
+        still to be read: the end of the stream comes behind it.
+        """
+        try:
+            return not self._flush(wait=False)
+        except NSQError:
+            return False
+
+    # -- reading
+
+    def _read_loop(self) -> None:
+        error: NSQError
+        try:
+            assert self._transport is not None
+            self._socket_reader.run(self._transport)
+        except NSQError as exc:
+            error = exc.with_traceback(None)  # its frames would keep the messages that came last
+        except Exception as exc:
+            logger.exception("%s: reader failed", self.address,
+                             extra=log_fields(nsqd=self.address))
+            error = ConnectionLostError(self.address, f"internal error: {exc!r}")
+        self._finish(error)
+
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Receive in the calling thread, for a connection that got no reader; may be repeated.
+
+        For the end of the process, when no thread can be started. Blocks: until ``is_over()``,
+        which is called a few times a second, or the connection ends.
+        """
+        try:
+            assert self._transport is not None
+            self._socket_reader.run(self._transport, is_over)
+        except NSQError as exc:
+            self._finish(exc)
+
+    # -- the end
+
+    def close(self, reason: str = "closed by us") -> None:
+        """End the connection. Idempotent, any thread, does not block.
+
+        ``on_closed`` is called once, from the reader thread, or from here where none was started.
+        """
+        error = ConnectionLostError(self.address, reason)
+        self._fail(error)
+        if self._is_open and not self.has_reader:
+            self._finish(error)
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited socket without sending anything to nsqd.
+
+        The parent's connection stays open: closing is not shutting down.
+        """
+        transport, dialed = self._transport, self._dialed
+        if transport is not None:
+            transport.close()
+        elif dialed is not None:
+            dialed.close()
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for its threads to end; True when they have. Call ``close()`` first."""
+        reader = self._reader
+        if reader is None or reader is threading.current_thread():
+            return True
+        reader.join(deadline.remaining())
+        return self._background_flusher.join(deadline) and not reader.is_alive()
+
+    def _fail(self, error: NSQError) -> None:
+        """Note why the connection ends, and wake the reader."""
+        with self._lock:
+            self._closing = True
+            if self._error is None:
+                self._error = error
+            transport, dialed = self._transport, self._dialed
+        if transport is not None:
+            transport.shutdown()
+        elif dialed is not None:
+            with contextlib.suppress(OSError):  # it has failed meanwhile
+                dialed.shutdown(socket.SHUT_RDWR)
+        self._socket_reader.wake()
+
+    def _finish(self, error: NSQError) -> None:
+        """Close the socket and call ``on_closed``. Runs once."""
+        with self._lock:
+            if self._is_finished:
+                return
+            self._is_finished = self._closing = True
+            # A server's error explains more than the failed write or EOF that came with it.
+            if self._error is None or isinstance(error, ServerError):
+                self._error = error
+            error = self._error
+            self._core.receive_eof()
+            unanswered = self._core.unanswered()
+            transport = self._transport
+        assert transport is not None
+        transport.shutdown()
+        self._writer.close()
+        self._delegate.on_closed(self, error, unanswered)

@@ -1,0 +1,183 @@
+"""The opening of a dialogue: IDENTIFY, byte layers, AUTH, SUB. It fails closed.
+
+What was asked for and not granted is an error, and so is what was granted and not asked for;
+nothing is sent before it is clear that all layers are there. Knows no socket: bytes are
+exchanged while it waits for an event. Source: client guide, "Feature Negotiation".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from nsqclient.config import Config, build_tls_context
+from nsqclient.errors import NegotiationError, PartitionError, RemoteProtocolError
+from nsqclient.log_fields import log_fields
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.events import (
+    Authenticated,
+    Event,
+    Identified,
+    ServerSettings,
+    Subscribed,
+    Upgraded,
+)
+from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.stack import ByteLayer
+from nsqclient.protocol.layers.tls import TLSLayer
+from nsqclient.runtime.addresses import parse_address
+from nsqclient.sanitize import LONGEST_TEXT, printable
+
+logger = logging.getLogger("nsqclient.connection")
+
+E = TypeVar("E", bound=Event)
+
+_FEATURES = ("tls_v1", "deflate", "snappy")
+
+
+class Subscribe(NamedTuple):
+    """What to subscribe to; all behind the channel is for partitioned nsqds alone."""
+
+    topic: str
+    channel: str
+    partition: int | None = None
+    ordered: bool = False
+    extended: bool = False  #: the topic's messages have headers; must be right
+    has_address_only: bool = False  #: no nsqlookupd names it, so it must be a stock one
+    with_offsets: bool = False  #: messages have their position in the queue
+    identify: Mapping[str, Any] = {}  #: more fields of IDENTIFY
+
+
+class WaitFor(Protocol):
+    """Sends what the core has to send, receives, and returns the first event of a type."""
+
+    def __call__(self, wanted: type[E]) -> E:
+        """Block until it is there; raise when it cannot come any more."""
+        ...
+
+
+def negotiate(
+    core: ClientProtocol,
+    address: str,
+    config: Config,
+    subscribe: Subscribe | tuple[str, str] | None,
+    wait_for: WaitFor,
+) -> None:
+    """Bring a new dialogue to the point where publishes, or RDY, may be sent.
+
+    Raises:
+        NegotiationError: something was not granted; TLSError: the handshake failed.
+        PartitionError: nsqd is a partitioned one, and ``has_address_only`` is set.
+        ServerError: nsqd refused something, with its own words.
+        RemoteProtocolError: nsqd turned on what nobody asked for.
+        And whatever ``wait_for`` raises.
+    """
+    # Built first: with a file that cannot be read, nothing is sent.
+    tls = _tls_layer(address, config) if config.tls_v1 else None
+    wanted = None if subscribe is None else Subscribe(*subscribe)
+    payload = config.identify_payload()
+    if wanted is not None and wanted.extended:
+        payload["extend_support"] = True
+    if wanted is not None:
+        payload.update(wanted.identify)
+    core.send_identify(payload)
+    settings = wait_for(Identified).settings
+    _check_tag(address, payload.get("desired_tag"), settings)
+    _check_granted(address, config, settings)
+    if tls is not None:
+        core.push_layer(tls)
+        wait_for(Upgraded)
+        logger.debug("%s: %s, %s", address, tls.tls.version(), tls.tls.cipher(),
+                     extra=log_fields(nsqd=address))
+    compression = _compression(address, config, settings)
+    if compression is not None:
+        core.push_layer(compression)
+        wait_for(Upgraded)
+    if settings.auth_required:
+        _authenticate(core, address, config, wait_for)
+    if wanted is not None:
+        _subscribe(core, address, wanted)
+        wait_for(Subscribed)
+
+
+def _subscribe(core: ClientProtocol, address: str, wanted: Subscribe) -> None:
+    if wanted.has_address_only and core.is_partitioned:
+        raise PartitionError(
+            f"{address}: nsqd {core.settings.version} is a partitioned one; by its address alone"
+            " only a part of the messages would come: give lookupd_http_addresses instead of"
+            " nsqd_tcp_addresses"
+        )
+    if wanted.partition is None:
+        core.send_sub(wanted.topic, wanted.channel)
+        return
+    if not core.is_partitioned:
+        raise NegotiationError(
+            f"{address}: nsqlookupd says that it leads partition {wanted.partition} of"
+            f" {wanted.topic}, and nsqd {core.settings.version} has no partitions"
+        )
+    core.send_sub_partition(
+        wanted.topic, wanted.channel, wanted.partition, ordered=wanted.ordered,
+        with_offsets=wanted.with_offsets,
+    )
+
+
+def _check_granted(address: str, config: Config, settings: ServerSettings) -> None:
+    for name in _FEATURES:
+        asked, granted = getattr(config, name), getattr(settings, name)
+        if asked and not granted:
+            raise NegotiationError(
+                f"{address}: nsqd does not grant {name}, which was asked for; the connection was"
+                " not used without it"
+            )
+        if granted and not asked:
+            raise RemoteProtocolError(f"{address}: nsqd turned on {name}, which nobody asked for")
+
+
+def _check_tag(address: str, tag: str | None, settings: ServerSettings) -> None:
+    """Without its tag a consumer would get the messages of others."""
+    if tag is not None and settings.raw.get("desired_tag") != tag:
+        raise NegotiationError(
+            f"{address}: nsqd {settings.version} does not confirm desired_tag {tag!r}")
+
+
+def _tls_layer(address: str, config: Config) -> TLSLayer:
+    context = build_tls_context(config)
+    if config.tls_insecure_skip_verify:
+        logger.warning(
+            "%s: nsqd's certificate is not verified (tls_insecure_skip_verify)", address,
+            extra=log_fields(nsqd=address),
+        )
+    return TLSLayer(context, server_name=config.tls_server_name or parse_address(address)[0])
+
+
+def _compression(
+    address: str, config: Config, settings: ServerSettings
+) -> ByteLayer | None:
+    if settings.snappy:
+        return SnappyLayer()
+    if not settings.deflate:
+        return None
+    level = min(config.deflate_level, max(1, settings.deflate_level))
+    if level < config.deflate_level:
+        logger.info(
+            "%s: nsqd lowers the deflate level from %d to %d",
+            address, config.deflate_level, level, extra=log_fields(nsqd=address),
+        )
+    return DeflateLayer(level)
+
+
+def _authenticate(
+    core: ClientProtocol, address: str, config: Config, wait_for: WaitFor
+) -> None:
+    if not config.auth_secret:
+        raise NegotiationError(f"{address}: nsqd requires authentication: set auth_secret")
+    if not config.tls_v1:
+        logger.warning("%s: auth_secret is sent without TLS: it can be read on the network",
+                       address, extra=log_fields(nsqd=address))
+    core.send_auth(config.auth_secret)
+    identity = wait_for(Authenticated).identity
+    logger.info("%s: authenticated as %s", address,
+                printable(str(identity.get("identity")), LONGEST_TEXT),
+                extra=log_fields(nsqd=address))

@@ -1,0 +1,317 @@
+"""``SocketReader``: receives from the socket, feeds the protocol core, calls the delegate.
+
+The reader thread receives. A thread that waits for the response to its own publish may receive in
+its place, since waking it costs as much as the publish itself: the reader *pauses* meanwhile. It
+continues when it is woken, and by itself soon after the last such thread. So heartbeats are
+answered in time, whatever the publishers do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from nsqclient.connection.delegate import ConnectionDelegate, PartitionDelegate
+from nsqclient.errors import ConnectionLostError, NSQError, RemoteProtocolError
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.events import (
+    CloseWait,
+    CommandFailed,
+    Event,
+    ExtendedMessages,
+    FatalError,
+    Heartbeat,
+    Messages,
+    Published,
+    PublishFailed,
+)
+from nsqclient.runtime.interrupts import WITHOUT_WAITING
+from nsqclient.runtime.transport import RECV_SIZE, Transport
+
+if TYPE_CHECKING:
+    from nsqclient.connection.connection import Connection
+
+#: Seconds without a read by another thread after which the reader continues: far less than a
+#: heartbeat, and long enough to cost nothing while publishes follow each other.
+_PAUSE = 0.05
+#: Seconds between two calls of ``is_over`` by a thread that takes the reader's place.
+_POLL = 0.05
+#: Bytes that are asked for at once where few come: a large buffer costs page faults, which are
+#: three times as much as the rest of such a read.
+_SMALL_READ = 16 * 1024
+
+
+class SocketReader:
+    """The receiving side of one connection.
+
+    Args:
+        conn: what the delegate is called with.
+        core: takes the bytes; ``core_lock`` guards it.
+        flush: writes what the core sends by itself, without waiting; True when bytes were left.
+        delegate: called with each event, in order.
+        timeout: seconds of silence after which nsqd counts as dead.
+
+    Threads: ``run`` on the reader thread; ``receive_until`` and ``wake`` on any.
+    """
+
+    def __init__(
+        self,
+        conn: Connection,
+        core: ClientProtocol,
+        core_lock: threading.Lock,
+        flush: Callable[[], bool],
+        delegate: ConnectionDelegate,
+        timeout: float,
+    ) -> None:
+        self._conn = conn
+        self._core = core
+        self._core_lock = core_lock
+        self._flush = flush
+        self._delegate = delegate
+        self._timeout = timeout
+        self._receive_lock = threading.Lock()  # its holder receives; guards all below
+        self._receive_lock.acquire()  # the reader's, from before it runs until after its end
+        self._transport: Transport | None = None
+        self._last_read = 0.0  # when bytes came last, on time.monotonic()
+        self._bytes_left = False  # to be written when the socket takes them
+        self._may_have_more = True  # there may be more to receive at once
+        self._reads = 0
+        #: Events that the delegate has not been called with.
+        self.events: list[Event] = []
+        self._failure: NSQError | None = None  # ends the connection, after those events
+        self._is_requested = False  # another thread would receive; no lock
+        self._is_paused = False  # written by the reader; read without a lock
+        self._wakeup = threading.Lock()  # released to wake the reader
+        self._wakeup.acquire()
+        self._wake_lock = threading.Lock()  # held while one thread does that
+
+    def run(self, transport: Transport, is_over: Callable[[], bool] | None = None) -> None:
+        """Receive until the stream ends; leaves by an exception, or where ``is_over()``.
+
+        Args:
+            is_over: called a few times a second, for a thread that takes the reader's place
+                because none can be started. That thread may call ``run`` again.
+
+        Raises:
+            ConnectionLostError: the end, or silence. RemoteProtocolError: the bytes are not NSQ.
+            ServerError: nsqd rejected something, and closes.
+        """
+        if self._transport is None:
+            self._transport = transport
+            self._last_read = time.monotonic()
+        while True:
+            if self._failure is not None:  # of a thread that was interrupted while it read
+                with self._core_lock:
+                    self._core.move_events(self.events)
+            events, self.events = self.events, []
+            self._dispatch(events)  # outcomes that came before a failure count
+            del events  # its tokens are not kept alive until the next response
+            if self._failure is not None:
+                raise self._failure
+            if is_over is not None and is_over():
+                return
+            if self._is_requested and is_over is None:
+                self._is_requested = False
+                self._pause()
+            elif self._wait(None if is_over is None else _POLL):
+                self._failure = self._receive(RECV_SIZE)
+
+    def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
+        """Receive until a publish is settled, unless another thread receives.
+
+        It handles heartbeats, and OKs to publishes whose token is of this type: those only wake
+        other threads. Other events may run code of the user's and are left to the reader, which
+        then continues. So it may return before the publish is settled: wait for that afterwards.
+
+        Blocks: until the deadline, ``until`` on ``time.monotonic()``.
+        """
+        held: list[bool] = []
+        try:
+            held.extend(map(self._receive_lock.acquire, WITHOUT_WAITING))  # as try_lock
+            if not held[0]:
+                self._is_requested = True
+                return
+            self._receive_while_needed(kind, is_settled, until)
+        except NSQError as exc:
+            self._failure = exc  # the reader ends the connection
+        finally:
+            if held == [True]:
+                self._receive_lock.release()
+                # After the release: a thread that did not get the lock has sent before it tried.
+                if self.events or self._failure or self._bytes_left or self._core.awaits_answer():
+                    self.wake()
+
+    def _receive_while_needed(
+        self, kind: type, is_settled: Callable[[], bool], until: float
+    ) -> None:
+        # Not in the "try" of receive_until(): in Python 3.13 an exception of a signal handler at
+        # the jump back to the start of a loop passes by the "finally" around it.
+        while not (is_settled() or self.events or self._failure):
+            left = until - time.monotonic()
+            if self._wait(left):
+                self._receive_for(kind)
+            if left <= 0:  # also where bytes came all the time
+                return
+
+    def receive_messages(self, until: float) -> None:
+        """Receive messages for a worker that has nothing else to do, unless another thread does.
+
+        The delegate is called with them from here. Other events are left to the reader, as are
+        messages from ``until`` on.
+
+        Blocks: until messages came, or the deadline, ``until`` on ``time.monotonic()``.
+        """
+        if not self._receive_lock.acquire(blocking=False):
+            self._is_requested = True
+            return
+        has_messages = False
+        try:
+            while not (has_messages or self.events or self._failure):
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                if self._wait(left):
+                    size = RECV_SIZE if self._may_have_more else _SMALL_READ
+                    self._failure = self._receive(size)
+                    has_messages = self._dispatch_messages()
+        except NSQError as exc:
+            self._failure = exc  # the reader ends the connection
+        except Exception:
+            self._failure = ConnectionLostError(self._conn.address, "messages were not taken")
+            raise
+        finally:
+            self._receive_lock.release()
+            if not has_messages or self.events or self._failure or self._bytes_left:
+                self.wake()
+
+    def _dispatch_messages(self) -> bool:
+        """Call the delegate with messages up to the first other event; return whether any came."""
+        events, has_messages = self.events, False
+        while events and isinstance(events[0], (Messages, ExtendedMessages, Heartbeat)):
+            event = events.pop(0)
+            if not isinstance(event, Heartbeat):
+                self._dispatch([event])
+                has_messages = True
+        return has_messages
+
+    def wake(self) -> None:
+        """Let the reader receive again: a response is awaited that no other thread waits for."""
+        if self._is_paused:
+            with self._wake_lock:
+                if self._wakeup.locked():  # else it was woken already
+                    self._wakeup.release()
+
+    def _pause(self) -> None:
+        """Let other threads receive. On the reader, which holds the lock before and after."""
+        self._is_paused = True
+        # After the flag is set: a thread that sends from now on wakes the reader.
+        if not (self._core.awaits_answer() or self._core.has_buffered_input or self._bytes_left):
+            self._receive_lock.release()
+            while True:
+                reads = self._reads
+                woken = self._wakeup.acquire(timeout=_PAUSE)
+                if woken or self._reads == reads:
+                    if self._receive_lock.acquire(blocking=False):
+                        break
+        self._is_paused = False
+
+    # -- one read; all of these need _receive_lock
+
+    def _receive_for(self, kind: type) -> None:
+        """Receive on a thread of the user's, which an exception may interrupt anywhere."""
+        try:
+            self._failure = self._receive(_SMALL_READ)
+            events = self.events
+            while events:
+                event = events[0]
+                if isinstance(event, Published) and type(event.token) is kind:
+                    self._dispatch([event])
+                elif not isinstance(event, Heartbeat):
+                    return
+                del events[0]  # not before: an interrupted one is left to the reader
+        except NSQError:
+            raise
+        except BaseException:
+            # From a signal handler, as with Ctrl-C: bytes may have been taken from the socket and
+            # not reached the core.
+            self._failure = ConnectionLostError(self._conn.address, "interrupted while receiving")
+            raise
+
+    def _wait(self, longest: float | None) -> bool:
+        """Wait until there is something to receive; False when ``longest`` seconds were over."""
+        if self._may_have_more or self._core.has_buffered_input:
+            return True
+        if self._bytes_left:
+            self._bytes_left = self._flush()
+        until = self._last_read + self._timeout
+        timeout = max(0.0, until - time.monotonic())
+        if longest is not None and longest < timeout:
+            timeout = longest
+        assert self._transport is not None
+        if self._transport.wait(timeout, for_write=self._bytes_left):
+            return True
+        # After a look: when our process did not run for a while, nsqd was not silent.
+        if time.monotonic() >= until:
+            raise ConnectionLostError(self._conn.address, f"silent for {self._timeout:g} s")
+        return False
+
+    def _receive(self, size: int) -> RemoteProtocolError | None:
+        """Take what is there; note the events, return what is wrong with the rest."""
+        transport, core = self._transport, self._core
+        assert transport is not None
+        self._reads += 1
+        data = b""
+        if not core.has_buffered_input:  # else it is to read first what came before
+            received = transport.recv(size)
+            if received is None:
+                self._may_have_more = False
+                return None
+            data = received
+            if not data:
+                with self._core_lock:
+                    core.receive_eof()
+                raise ConnectionLostError(self._conn.address, "closed by the peer")
+            self._may_have_more = len(data) == size  # less: the socket is empty now
+            self._last_read = time.monotonic()
+        failure: RemoteProtocolError | None = None
+        with self._core_lock:
+            try:
+                core.receive_data(data)
+            except RemoteProtocolError as exc:
+                failure = exc
+            core.move_events(self.events)
+            has_data_to_send = core.has_data_to_send()
+        if has_data_to_send:  # the NOP to a heartbeat
+            self._bytes_left = self._flush()
+        return failure
+
+    def _dispatch(self, events: list[Event]) -> None:
+        """Call the delegate with each event, in order.
+
+        Raises:
+            ServerError: nsqd rejected something, and closes.
+        """
+        conn, delegate = self._conn, self._delegate
+        for event in events:
+            if isinstance(event, Messages):
+                delegate.on_messages(conn, event.batch)
+            elif isinstance(event, Published):
+                if event.stored is None:
+                    delegate.on_published(conn, event.token, None)
+                else:  # only a PartitionDelegate sends traced publishes
+                    cast(PartitionDelegate, delegate).on_traced(conn, event.token, event.stored)
+            elif isinstance(event, CommandFailed):
+                delegate.on_command_failed(conn, event.error)
+            elif isinstance(event, CloseWait):
+                delegate.on_close_wait(conn)
+            elif isinstance(event, ExtendedMessages):
+                partitioned = cast(PartitionDelegate, delegate)
+                partitioned.on_extended_messages(conn, event.batch, event.extensions)
+            elif isinstance(event, PublishFailed):
+                delegate.on_published(conn, event.token, event.error)
+            elif isinstance(event, FatalError):
+                if event.token is not None:
+                    delegate.on_published(conn, event.token, event.error)
+                raise event.error

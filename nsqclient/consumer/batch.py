@@ -1,0 +1,197 @@
+"""``BatchHandler``: collects messages and calls your function with a list of them.
+
+For work that is cheaper in bulk: one INSERT, one request or one file for many messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, Union
+
+from nsqclient.consumer.lifecycle_log import log_failure
+from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
+from nsqclient.log_fields import log_fields
+from nsqclient.message import GiveUp, Message, Requeue
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.log_lines import PrefixedLogger
+from nsqclient.runtime.user_functions import check_function, check_result
+
+logger = logging.getLogger("nsqclient.batch")
+
+#: Handles a batch; returns None, or those messages that are done.
+BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
+
+
+class BatchDelegate(Protocol):
+    """What a BatchHandler needs of its Consumer."""
+
+    topic: str
+    channel: str
+
+    def is_starved(self) -> bool:
+        """Return whether more messages will not come before some are answered."""
+        ...
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> object:
+        """Run a short task on the timer thread."""
+        ...
+
+    def run_on_worker(self, task: Callable[[], None]) -> None:
+        """Run a task on a worker thread."""
+        ...
+
+    def on_failure(self, message: Message, exc: BaseException) -> None:
+        """Requeue a message whose handler raised, or give it up, unless it is answered."""
+        ...
+
+
+class BatchHandler:
+    """A handler that collects messages into batches.
+
+    A batch is handled when it has ``size`` messages, when its first message has waited for
+    ``max_wait``, or when the consumer is starved, so that no more arrive before these are answered.
+    Set ``max_in_flight`` of the consumer to at least ``size``.
+
+    Args:
+        handle: called on a worker thread with a list of messages. Returning None finishes all that
+            it has not answered; raising requeues them or gives them up, as an exception in a
+            handler does. Returning a list of messages finishes these and requeues the others;
+            returning anything else, such as a coroutine, is a failure of the handler.
+        size: number of messages in a full batch.
+        max_wait: seconds that the first message of a batch waits at most.
+
+    Life: one BatchHandler serves one Consumer, which calls ``bind``, and when it stops
+    ``flush``: a last batch that is not full is handled too.
+    """
+
+    def __init__(
+        self,
+        handle: BatchFunction,
+        size: int = 100,
+        max_wait: Duration = 1.0,
+    ) -> None:
+        check_function(handle, "handle", "messages")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"size must be a whole number from 1, not {size!r}")
+        self._handle = handle
+        self._size = size
+        self._max_wait = to_seconds(max_wait, "max_wait")
+        self._lock = threading.Lock()
+        self._batch: list[Message] = []  # guarded by _lock
+        self._began = 0.0  # when its first message came; guarded by _lock
+        self._is_timer_set = False  # guarded by _lock
+        self._consumer: BatchDelegate | None = None
+        self._log = PrefixedLogger(logger, "")  # until it is bound
+
+    def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
+        """Return a BatchHandler of the same size for ``wrap(handle)``, to serve another consumer.
+
+        For what must stand around each batch, such as a transaction.
+        """
+        return BatchHandler(wrap(self._handle), self._size, self._max_wait)
+
+    def bind(self, consumer: BatchDelegate) -> None:
+        """Called by the Consumer that uses this handler.
+
+        Raises:
+            ConfigError: another consumer uses it.
+        """
+        if self._consumer is not None and self._consumer is not consumer:
+            raise ConfigError("a BatchHandler serves one consumer: make another one")
+        self._consumer = consumer
+        self._log = PrefixedLogger(
+            logger, f"{consumer.topic}/{consumer.channel}: ",
+            log_fields(topic=consumer.topic, channel=consumer.channel))
+        self._lock = threading.Lock()
+        self._batch = []
+        self._is_timer_set = False
+
+    def _unbind(self) -> None:
+        """Called by the Consumer in a forked child, before it binds the handler again."""
+        self._consumer = None
+
+    def __call__(self, message: Message) -> None:
+        """Take one message; hand the batch over when it is due."""
+        message.enable_async()
+        consumer = self._consumer
+        assert consumer is not None, "bind() comes first"
+        with self._lock:
+            if not self._batch:
+                self._began = time.monotonic()
+            self._batch.append(message)
+            full = len(self._batch) >= self._size
+            set_timer = not full and not self._is_timer_set
+            self._is_timer_set = self._is_timer_set or set_timer
+        if set_timer:
+            consumer.run_later(self._max_wait, self._on_timer)
+        if full or consumer.is_starved():
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what there is now. On a worker thread."""
+        with self._lock:
+            batch, self._batch = self._batch, []
+        in_time = []
+        for message in batch:
+            if message.time_left > 0:
+                in_time.append(message)
+            else:  # nsqd has given it to another consumer
+                message._responder.drop_expired(message)
+        if in_time:
+            self._run(in_time)
+
+    def requeue_pending(self) -> None:
+        """Requeue what was collected and not handed over, at once and without backoff."""
+        with self._lock:
+            batch, self._batch = self._batch, []
+        self._answer(batch, lambda message: message.requeue(delay=0, backoff=False))
+
+    def _on_timer(self) -> None:
+        """On the timer thread: see whether the batch is old."""
+        consumer = self._consumer
+        assert consumer is not None
+        with self._lock:
+            left = self._began + self._max_wait - time.monotonic()
+            is_old = bool(self._batch) and left <= 0
+            again = bool(self._batch) and left > 0
+            self._is_timer_set = again
+        if again:
+            consumer.run_later(left, self._on_timer)
+        elif is_old:
+            consumer.run_on_worker(self.flush)
+
+    def _run(self, batch: list[Message]) -> None:
+        try:
+            finished = self._check_finished(batch, self._handle(batch))
+        except BaseException as exc:
+            if not isinstance(exc, (Requeue, GiveUp)):
+                log_failure(self._log, exc, "handler failed for a batch of %d", len(batch))
+            consumer = self._consumer
+            assert consumer is not None
+            for message in batch:
+                consumer.on_failure(message, exc)
+            return
+        self._answer([m for m in batch if m in finished], lambda message: message.finish())
+        self._answer([m for m in batch if m not in finished], lambda message: message.requeue())
+
+    @staticmethod
+    def _check_finished(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
+        """Return the messages to finish; raise when ``done`` says nothing about this batch."""
+        check_result(done, may_be_future=False)
+        finished = set(batch if done is None else done)
+        if not finished.issubset(batch):
+            raise TypeError(
+                f"a batch handler returns None or messages of its batch, not {done!r:.200}"
+            )
+        return finished
+
+    def _answer(self, messages: list[Message], answer: Callable[[Message], Any]) -> None:
+        for message in messages:
+            if not message.has_responded:
+                try:
+                    answer(message)
+                except (AlreadyRespondedError, NSQConnectionError) as exc:
+                    self._log.info("%s", exc, extra=log_fields(message=message))

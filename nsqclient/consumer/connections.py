@@ -1,0 +1,538 @@
+"""``ConnectionManager``: which nsqds a consumer is connected to, and how it gets back to lost ones.
+
+Addresses come from two sources: given by the user, or listed by an nsqlookupd. Of a partitioned
+topic there is a connection for each partition, to its leader. The timer only hands over; dialing
+happens on the threads of a ``DialScheduler``; ``discovery`` asks the nsqlookupds.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import InterruptedSendError
+from nsqclient.consumer.discovery import LookupPoller
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.partitioned.leaders import NsqdEntry, PartitionLeaders, PartitionTarget
+from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.discovery import LookupResult
+from nsqclient.errors import (
+    ConnectError,
+    DiscoveryError,
+    NSQError,
+    PartitionError,
+    ServerError,
+)
+from nsqclient.log_fields import log_fields
+from nsqclient.partitions.lookup_table import Endpoint, TopicRoutes
+from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.delays import leader_wait, reconnect_delay
+from nsqclient.runtime.dial_queue import DIRECT, standing_of
+from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.timer import Timer
+
+#: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
+HANDSHAKE_TIMEOUT = 5.0
+#: A connection that lived shorter than this many seconds counts as a failed dial: an nsqd that
+#: accepts us and drops us at once must not be dialed in a loop.
+_SHORT_LIFE = 1.0
+#: How far such failures slow the lookups down: as after so many rounds, 2 s.
+_SHORT_LIFE_ROUNDS = 3
+#: Seconds for which a new address has a share of max_in_flight kept free for it.
+_EXPECTED_TIME = 1.0
+
+
+class ConnectionManagerDelegate(Protocol):
+    """What a ConnectionManager needs of its consumer. Called from the threads that dial and ask."""
+
+    def make_subscription(self, address: str) -> Subscription:
+        """Build a Subscription that is not open yet."""
+        ...
+
+    def on_connected(self, sub: Subscription, expected: int) -> None:
+        """The Subscription is open; give it RDY and start it. ``expected`` others are to come."""
+        ...
+
+    def is_dial_retried(self, error: NSQError) -> bool:
+        """Return whether a dial that failed so is certain not to end the consumer."""
+        ...
+
+    def on_error(self, error: NSQError) -> None:
+        """A dial or a lookup failed; it is tried again."""
+        ...
+
+    def on_partitions(self, count: int) -> None:
+        """The topic has so many partitions; called when their number is known or changes."""
+        ...
+
+
+class ConnectionManager:
+    """Keeps a consumer connected.
+
+    Each nsqlookupd that the user gave, and the nsqds that the user gave, may use an equal part of
+    the ``max_dials`` dials under way. An nsqlookupd that another one listed uses the part of
+    that one.
+
+    Life: ``start()``, then ``stop()`` and ``join_dials()``; not restarted. Threads: any; nothing
+    here blocks, save ``join_dials()``, and what runs on background threads and on those that dial.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        nsqds: Iterable[str],
+        lookupds: Iterable[str],
+        config: Config,
+        timer: Timer,
+        run_in_background: Callable[[Callable[[], None]], None],
+        delegate: ConnectionManagerDelegate,
+        discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
+        on_expected: Callable[[int], None] = lambda count: None,
+        log: LifecycleLogger | None = None,
+        *,
+        options: PartitionOptions = PartitionOptions(),
+        make_partition: Callable[[PartitionTarget], Subscription] | None = None,
+        max_dials: int = MAX_DIALS,
+        make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
+    ) -> None:
+        self._log = LifecycleLogger(topic) if log is None else log
+        self._on_expected = on_expected
+        self._make_partition = make_partition
+        self._config = config
+        self._timer = timer
+        self._delegate = delegate
+        self._rng = random.Random()
+        self._lock = threading.Lock()
+        # Guarded by _lock, as all below.
+        self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in nsqds}
+        configured = list(lookupds)
+        self._leaders = PartitionLeaders(
+            topic, configured, options, may_have_partitions=make_partition is not None
+        )
+        self._table = self._leaders.table
+        #: nsqlookupd -> the given one through which it is known; by _lock, as below
+        self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
+        #: nsqlookupd -> what its last answer named.
+        self._named: dict[str, frozenset[Endpoint]] = {}
+        self._dials: DialScheduler[Endpoint] = DialScheduler(
+            ([DIRECT] if self._entries else []) + list(self._seeds), self, timer.schedule,
+            limit=max_dials, make_thread=make_thread,
+        )
+        #: Those whose first dial has not ended yet, for _EXPECTED_TIME.
+        self._expected: set[Endpoint] = set(self._entries)
+        self._stops_expecting = False  # a timer task will see to that
+        #: Why this topic cannot be consumed in this way; dialing it would not help.
+        self.incompatibility: PartitionError | None = None
+        #: The last reason for a missing connection; None while nothing has failed.
+        self.last_failure: NSQError | None = None
+        self._lost: set[Endpoint] = set()  # discovered ones that were connected and are not now
+        self._stopped = False
+        self._partition_count = 0  # that was reported
+        self._lookups = LookupPoller(
+            topic, configured, self._table, self._lost, self._lock, config, timer,
+            run_in_background, self, discovery_filter, self._log, options.partitions,
+        )
+
+    def start(self) -> None:
+        """Dial what was given, and ask every nsqlookupd at once."""
+        self._count_expected()
+        with self._lock:
+            for place, entry in self._entries.items():
+                self._put(place, entry)
+        self._dials.dispatch()
+        self._limit_expecting()
+        if self._table.addresses:
+            self._lookups.poll()
+
+    def stop(self) -> list[Subscription]:
+        """Dial and ask no more; return the subscriptions that are open or being opened."""
+        with self._lock:
+            self._stopped = True
+            self._dials.close()
+            return self._subscriptions()
+
+    def join_dials(self, deadline: Deadline) -> list[str]:
+        """Wait for the dials under way; return the names of threads that stay. After ``stop()``."""
+        return self._dials.join(deadline)
+
+    def is_dialer(self) -> bool:
+        """Return whether the calling thread dials."""
+        return self._dials.is_dialer()
+
+    def abandon(self) -> None:
+        """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
+        for entry in list(self._entries.values()):
+            if entry.sub is not None:
+                entry.sub.abandon()
+
+    def subscriptions(self) -> list[Subscription]:
+        """Those that are open or being opened."""
+        with self._lock:
+            return self._subscriptions()
+
+    def addresses(self) -> set[str]:
+        """The nsqds, or partitions of them, that are known."""
+        with self._lock:
+            return set(map(str, self._entries))
+
+    def _subscriptions(self) -> list[Subscription]:
+        """Needs _lock."""
+        return [entry.sub for entry in self._entries.values() if entry.sub is not None]
+
+    def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
+        """A connection ended: see to it that it comes back."""
+        self.last_failure = error
+        with self._lock:
+            entry = self._entries.get(sub.place)
+            if entry is None or entry.sub is not sub:
+                return
+            entry.sub, entry.is_open = None, False
+            if self._stopped:
+                return
+            had_worked = (
+                time.monotonic() - entry.opened_at >= _SHORT_LIFE
+                or isinstance(error, InterruptedSendError)  # by a signal handler of ours
+            )
+            entry.failures = 0 if had_worked else entry.failures + 1
+            if entry.direct:
+                self._put_later(sub.place, entry)
+            else:
+                self._lost.add(sub.place)
+                # Not at once, but within 2 s: it may just have been restarted several times.
+                self._lookups.on_lost(
+                    0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS)
+                )
+                if not had_worked:
+                    self._lookups.schedule_round()
+        if entry.direct:
+            self._dials.dispatch()
+        elif had_worked:
+            self._lookups.poll()
+
+    # -- dialing
+
+    def _put(
+        self, place: Endpoint, entry: NsqdEntry, retry_at: float = 0.0, lookupd: str = ""
+    ) -> None:
+        """Have it dialed; dispatch() comes next. Needs _lock."""
+        standing = standing_of(entry.has_worked, entry.failures)
+        self._dials.put(place, self._sources(place, entry, lookupd), standing, retry_at)
+
+    def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
+        """Have it dialed when it has rested; dispatch() comes next. Needs _lock."""
+        delay = reconnect_delay(entry.failures, self._config.max_reconnect_delay, self._rng)
+        if place.partition is not None:  # it may lead the partition any time
+            delay = min(delay, leader_wait(self._rng))
+        self._put(place, entry, time.monotonic() + delay)
+
+    def _sources(self, place: Endpoint, entry: NsqdEntry, lookupd: str = "") -> set[str]:
+        """The sources that named it; ``lookupd`` where there is no other. Needs _lock."""
+        sources = {self._seeds[one] for one, named in self._named.items() if place in named}
+        if entry.direct:
+            sources.add(DIRECT)
+        if not sources and lookupd:
+            sources.add(self._seeds[lookupd])
+        return sources
+
+    def _limit_expecting(self) -> None:
+        """See to it that new addresses do not keep their shares free for long."""
+        with self._lock:
+            if self._expected and not self._stops_expecting and not self._stopped:
+                self._stops_expecting = True
+                self._timer.schedule(_EXPECTED_TIME, self._expect_no_more)
+
+    def _expect_no_more(self) -> None:
+        """Addresses that do not answer would keep shares from those that are connected."""
+        with self._lock:
+            self._stops_expecting = False
+            self._expected.clear()
+        self._count_expected()
+
+    def _count_expected(self) -> None:
+        """Say how many connections are about to come: those that are there leave them a share."""
+        reported = None
+        while True:
+            with self._lock:
+                count = len(self._expected)
+            # Dials run side by side, and the last report must be the true one.
+            if count == reported:
+                return
+            self._on_expected(count)
+            reported = count
+
+    def dial(self, place: Endpoint) -> None:
+        """For the DialScheduler: connect, or note that it failed."""
+        with self._lock:
+            was_expected = place in self._expected
+        try:
+            self._open(place)
+        finally:
+            if was_expected:
+                with self._lock:
+                    self._expected.discard(place)
+                self._count_expected()
+
+    def on_no_thread(self, place: Endpoint, error: ThreadStartError) -> None:
+        """For the DialScheduler: the system has no thread left."""
+        with self._lock:
+            entry = self._entries.get(place)
+        if entry is not None:
+            reason = ConnectError(place.address, f"no thread to dial it: {error}")
+            self._on_dial_failed(place, entry, reason)
+
+    def _make(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
+        if place.partition is None or self._make_partition is None:
+            sub = self._delegate.make_subscription(place.address)
+            sub.has_address_only = entry.direct
+            return sub
+        return self._make_partition(self._leaders.target(place, entry))
+
+    def _open(self, place: Endpoint) -> None:
+        with self._lock:
+            entry = self._entries.get(place)
+            if self._stopped or entry is None or entry.sub is not None:
+                return
+            sub = entry.sub = self._make(place, entry)
+        try:
+            sub.open(Deadline(HANDSHAKE_TIMEOUT))
+        except NSQError as exc:
+            self._on_dial_failed(place, entry, exc)
+            return
+        except Exception as exc:  # else the address would count as connected for ever
+            self._log.exception("%s: the dial failed in an unforeseen way", place,
+                                extra=log_fields(nsqd=place.address))
+            self._on_dial_failed(place, entry, ConnectError(place.address, repr(exc)))
+            return
+        with self._lock:
+            entry.opened_at = time.monotonic()
+            entry.has_worked = entry.is_open = True
+            self._expected.discard(place)  # before it gets its share, or it would leave one free
+            expected = len(self._expected)
+            self._lost.discard(place)
+            entry.has_toggled_extend = False
+            moved = self._leaders.take_over(place, self._entries, self._lost)
+            if not entry.direct and not self._stopped:
+                self._lookups.on_connected()
+        self._log.connected(str(place))
+        try:
+            self._delegate.on_connected(sub, expected)
+        except Exception:  # the system has no more threads, for example
+            self._log.exception("%s: connected, but cannot be used", place,
+                                extra=log_fields(nsqd=place.address))
+            sub.conn.close()
+        for old in moved:
+            old.conn.close("another nsqd leads the partition now")
+
+    def _on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> None:
+        news: PartitionError | None = None
+        is_final = is_toggled = False
+        with self._lock:
+            entry.sub = None
+            if self._stopped or self._entries.get(place) is not entry:
+                return
+            entry.failures += 1
+            if isinstance(error, PartitionError):
+                news = error if self.incompatibility is None else None
+                self.incompatibility = self._leaders.refusal = error
+                is_final = True
+            elif entry.direct:
+                self._put_later(place, entry)
+            elif self._leaders.toggle_extend(entry, error):
+                is_toggled = True
+                self._put(place, entry)
+            elif not self._leaders.may_dial_again(place, error):
+                before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
+                news = self.incompatibility if before is None else None
+                is_final = True
+            elif place not in self._lost and self._sources(place, entry):
+                self._put_later(place, entry)
+            elif place not in self._lost:  # no source names it any more
+                self._forget(place)
+            if isinstance(error, ServerError) and error.code in LEADER_CODES:
+                self._want_other_leader(place)
+        self._dials.dispatch()
+        if is_toggled:
+            return
+        if is_final:
+            self._report_incompatibility(news)
+            return
+        self.last_failure = error
+        self._log.cannot_connect(
+            str(place), error, is_repeated=self._delegate.is_dial_retried(error))
+        self._delegate.on_error(error)
+
+    def _want_other_leader(self, refused: Endpoint) -> None:
+        """Have the nsqd dialed that another nsqlookupd names for this partition. Needs _lock."""
+        merged = self._table.merged()
+        leader = merged.partitions.get(refused.partition or 0)
+        if refused.partition is None or leader is None or leader == refused.address:
+            return
+        other = Endpoint(leader, refused.partition)
+        for lookupd, named in self._named.items():
+            if other in named:
+                self._want(lookupd, [other], merged)
+                return
+
+    # -- for the LookupPoller
+
+    def begin_round(self) -> bool | None:
+        """Forget what is old; return whether a listed nsqd is or was connected, None after a stop.
+
+        To be listed is not enough: the registration of a dead nsqd may be old, and the first
+        publish makes another nsqd known. Needs _lock.
+        """
+        if self._stopped:
+            return None
+        self._forget_old(time.monotonic())
+        return any(entry.has_worked and not entry.direct for entry in self._entries.values())
+
+    def has_nsqds(self) -> bool:
+        """Return whether any nsqd is known. Needs _lock."""
+        return bool(self._entries)
+
+    def lacks_leaders(self) -> bool:
+        """Return whether a partition has no connection to its leader. Needs _lock."""
+        return self._leaders.lacks_leaders(self._entries)
+
+    def on_lookup_failed(self, error: DiscoveryError) -> None:
+        """Note why, and report it."""
+        self.last_failure = error
+        self._delegate.on_error(error)
+
+    def on_topic_unknown(self, reason: NSQError) -> None:
+        """Note why there is no connection."""
+        self.last_failure = reason
+
+    def _forget_old(self, now: float) -> None:
+        """Drop lost nsqds that no nsqlookupd has named for long. Needs _lock.
+
+        One whose connection lives is never dropped: it may still have messages for us.
+        """
+        limit = now - self._config.lookupd_forget_after
+        for place in list(self._lost):
+            entry = self._entries[place]
+            # While it is being dialed it has a connection that stop() must find.
+            if entry.listed_at < limit and entry.sub is None:
+                self._log.forgotten(str(place))
+                self._lost.discard(place)
+                self._forget(place)
+
+    def _forget(self, place: Endpoint) -> None:
+        """Needs _lock."""
+        del self._entries[place]
+        self._expected.discard(place)
+        self._dials.discard(place)
+
+    def on_lookup(self, lookupd: str, found: LookupResult) -> None:
+        """Dial what was named for the first time, and drop what is gone."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._table.on_answer(lookupd, found.routes, found.lookupds)
+            new_lookupds = self._new_lookupds(lookupd, found)
+            places = [Endpoint(address) for address in found.routes.plain]
+            named = frozenset(places).union(
+                Endpoint(nsqd, partition) for partition, nsqd in found.routes.partitions.items()
+            )
+            gone: list[Subscription] = []
+            self._lookups.note_late()
+            merged = self._table.merged()
+            if merged.is_partitioned:
+                leaders, gone = self._follow(merged)
+                places += leaders
+            self._drop(self._name(lookupd, named))
+            before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
+            if self.incompatibility is None:
+                self._want(lookupd, places, merged)
+            self._lookups.on_answer()
+            news = self.incompatibility if str(self.incompatibility) != str(before) else None
+            count = 0 if self.incompatibility is not None else merged.usable_partitions
+            is_new_count = count not in (0, self._partition_count)
+            if is_new_count:
+                self._partition_count = count
+        if is_new_count:
+            self._delegate.on_partitions(count)  # before they share max_in_flight
+        self._count_expected()
+        self._lookups.ask(new_lookupds)
+        self._dials.dispatch()
+        self._limit_expecting()
+        for sub in gone:
+            sub.conn.close("its partition is not there any more")
+        self._report_incompatibility(news)
+
+    def _follow(self, merged: TopicRoutes) -> tuple[list[Endpoint], list[Subscription]]:
+        """As PartitionLeaders.follow, and forget what it has dropped. Needs _lock."""
+        before = [place for place in self._entries if place.partition is not None]
+        found = self._leaders.follow(merged, self._entries, self._lost)
+        for place in before:
+            if place not in self._entries:
+                self._expected.discard(place)
+                self._dials.discard(place)
+        return found
+
+    def _name(self, lookupd: str, named: frozenset[Endpoint]) -> set[Endpoint]:
+        """Note what an answer names; return what was named before and may be no longer.
+
+        Needs _lock.
+        """
+        dropped = set(self._named.get(lookupd, ())) - named
+        self._named[lookupd] = named
+        for forgotten in set(self._named).difference(self._table.addresses):
+            dropped |= self._named.pop(forgotten)
+        return dropped
+
+    def _drop(self, places: Iterable[Endpoint]) -> None:
+        """Some nsqlookupd names these no longer. Needs _lock."""
+        for place in places:
+            entry = self._entries.get(place)
+            if entry is None or entry.direct:
+                continue
+            sources = self._sources(place, entry)
+            if sources:
+                self._dials.set_sources(place, sources)
+                continue
+            self._dials.discard(place)
+            # While it is being dialed it has a connection that stop() must find; what worked is
+            # remembered for lookupd_forget_after.
+            if entry.sub is None and place not in self._lost:
+                self._forget(place)
+
+    def _report_incompatibility(self, news: PartitionError | None) -> None:
+        """Say once why the topic cannot be consumed in this way."""
+        if news is not None:
+            self.last_failure = news
+            self._log.error("cannot be consumed: %s", news)
+            self._delegate.on_error(news)
+
+    def _new_lookupds(self, lookupd: str, found: LookupResult) -> list[str]:
+        """Return the nsqlookupds that were named for the first time, to ask. Needs _lock."""
+        named = self._leaders.new_lookupds(address for address, _ in found.lookupds)
+        self._seeds.update((address, self._seeds[lookupd]) for address in named)
+        return self._lookups.begin(named)
+
+    def _want(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
+        """Have dialed what was named and is due. Needs _lock."""
+        now = time.monotonic()
+        extended = self._leaders.is_extended(merged)
+        for place in places:
+            entry = self._entries.get(place)
+            if entry is None:
+                self._log.discovered(str(place), lookupd)
+                entry = self._entries[place] = NsqdEntry(direct=False)
+                self._expected.add(place)
+            entry.listed_at = now
+            if entry.sub is not None:
+                continue
+            if place in self._dials:
+                self._dials.set_sources(place, self._sources(place, entry, lookupd))
+                continue
+            if place.partition is not None and not entry.has_toggled_extend:
+                entry.extended = extended
+            self._put(place, entry, lookupd=lookupd)

@@ -1,0 +1,229 @@
+"""``LookupPoller``: asks the nsqlookupds of a consumer for its topic, round after round.
+
+The poller decides when to ask which nsqlookupd; what a lookup means for the connections is decided
+in ``connections``. Source: client guide, "Discovery".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Container, Iterable
+from typing import Protocol
+
+from nsqclient.config import Config
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
+from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
+from nsqclient.runtime.addresses import parse_address
+from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
+from nsqclient.runtime.timer import Timer, TimerTask
+
+
+class LookupPollerDelegate(Protocol):
+    """What a LookupPoller needs of the ConnectionManager."""
+
+    def begin_round(self) -> bool | None:
+        """Return whether a listed nsqd is or was connected; None after a stop. Needs the lock."""
+        ...
+
+    def has_nsqds(self) -> bool:
+        """Return whether any nsqd is known. Needs the lock."""
+        ...
+
+    def lacks_leaders(self) -> bool:
+        """Return whether a partition has no connection to its leader. Needs the lock."""
+        ...
+
+    def on_lookup(self, lookupd: str, found: LookupResult) -> None:
+        """An nsqlookupd answered."""
+        ...
+
+    def on_lookup_failed(self, error: DiscoveryError) -> None:
+        """An nsqlookupd did not answer; it is asked again."""
+        ...
+
+    def on_topic_unknown(self, reason: NSQError) -> None:
+        """All nsqlookupds answered, and none knows the topic."""
+        ...
+
+
+class LookupPoller:
+    """Asks every nsqlookupd now and then, soon again while a connection is missing.
+
+    Args:
+        table: the nsqlookupds and their last answers.
+        lost: discovered nsqds that were connected and are not now.
+        lock: the ConnectionManager's, which guards all that is here, ``table`` and ``lost``.
+        partitions: those to use; None: all of them.
+
+    Threads: any. Lookups run on background threads.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        configured: Collection[str],
+        table: LookupTable,
+        lost: Collection[Endpoint],
+        lock: threading.Lock,
+        config: Config,
+        timer: Timer,
+        run_in_background: Callable[[Callable[[], None]], None],
+        delegate: LookupPollerDelegate,
+        discovery_filter: Callable[[list[str]], Iterable[str]] | None,
+        log: LifecycleLogger,
+        partitions: Container[int] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._configured = configured
+        self._table = table
+        self._lost = lost
+        self._lock = lock
+        self._config = config
+        self._timer = timer
+        self._run_in_background = run_in_background
+        self._delegate = delegate
+        self._filter = discovery_filter
+        self._partitions = partitions
+        self._log = log
+        self._rng = random.Random()
+        #: nsqlookupds with a request under way, and since when, on time.monotonic()
+        self._pending: dict[str, float] = {}
+        self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
+        self._is_unknown_logged = False
+        self._retry_round = 0  # rounds since the last loss
+        #: Rounds in a row that began before any listed nsqd had been connected.
+        self._unconnected_rounds = 0
+        self._next_round: TimerTask | None = None
+        self._next_round_at = 0.0  # on time.monotonic()
+
+    def poll(self) -> None:
+        """Ask every nsqlookupd that is not being asked, and schedule the next round."""
+        with self._lock:
+            is_connected = self._delegate.begin_round()
+            if is_connected is None:
+                return
+            if self._lost:
+                self._retry_round += 1
+            self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
+            self.schedule_round()
+            due = self.begin(self._table.begin_round())
+        self.ask(due)
+
+    def schedule_round(self) -> None:
+        """Schedule the next round, and cancel the one before. Needs the lock."""
+        if self._next_round is not None:
+            self._next_round.cancel()
+        config = self._config
+        delay = lookup_delay(
+            self._unconnected_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
+            self._rng,
+        )
+        if self._lost:
+            # Soon again, then less and less often, until all that were lost are back.
+            delay = reconnect_delay(self._retry_round, delay, self._rng)
+        if self._delegate.lacks_leaders():
+            delay = min(delay, leader_wait(self._rng))
+        self._next_round_at = time.monotonic() + delay
+        self._next_round = self._timer.schedule(delay, self.poll)
+
+    def on_answer(self) -> None:
+        """An answer is merged: where a leader is missing the next round comes soon. Needs the lock.
+        """
+        if self._next_round_at - time.monotonic() > MAX_LEADER_WAIT:
+            if self._delegate.lacks_leaders():
+                self.schedule_round()
+
+    def note_late(self) -> None:
+        """Let newer answers replace those of nsqlookupds that do not answer. Needs the lock."""
+        now = time.monotonic()
+        for lookupd, since in self._pending.items():
+            if now - since > LATE_AFTER:
+                self._table.on_late(lookupd)
+
+    def on_lost(self, retry_round: int) -> None:
+        """A discovered nsqd was lost: the next rounds follow as after so many. Needs the lock."""
+        self._retry_round = retry_round
+
+    def on_connected(self) -> None:
+        """A discovered nsqd is connected: no need to ask again so soon. Needs the lock."""
+        if self._unconnected_rounds:
+            self._unconnected_rounds = 0
+            self.schedule_round()
+
+    def begin(self, lookupds: Iterable[str]) -> list[str]:
+        """Note that these are to be asked; return those to ``ask()``. Needs the lock."""
+        due = [lookupd for lookupd in lookupds if lookupd not in self._pending]
+        self._pending.update(dict.fromkeys(due, time.monotonic()))
+        return due
+
+    def ask(self, lookupds: list[str]) -> None:
+        """Ask what ``begin()`` returned, on background threads."""
+        for lookupd in lookupds:
+            self._run_in_background(self._lookup_task(lookupd))
+
+    def _lookup_task(self, lookupd: str) -> Callable[[], None]:
+        return lambda: self._lookup(lookupd)
+
+    def _lookup(self, lookupd: str) -> None:
+        try:
+            config = config_for(lookupd, self._configured, self._config)
+            found = lookup_topic(lookupd, self._topic, "r", config)
+        except DiscoveryError as exc:
+            with self._lock:
+                self._table.on_failure(lookupd)
+            self._log.lookup_failed(exc)
+            self._delegate.on_lookup_failed(exc)
+            return
+        finally:
+            with self._lock:
+                self._pending.pop(lookupd, None)
+        routes = found.routes
+        self._note_lookup(lookupd, is_empty=not (routes.plain or routes.partitions))
+        filtered = self._filtered(routes)
+        if filtered is not None:
+            self._delegate.on_lookup(lookupd, found._replace(routes=filtered))
+
+    def _note_lookup(self, lookupd: str, is_empty: bool) -> None:
+        """Log once when all nsqlookupds have answered and none knows the topic."""
+        with self._lock:
+            if is_empty:
+                self._without_topic.add(lookupd)
+            else:
+                self._is_unknown_logged = True  # it is known, and a silence later means less
+            has_all = self._without_topic.issuperset(self._table.addresses)
+            is_unknown = has_all and not self._delegate.has_nsqds()
+            is_news = not self._is_unknown_logged and is_unknown
+            self._is_unknown_logged = self._is_unknown_logged or is_news
+        if is_unknown:
+            reason = NSQError(f"no nsqlookupd knows the topic {self._topic}")
+            self._delegate.on_topic_unknown(reason)
+        if is_news:
+            self._log.topic_unknown(self._config.lookupd_poll_interval)
+
+    def _filtered(self, routes: TopicRoutes) -> TopicRoutes | None:
+        """Leave to the user which partitions and nsqds are used; None when that failed."""
+        routes = routes.only(self._partitions)
+        if self._filter is None:
+            return routes
+        named = list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
+        try:
+            addresses = list(self._filter(named))
+            for address in addresses:
+                parse_address(address, "an address that discovery_filter returned")
+        except BaseException:  # the user's code; the next round asks again
+            self._log.exception("discovery_filter failed: this answer is not used")
+            return None
+        leaders = {
+            partition: nsqd for partition, nsqd in routes.partitions.items() if nsqd in addresses
+        }
+        led = set(routes.partitions.values())
+        plain = tuple(address for address in addresses if address not in led)
+        return dataclasses.replace(
+            routes, plain=plain, partitions=leaders,
+            excluded=routes.excluded.union(set(routes.partitions).difference(leaders)),
+        )

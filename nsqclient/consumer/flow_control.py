@@ -1,0 +1,340 @@
+"""``FlowControl``: performs what ``rdy`` and ``backoff`` decide, for one consumer.
+
+It decides under its lock and sends after it, always without waiting, because readers, workers
+and the timer all come through here. RDY that did not fit into the socket is left to a background
+task.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from nsqclient.config import Config
+from nsqclient.consumer.backoff import Backoff, Outcome, Phase
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.rdy import RdyChange, RdyDistributor
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.runtime.interrupts import try_lock
+from nsqclient.runtime.timer import Timer
+
+#: Seconds until the next look while some connection waits for its part of max_in_flight, and all
+#: levels have settled: handlers are busy with old messages.
+_FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
+#: Messages that nobody answered are forgotten this many seconds after their deadline.
+_ORPHAN_AGE = 60.0
+#: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
+_STARVED = 0.85
+
+
+class _StrategyError(Exception):
+    """The user's ``backoff_strategy`` raised; the cause says what."""
+
+
+class FlowControl:
+    """The RDY and the backoff of all connections of one consumer.
+
+    Life: ``start()`` after the timer was started; ``stop()`` raises no RDY any more.
+    Threads: every method, any thread; none waits for a socket.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        max_in_flight: int,
+        timer: Timer,
+        run_in_background: Callable[[Callable[[], None]], None],
+        on_phase: Callable[[Phase, float], None],
+        log: LifecycleLogger | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = random.Random() if rng is None else rng
+        self._log = LifecycleLogger("consumer") if log is None else log
+        self._clock = clock
+        buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
+        #: Seconds after which a lowered RDY is surely in force.
+        self.settle_time = config.rdy_settle_time or 2 * buffer_timeout
+        self._config = config
+        self._timer = timer
+        self._run_in_background = run_in_background
+        self._on_phase = on_phase
+        self._lock = threading.Lock()
+        self._distributor = RdyDistributor(  # guarded by _lock, as all below
+            self.settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
+            by_activity=config.rdy_by_activity,
+        )
+        self._backoff = Backoff(
+            lambda attempt: self._backoff_delay(attempt, rng), config.max_backoff_duration
+        )
+        self._max_in_flight = max_in_flight
+        self._phases: deque[tuple[Phase, float]] = deque()  # to be reported; appended under _lock
+        self._reporting = threading.Lock()  # its holder reports; only ever tried
+        self._paused = False
+        self._held = False  # by max_queued_bytes
+        self._stopped = False  # written without the lock
+        self._waits_until = 0.0  # when the wait of the backoff is over, at the latest
+        self._retry_is_due = False
+        self._retry_delay = _FIRST_RETRY
+        self._stalled_ticks = 0
+        #: How often the watchdog had to give RDY by force; always 0, or there is a bug.
+        self.repairs = 0
+        #: True while results matter to the backoff; read without the lock by workers.
+        self.is_backing_off = False
+
+    @property
+    def max_in_flight(self) -> int:
+        """The ceiling on messages."""
+        return self._max_in_flight
+
+    @property
+    def phase(self) -> Phase:
+        """Where the backoff is."""
+        return self._backoff.phase
+
+    @property
+    def backoff_counter(self) -> int:
+        """Failures that are not made good yet."""
+        return self._backoff.counter
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether ``set_paused(True)`` is in force."""
+        return self._paused
+
+    def start(self) -> None:
+        """Begin the regular looks at how RDY is shared."""
+        self._timer.schedule(self._config.rdy_redistribute_interval, self._redistribute)
+
+    def stop(self) -> None:
+        """Raise no RDY any more. CLS is what ends the flow on each connection."""
+        # Without the lock: a signal handler that waits for the stop may have interrupted the
+        # thread that holds it.
+        self._stopped = True
+
+    def attach(self, sub: Subscription, expected: int = 0) -> None:
+        """Take a new connection in and give it its share; ``expected`` others are about to come."""
+        with self._lock:
+            # In one step: between two, a share would be sent that changes at once.
+            self._distributor.expected = expected
+            sub.rdy_state = self._distributor.add(sub, sub.max_rdy, self._clock())
+        self.update()
+
+    def detach(self, sub: Subscription) -> None:
+        """Forget a connection and give its share to the others."""
+        with self._lock:
+            self._distributor.remove(sub)
+        self.update()
+
+    def set_expected(self, count: int) -> None:
+        """So many connections are about to come; each will want its share."""
+        if count == self._distributor.expected:
+            return
+        with self._lock:
+            self._distributor.expected = count
+        self.update()
+
+    def set_max_in_flight(self, count: int) -> None:
+        """Change the ceiling; 0 stops the flow."""
+        with self._lock:
+            self._max_in_flight = count
+        self.update()
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop the flow, or let it go on."""
+        with self._lock:
+            self._paused = paused
+        self.update()
+
+    def set_held(self, held: bool) -> None:
+        """Stop the flow because too many bytes wait, or let it go on."""
+        with self._lock:
+            self._held = held
+        self.update()
+
+    def on_result(self, outcome: Outcome) -> None:
+        """Take the result of a message, before its answer is written.
+
+        RDY goes out before FIN or REQ, so that a test with RDY 1 gives one message only.
+        """
+        if outcome is not Outcome.FAILURE and not self.is_backing_off:
+            return  # nothing to make good: the common case takes no lock
+        try:
+            before, after, wait, counter = self._take_result(outcome)
+        except _StrategyError as exc:  # the message must be answered all the same
+            self._log.error(
+                "backoff_strategy failed: no backoff for this failure", exc_info=exc.__cause__)
+            return
+        if wait is not None:
+            self._log.backing_off(wait, counter)
+        elif before is not after:
+            self._log.backoff_ends()
+        else:
+            return
+        self.update()
+        self._report_phases()
+
+    def _backoff_delay(self, attempt: int, rng: random.Random) -> float:
+        """Ask the strategy, and nothing else: what a signal handler raises goes to the caller."""
+        try:
+            return self._config.backoff_delay(attempt, rng)
+        except Exception as exc:  # the user's code
+            raise _StrategyError from exc
+
+    def _take_result(self, outcome: Outcome) -> tuple[Phase, Phase, float | None, int]:
+        """Return the phases before and after, the wait that begins, the failures so far."""
+        with self._lock:
+            before = self._backoff.phase
+            wait = self._backoff.on_result(outcome)
+            after = self._backoff.phase
+            self.is_backing_off = after is not Phase.FLOWING
+            if wait is not None:
+                # Here, so that an exception of a signal handler finds no wait without an end. Where
+                # it comes before this is done, the tick ends the wait.
+                self._waits_until = self._clock() + wait
+                self._timer.schedule(wait, self._on_wait_over)
+            if wait is not None or before is not after:
+                self._phases.append((after, wait or 0.0))
+            return before, after, wait, self._backoff.counter
+
+    def _on_wait_over(self) -> None:
+        with self._lock:
+            if self._backoff.phase is not Phase.WAITING or self._clock() < self._waits_until:
+                return  # the tick ended it, and maybe another has begun
+            self._backoff.on_wait_over()
+            self.is_backing_off = True
+            self._phases.append((Phase.TESTING, 0.0))
+        self.update()
+        self._report_phases()
+
+    def _report_phases(self) -> None:
+        """Report phases in their order: a message may end one before its own thread reports it.
+
+        One thread reports for all; none waits.
+        """
+        while self._phases:
+            held: list[bool] = []
+            try:
+                if not try_lock(self._reporting, held):
+                    return  # it looks once more after releasing it
+                self._report_all()
+            finally:
+                if held == [True]:
+                    self._reporting.release()
+
+    def _report_all(self) -> None:
+        # A function of its own, for the reason that stands in SocketReader.
+        while self._phases:
+            self._on_phase(*self._phases.popleft())
+
+    def _redistribute(self) -> None:
+        self._timer.schedule(self._config.rdy_redistribute_interval, self._redistribute)
+        before = self._clock() - _ORPHAN_AGE
+        with self._lock:
+            subs = self._subscriptions()
+        for sub in subs:
+            sub.forget_orphans(before)
+        self.update()
+        # The next two do nothing, unless a thread of the user's was interrupted.
+        self._on_wait_over()
+        self._post(subs)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Repair a flow that has stopped for no reason, loudly: the promise "never stuck"."""
+        with self._lock:
+            states = list(self._distributor.states.values())
+            may_flow = (
+                states
+                and not (self._paused or self._held or self._stopped or self._max_in_flight == 0)
+                and self._backoff.phase is not Phase.WAITING
+            )
+            load = self._distributor.load(self._clock())
+            stalled = may_flow and load == 0 and not any(state.rdy for state in states)
+            self._stalled_ticks = self._stalled_ticks + 1 if stalled else 0
+            if self._stalled_ticks < 2:
+                return
+            self._stalled_ticks = 0
+            self.repairs += 1
+            states[0].rdy = 1
+            sub = states[0].key
+        self._log.error("no connection had RDY, without a reason: sent RDY 1; please report")
+        assert isinstance(sub, Subscription)
+        if not sub.post_rdy():
+            self._run_in_background(sub.flush_rest)
+
+    def update(self) -> None:
+        """Look at all connections and send the RDY that has to change."""
+        try:
+            with self._lock:
+                changes = self._decide()
+            self._post(changes)
+        except BaseException:
+            # A signal handler raised in a thread of the user's: what was decided may not be sent.
+            self._timer.schedule(0.0, self._post_all)
+            raise
+
+    def _post_all(self) -> None:
+        """Send the RDY that was decided wherever it is not on the wire."""
+        with self._lock:
+            subs = self._subscriptions()
+        self._post(subs)
+
+    def _post(self, subs: list[Subscription]) -> None:
+        for sub in subs:
+            if not sub.post_rdy():
+                self._run_in_background(sub.flush_rest)
+
+    def _decide(self) -> list[Subscription]:
+        """Decide, and see to the next look. Needs _lock."""
+        if self._stopped:
+            return []
+        now = self._clock()
+        distributor = self._distributor
+        for state in distributor.states.values():
+            assert isinstance(state.key, Subscription)
+            state.in_flight = state.key.count_in_flight(now)
+        ceiling = self._max_in_flight
+        if self._paused or self._held or self._backoff.phase is Phase.WAITING:
+            ceiling = 0
+        testing = self._backoff.phase is Phase.TESTING
+        changes: list[RdyChange] = distributor.decide(now, ceiling, only_one=testing)
+        if changes:
+            self._retry_delay = _FIRST_RETRY
+        if not self._retry_is_due and distributor.wants_more(now, ceiling, only_one=testing):
+            settled = distributor.next_settled(now)
+            delay = self._retry_delay if settled is None else settled - now
+            self._timer.schedule(delay, self._retry)
+            self._retry_is_due = True  # not before: the call may be interrupted
+            self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
+        return [change.key for change in changes if isinstance(change.key, Subscription)]
+
+    def _retry(self) -> None:
+        with self._lock:
+            self._retry_is_due = False
+        self.update()
+
+    def _subscriptions(self) -> list[Subscription]:
+        return [state.key for state in self._distributor.states.values()
+                if isinstance(state.key, Subscription)]
+
+    def is_starved(self) -> bool:
+        """Return whether some connection has nearly all out that its RDY allows."""
+        now = self._clock()
+        return any(
+            0 < sub.count_in_flight(now) >= math.floor(count * _STARVED)
+            for sub, count in self.rdy_by_connection().items()
+        )
+
+    def rdy_by_connection(self) -> dict[Subscription, int]:
+        """The RDY that was sent last on each connection."""
+        with self._lock:
+            return dict(
+                (sub, sub.rdy_state.rdy) for sub in self._subscriptions()
+                if sub.rdy_state is not None
+            )

@@ -1,0 +1,100 @@
+"""Middleware: context managers that stand around each call of a handler.
+
+``with_middleware`` puts them there when a Consumer is created. Without any it returns the handler
+itself, so that a message costs no call more.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, NamedTuple
+
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.processor import Handler
+from nsqclient.errors import ConfigError
+from nsqclient.message import Message
+from nsqclient.runtime.user_functions import check_function
+
+
+class Handling(NamedTuple):
+    """One call of a handler, as a middleware sees it. Immutable."""
+
+    topic: str
+    channel: str
+    #: What the handler gets: one message, or all of a batch, never none.
+    messages: Sequence[Message]
+    #: Whether the handler is a BatchHandler.
+    is_batch: bool
+
+
+#: Returns the context manager for one call.
+Middleware = Callable[[Handling], AbstractContextManager[Any]]
+#: A middleware stack around a function: takes what the function takes, and the Handling.
+_Layer = Callable[[Any, Handling], Any]
+
+
+def check_middleware(middleware: object) -> tuple[Middleware, ...]:
+    """Return the middleware of a list, outermost first.
+
+    Raises:
+        ConfigError: it is no list, or one of them returns no context manager.
+    """
+    if not isinstance(middleware, Iterable) or isinstance(middleware, (str, bytes)):
+        raise ConfigError(f"middleware must be a list of functions, not {middleware!r:.80}")
+    found = tuple(middleware)
+    for each in found:
+        inner = inspect.unwrap(each) if callable(each) else each
+        name = getattr(each, "__qualname__", f"{each!r:.80}")
+        if inspect.isgeneratorfunction(each):
+            raise ConfigError(
+                f"middleware: {name} is a generator: decorate it with contextlib.contextmanager")
+        if inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner):
+            raise ConfigError(
+                f"middleware: {name} is asynchronous, and handlers run in threads: write def, and"
+                " contextlib.contextmanager")
+        check_function(each, "middleware", "handling", may_be_class=True)
+    return found
+
+
+def with_middleware(
+    handler: Handler, middleware: Sequence[Middleware], topic: str, channel: str
+) -> Handler:
+    """Return a handler that runs ``handler`` inside of all ``middleware``, the first outermost.
+
+    For a BatchHandler it returns a copy of the same size that runs each batch inside. Without
+    middleware it returns ``handler``.
+
+    Raises:
+        ConfigError: ``handler`` is no usable handler, such as an async function.
+    """
+    if not middleware:
+        return handler
+    is_batch = isinstance(handler, BatchHandler)
+
+    def wrap(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        layer: _Layer = lambda argument, handling: function(argument)
+        for each in reversed(middleware):
+            layer = _around(each, layer)
+
+        @wraps(function, updated=())
+        def run(argument: Any) -> Any:
+            messages = argument if is_batch else (argument,)
+            return layer(argument, Handling(topic, channel, messages, is_batch))
+
+        return run
+
+    if isinstance(handler, BatchHandler):
+        return handler.wrapped(wrap)
+    check_function(handler, "handler", "message")  # the wrapper would hide an async function
+    return wrap(handler)
+
+
+def _around(middleware: Middleware, inner: _Layer) -> _Layer:
+    def layer(argument: Any, handling: Handling) -> Any:
+        with middleware(handling):
+            return inner(argument, handling)
+
+    return layer

@@ -1,0 +1,1 @@
+"""Consuming from partitioned NSQ: leaders of partitions, ordered handling, positions."""

@@ -1,0 +1,194 @@
+"""``PartitionLeaders``: which nsqds lead the partitions of a topic; decides, and does nothing.
+
+Not thread-safe: ConnectionManager calls it under its lock, and does what comes out after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.errors import NSQError, PartitionError, ServerError
+from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
+from nsqclient.partitions.retry_policy import LEADER_CODES, SubscribeAction, subscribe_action
+
+
+@dataclass
+class NsqdEntry:
+    """One nsqd, or one partition of it. Guarded by ConnectionManager's lock."""
+
+    direct: bool
+    has_worked: bool = False  # it took our subscription once
+    sub: Subscription | None = None  # open, or being opened
+    is_open: bool = False  # ``sub`` is subscribed
+    opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
+    failures: int = 0  # dials in a row that failed
+    listed_at: float = 0.0  # when an nsqlookupd named it last, on time.monotonic()
+    extended: bool = False  # its messages have headers
+    has_toggled_extend: bool = False  # that was tried the other way since it worked
+
+
+class PartitionTarget(NamedTuple):
+    """What a subscription to a partition needs to know."""
+
+    place: Endpoint
+    ordered: bool  #: consume it with SUB_ORDERED
+    extended: bool  #: its messages have headers; must be right
+    http_address: str  #: of its nsqd; empty: unknown
+
+
+class PartitionLeaders:
+    """The nsqlookupds of a consumer, what they say of leaders, and what nsqds said to that.
+
+    Args:
+        options: what the consumer asked for.
+        may_have_partitions: whether the consumer can subscribe to partitions.
+    """
+
+    def __init__(
+        self, topic: str, lookupds: Iterable[str], options: PartitionOptions, *,
+        may_have_partitions: bool,
+    ) -> None:
+        self.table = LookupTable(lookupds)
+        self._topic = topic
+        self._options = options
+        self._may_have_partitions = may_have_partitions
+        self._must_order = False  # nsqd said so, whatever nsqlookupds say
+        self._has_no_headers = False  # likewise, of a topic without metadata
+        #: An nsqd that was given by its address turned out to be a partitioned one.
+        self.refusal: PartitionError | None = None
+        self._seen = set(self.table.addresses)
+
+    def new_lookupds(self, lookupds: Iterable[str]) -> list[str]:
+        """Return those nsqlookupds that were never named before, once."""
+        new = [address for address in lookupds if address not in self._seen]
+        self._seen.update(new)
+        return new
+
+    def follow(
+        self, merged: TopicRoutes, entry: dict[Endpoint, NsqdEntry], lost: set[Endpoint]
+    ) -> tuple[list[Endpoint], list[Subscription]]:
+        """Return the leaders to be connected to, and connections to end.
+
+        A connection to a former leader is kept until the new one is there: an nsqlookupd may be
+        wrong, and only a leader takes subscriptions.
+        """
+        leaders = [Endpoint(nsqd, partition) for partition, nsqd in merged.partitions.items()]
+        gone = []
+        for place, one in list(entry.items()):
+            if place.partition is None or place in leaders:
+                continue
+            if one.sub is None or place.partition not in merged.partitions:
+                del entry[place]
+                lost.discard(place)
+                if one.sub is not None:
+                    gone.append(one.sub)
+        return leaders, gone
+
+    def take_over(
+        self, place: Endpoint, entry: dict[Endpoint, NsqdEntry], lost: set[Endpoint]
+    ) -> list[Subscription]:
+        """This place took our subscription; return connections to former leaders, to be ended."""
+        if place.partition is None:
+            return []
+        self.table.on_accepted(place.partition, place.address)
+        former = [other for other in entry
+                  if other.partition == place.partition and other != place]
+        subs = [entry.pop(other).sub for other in former]
+        lost.difference_update(former)
+        return [sub for sub in subs if sub is not None]
+
+    def lacks_leaders(self, entry: dict[Endpoint, NsqdEntry]) -> bool:
+        """Return whether some partition has no connection, and one may help."""
+        merged = self.table.merged()
+        if not merged.partition_num or self.incompatibility() is not None:
+            return False
+        connected = {place.partition for place, one in entry.items()
+                     if place.partition is not None and one.sub is not None and one.is_open}
+        return len(connected | merged.excluded) < merged.partition_num
+
+    def incompatibility(self) -> PartitionError | None:
+        """Say why the topic cannot be consumed as it was asked for."""
+        if self.refusal is not None:
+            return self.refusal
+        merged = self.table.merged()
+        if merged.partitions and not self._may_have_partitions:
+            return PartitionError(
+                f"topic {self._topic} has partitions, which cannot be consumed here: use Consumer"
+            )
+        options, meta = self._options, merged.meta
+        must_order = self._must_order or meta is not None and meta.ordered
+        if must_order and not (options.ordered or options.follows_topic):
+            return PartitionError(
+                f"topic {self._topic} is ordered: consume it with Consumer(..., ordered=True)"
+            )
+        if options.given and merged.plain:
+            return PartitionError(
+                f"{options.given[0]} needs partitions, and {merged.plain[0]} has topic"
+                f" {self._topic} without any: it is a stock nsqd"
+            )
+        has_no_headers = self._has_no_headers if meta is None else (
+            meta.partition_num > 0 and not meta.extended)
+        if options.needing_headers and has_no_headers:
+            return PartitionError(
+                f"{options.needing_headers[0]} needs messages with headers, and topic {self._topic}"
+                " has none: it was not created with extend=true"
+            )
+        return self._missing_partition(merged)
+
+    def _missing_partition(self, merged: TopicRoutes) -> PartitionError | None:
+        """Say so when a partition was asked for that the topic does not have."""
+        start_at = self._options.start_at
+        wanted = {*(self._options.partitions or ()),
+                  *(start_at if isinstance(start_at, Mapping) else ())}
+        missing = [number for number in sorted(wanted) if number >= merged.partition_num]
+        if not missing or not merged.partition_num:
+            return None
+        return PartitionError(
+            f"topic {self._topic} has no partition {missing[0]}: it has 0 to"
+            f" {merged.partition_num - 1}"
+        )
+
+    def target(self, place: Endpoint, entry: NsqdEntry) -> PartitionTarget:
+        """Return what the next subscription to a partition needs to know."""
+        merged, options = self.table.merged(), self._options
+        must_order = self._must_order or merged.meta is not None and merged.meta.ordered
+        return PartitionTarget(
+            place, options.ordered or options.follows_topic and must_order, entry.extended,
+            merged.http_addresses.get(place.address, ""),
+        )
+
+    def is_extended(self, merged: TopicRoutes) -> bool:
+        """Return whether messages have headers; without metadata what is asked for decides."""
+        if merged.meta is None:
+            return bool(self._options.needing_headers)
+        return merged.meta.extended
+
+    def toggle_extend(self, entry: NsqdEntry, error: NSQError) -> bool:
+        """Switch header support for the next dial, once; return whether it was switched."""
+        if not isinstance(error, ServerError) or entry.has_toggled_extend:
+            return False
+        if subscribe_action(error.code) is not SubscribeAction.TOGGLE_EXTEND:
+            return False
+        if entry.extended and self._options.needing_headers:
+            return False  # without headers it would get messages that it did not ask for
+        entry.has_toggled_extend = True
+        entry.extended = not entry.extended
+        return True
+
+    def may_dial_again(self, place: Endpoint, error: NSQError) -> bool:
+        """Learn from a failed dial; return whether another may help."""
+        if place.partition is None or not isinstance(error, ServerError):
+            return True
+        if error.code in LEADER_CODES:
+            self.table.on_refused(place.partition, place.address)
+        if subscribe_action(error.code) is SubscribeAction.FAIL:
+            self._must_order = True
+            return self._options.follows_topic
+        if error.code == "E_SUB_EXTEND_FORBIDDON" and self._options.needing_headers:
+            self._has_no_headers = True
+            return self.incompatibility() is None
+        return True

@@ -1,0 +1,160 @@
+"""``PartitionOptions``: the arguments of a consumer for partitioned NSQ alone, and their check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from nsqclient.config import Config
+from nsqclient.errors import ConfigError
+from nsqclient.partitions.header_filter import HeaderFilter
+from nsqclient.partitions.start_position import StartPosition
+from nsqclient.protocol.extensions import MAX_PARTITION
+
+#: Bytes of ``desired_tag`` that nsqd takes.
+_MAX_TAG = 100
+
+
+class PartitionOptions(NamedTuple):
+    """What a consumer asks of a partitioned topic; the defaults ask for nothing."""
+
+    ordered: bool = False
+    #: The partitions to consume; None: all of them.
+    partitions: frozenset[int] | None = None
+    #: Where partitions begin; for each of them, or one for all of them.
+    start_at: StartPosition | Mapping[int, StartPosition] | None = None
+    with_offsets: bool = False
+    desired_tag: str = ""
+    header_filter: HeaderFilter | None = None
+    #: Consume an ordered topic in order, and another one without; for what has no arguments.
+    follows_topic: bool = False
+
+    @property
+    def given(self) -> list[str]:
+        """The arguments that need a partitioned topic, as the user wrote them."""
+        return [
+            name for name, is_given in (
+                ("ordered=True", self.ordered), ("partitions", self.partitions is not None),
+                ("start_at", self.start_at is not None), ("with_offsets=True", self.with_offsets),
+                *((name, True) for name in self.needing_headers),
+            ) if is_given
+        ]
+
+    @property
+    def needing_headers(self) -> list[str]:
+        """The arguments that need a topic with headers."""
+        return [
+            name for name, is_given in (
+                ("desired_tag", bool(self.desired_tag)),
+                ("header_filter", self.header_filter is not None),
+            ) if is_given
+        ]
+
+    def start_of(self, partition: int) -> StartPosition | None:
+        """Where a partition begins; None: where its channel is."""
+        if isinstance(self.start_at, Mapping):
+            return self.start_at.get(partition)
+        return self.start_at
+
+    def identify_fields(self) -> dict[str, Any]:
+        """Return what IDENTIFY says of them."""
+        fields: dict[str, Any] = {}
+        if self.desired_tag:
+            fields["desired_tag"] = self.desired_tag
+        if self.header_filter is not None:
+            fields["ext_filter"] = self.header_filter.identify_field()
+        return fields
+
+
+def check_partition_options(
+    config: Config,
+    *,
+    ordered: bool,
+    partitions: Iterable[int] | None,
+    start_at: StartPosition | Mapping[int, StartPosition] | None,
+    with_offsets: bool,
+    desired_tag: str,
+    header_filter: HeaderFilter | None,
+    has_nsqds: bool,
+) -> PartitionOptions:
+    """Check the arguments; ``ordered`` is checked already.
+
+    Raises:
+        ConfigError: one is wrong, or they do not fit; says what to do.
+    """
+    options = PartitionOptions(
+        ordered, _check_partitions(partitions), _check_start(start_at),
+        with_offsets, desired_tag, header_filter,
+    )
+    if not isinstance(with_offsets, bool):
+        raise ConfigError(f"with_offsets must be True or False, not {with_offsets!r}")
+    _check_tag(desired_tag)
+    if header_filter is not None and not isinstance(header_filter, HeaderFilter):
+        raise ConfigError(
+            f"header_filter must be made with HeaderFilter.equal(), regexp(), glob(), any_of() or"
+            f" all_of(), not {header_filter!r}"
+        )
+    _check_starts_are_consumed(options)
+    if has_nsqds and options.given:
+        raise ConfigError(
+            f"{options.given[0]} needs lookupd_http_addresses instead of nsqd_tcp_addresses: the"
+            " leader of a partition changes"
+        )
+    if config.sample_rate and (with_offsets or start_at is not None):
+        raise ConfigError(
+            "sample_rate cannot be combined with start_at or with_offsets: nsqd refuses it")
+    return options
+
+
+def _check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None:
+    if partitions is None:
+        return None
+    hint = f"partitions must be a list of whole numbers from 0 to {MAX_PARTITION}"
+    if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
+        raise ConfigError(f"{hint}, not {partitions!r}")
+    numbers = list(partitions)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not (
+            0 <= number <= MAX_PARTITION
+        ):
+            raise ConfigError(f"{hint}, not {number!r}")
+    if not numbers:
+        raise ConfigError("partitions is empty: leave it out to consume all of them")
+    return frozenset(numbers)
+
+
+def _check_start(
+    start_at: object
+) -> StartPosition | Mapping[int, StartPosition] | None:
+    if start_at is None or isinstance(start_at, StartPosition):
+        return start_at
+    hint = (
+        "start_at must be a StartPosition (offset(), timestamp(), count() or end()), or a dict of"
+        " partition and StartPosition"
+    )
+    if not isinstance(start_at, Mapping):
+        raise ConfigError(f"{hint}, not {start_at!r}")
+    for partition, start in start_at.items():
+        if not isinstance(start, StartPosition):
+            raise ConfigError(f"{hint}, not {start!r}")
+    _check_partitions(start_at or None)
+    return dict(start_at)
+
+
+def _check_starts_are_consumed(options: PartitionOptions) -> None:
+    if options.partitions is None or not isinstance(options.start_at, Mapping):
+        return
+    others = sorted(set(options.start_at) - options.partitions)
+    if others:
+        raise ConfigError(
+            f"start_at has partition {others[0]}, which partitions leaves out: it would not be"
+            " consumed"
+        )
+
+
+def _check_tag(tag: object) -> None:
+    if not isinstance(tag, str):
+        raise ConfigError(f"desired_tag must be a text, not {tag!r}")
+    size = len(tag.encode("utf-8", "replace"))
+    if size > _MAX_TAG:
+        raise ConfigError(f"desired_tag of {size} bytes: nsqd takes {_MAX_TAG}")

@@ -1,0 +1,245 @@
+"""``OrderedProcessor``: handling where the order of a partition counts for more than its flow.
+
+A message is handled when no other of its partition is, never given up because of its attempts,
+and never skipped unless the user's policy, or a ``GiveUp`` of the handler's, says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from itertools import filterfalse
+
+from nsqclient.config import Config
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
+from nsqclient.consumer.partitioned.subscription import OrderedSubscription
+from nsqclient.consumer.processor import Handler, MessageProcessor
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, OrderError
+from nsqclient.log_fields import log_fields
+from nsqclient.message import GiveUp, Message, Requeue
+from nsqclient.partitions.ordering import Position
+from nsqclient.runtime.threads import is_for_caller
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.user_functions import check_result
+
+#: Seconds for which a worker waits for the next message of a partition, before the reader does.
+_RECEIVE_TIME = 0.02
+#: From five times the threshold on every such failure is an error, no mere warning.
+_ERROR_FACTOR = 5
+
+
+class BlockedAction(Enum):
+    """What a policy may decide about an ordered message that blocks its partition."""
+
+    RETRY = "retry"  #: wait, then have it delivered again: nothing is lost
+    SKIP = "skip"  #: finish it all the same: the partition goes on without it
+    HANDLE = "handle"  #: only for a message out of order: handle it, and go on from there
+
+
+#: (message, what went wrong) -> a decision, seconds to wait before the next try, or None for
+#: ``BlockedAction.RETRY``. What went wrong is an OrderError, or what the handler raised.
+BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None"]
+
+
+def check_ordered(
+    ordered: object, config: Config, *, is_batch: bool, has_nsqds: bool, has_policy: bool
+) -> None:
+    """Check the arguments of a consumer that go with ``ordered``.
+
+    Raises:
+        ConfigError: they do not fit; says what to do.
+    """
+    if not isinstance(ordered, bool):
+        raise ConfigError(f"ordered must be True or False, not {ordered!r}")
+    if not ordered:
+        if has_policy:
+            raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
+        return
+    if config.sample_rate:
+        raise ConfigError("sample_rate would break the order: nsqd refuses it with ordered=True")
+    if has_nsqds:
+        raise ConfigError(
+            "ordered=True needs lookupd_http_addresses instead of nsqd_tcp_addresses: the leader of"
+            " a partition changes"
+        )
+    if is_batch:
+        raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
+
+
+class OrderedProcessor(MessageProcessor):
+    """Runs the user's handler for messages of partitions, each partition's in order.
+
+    Args:
+        on_blocked: the user's policy; None retries for ever.
+        warn_after: failures of one message from which on its attempts are logged.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        on_giving_up: Callable[[Message], object],
+        on_blocked: BlockedPolicy | None,
+        warn_after: int,
+        flow: FlowControl,
+        timer: Timer,
+        subscriptions: Callable[[], list[Subscription]],
+        log: LifecycleLogger | None = None,
+        *,
+        workers: int = 0,
+    ) -> None:
+        super().__init__(
+            handler, 0, on_giving_up, flow, timer, subscriptions, log, workers=workers
+        )
+        self._on_blocked = on_blocked
+        self._warn_after = warn_after
+        self._lock = threading.Lock()
+        self._worker_count = workers
+        self._receivers: set[int] = set()  # workers that receive; changed by single calls
+        self._queue = self._put_or_keep
+        #: Partition -> what came for it while one of its messages is handled; guarded by _lock.
+        self._busy: dict[int | None, list[Message]] = {}
+
+    def run(self, message: Message) -> None:
+        """Handle one message, when no other of its partition is being handled. Never raises.
+
+        After a reconnect the server delivers again what is still being handled here: the two
+        must not run side by side.
+        """
+        partition = message.partition
+        if partition is None:
+            super().run(message)  # a task for a worker
+            return
+        with self._lock:
+            waiting = self._busy.get(partition)
+            if waiting is not None:
+                waiting.append(message)
+                return
+            self._busy[partition] = []
+        try:
+            super().run(message)
+        finally:
+            with self._lock:
+                came = self._busy.pop(partition)
+            if came:
+                self.workers.put_many(came)
+        sub = message._responder
+        if isinstance(sub, OrderedSubscription):
+            self._receive_next(sub)
+
+    def _receive_next(self, sub: OrderedSubscription) -> None:
+        """Receive the next message of a partition on this worker, which would only wait for it.
+
+        The partition sends nothing before its last message is finished, so that each message would
+        cost two wake-ups of threads: of the reader, and of a worker. Only where there is a worker
+        for each partition: none of the others waits for this one then.
+        """
+        if (
+            len(self.workers) or len(sub.in_flight) or self._requeues_incoming
+            or self._worker_count < len(self._subscriptions())
+        ):
+            sub.conn.wake_reader()
+            return
+        me = threading.get_ident()
+        self._receivers.add(me)
+        try:
+            sub.conn.receive_messages(time.monotonic() + _RECEIVE_TIME)
+        finally:
+            self._receivers.discard(me)
+
+    def _put_or_keep(self, messages: list[Message]) -> None:
+        """Queue what was received, by the reader or by a worker, which takes it next."""
+        if threading.get_ident() in self._receivers:
+            self.workers.keep_many(messages)
+        else:
+            self.workers.put_many(messages)
+
+    def pending(self) -> list[Message]:
+        """Return what came for a partition while one of its messages is handled."""
+        with self._lock:
+            return [message for waiting in self._busy.values() for message in waiting]
+
+    def remove_pending(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove and return those of them for which ``condition`` is true."""
+        taken: list[Message] = []
+        with self._lock:
+            for waiting in self._busy.values():
+                taken += filter(condition, waiting)
+                waiting[:] = filterfalse(condition, waiting)
+        return taken
+
+    def should_handle(self, message: Message) -> Subscription | None:
+        """Check the order before the handler sees the message; None when it must not."""
+        sub = super().should_handle(message)
+        if not isinstance(sub, OrderedSubscription):
+            return sub
+        self._log_attempts(message)
+        if message.internal_id is None or message.offset is None:
+            return sub
+        if sub.order.position_of(message.internal_id, message.offset) is not Position.BEHIND:
+            return sub
+        error = OrderError(
+            f"{message!r} at offset {message.offset} came behind a message that was finished on its"
+            f" connection: {sub.order.last}"
+        )
+        self._log.error("%s: %s", sub.place, error, extra=log_fields(message=message))
+        if self._decide(message, error) is not BlockedAction.HANDLE:
+            return None
+        sub.order.restart()
+        return sub
+
+    def finish(self, message: Message, sub: Subscription) -> None:
+        """Finish a message that was handled."""
+        if isinstance(sub, OrderedSubscription):
+            sub.note_finished(message)
+        super().finish(message, sub)
+
+    def _log_attempts(self, message: Message) -> None:
+        after, attempts = self._warn_after, message.attempts
+        if attempts <= after or attempts % after:
+            return
+        level = logging.WARNING if attempts < _ERROR_FACTOR * after else logging.ERROR
+        self._log.log(level, "%r blocks its partition: it was delivered %s", message,
+                      counted(attempts, "time"), extra=log_fields(message=message))
+
+    def _on_exception(self, message: Message, exc: BaseException) -> None:
+        if isinstance(exc, GiveUp):
+            self.on_failure(message, exc)
+            return
+        if not isinstance(exc, Requeue):
+            log_failure(self._log, exc, "handler failed for %r", message,
+                        extra=log_fields(message=message))
+        if not message.has_responded:
+            self._decide(message, exc)
+
+    def _decide(self, message: Message, error: BaseException) -> BlockedAction | float | None:
+        """Ask the policy, and do what it says."""
+        decision: BlockedAction | float | None = None
+        if self._on_blocked is not None:
+            try:
+                result = self._on_blocked(message, error)
+                check_result(result)
+                decision = result
+            except BaseException as exc:  # the user's code; never skip because of it
+                self._log.exception("on_blocked failed for %r: the message is retried", message,
+                                    extra=log_fields(message=message))
+                if is_for_caller(exc):
+                    self._answer(lambda: message.requeue(backoff=False))
+                    raise
+        if decision is BlockedAction.HANDLE and isinstance(error, OrderError):
+            return decision
+        if decision is BlockedAction.SKIP:
+            self._log.error("%r is skipped because of on_blocked: %r", message, error,
+                            extra=log_fields(message=message))
+            self._answer(message.finish)
+            return decision
+        delay = error.delay if isinstance(error, Requeue) else None
+        if isinstance(decision, (int, float)) and not isinstance(decision, bool):
+            delay = max(0.0, float(decision))
+        self._answer(lambda: message.requeue(delay, backoff=False))
+        return decision

@@ -1,0 +1,92 @@
+"""``ChannelStarts``: moves the channel of each partition to its start position, once.
+
+SUB_ADVANCED takes a start position too, but ignores the partition next to it, and an ordered topic
+refuses the command. So nsqd's HTTP API is used, before the subscription.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from nsqclient.config import Config
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.display import counted
+from nsqclient.errors import (
+    ConnectError,
+    NSQHTTPError,
+    NSQHTTPStatusError,
+    as_cause,
+    server_error,
+)
+from nsqclient.log_fields import log_fields
+from nsqclient.partitions.lookup_table import Endpoint
+from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.partitions.start_position import StartPosition
+
+#: Seconds for each of the requests.
+_TIMEOUT = 3.0
+
+
+class ChannelStarts:
+    """Where the partitions of one consumer begin, and which of them have begun. Threads: any."""
+
+    def __init__(
+        self, topic: str, channel: str, options: PartitionOptions, config: Config,
+        log: LifecycleLogger,
+    ) -> None:
+        self._topic, self._channel = topic, channel
+        self._options = options
+        self._config = config
+        self._log = log
+        self._lock = threading.Lock()
+        self._begun: set[int] = set()  # partitions; guarded by _lock
+
+    def apply(self, place: Endpoint, http_address: str) -> None:
+        """Move the channel of a partition, where that was asked for and not done before.
+
+        A channel that has consumers is left where it is: nsqd, too, takes the start of the first
+        consumer alone. Blocks: three requests.
+
+        Raises:
+            ServerError: this nsqd does not lead the partition.
+            ConnectError: the position could not be set, with the reason.
+        """
+        assert place.partition is not None
+        start = self._options.start_of(place.partition)
+        with self._lock:
+            if start is None or place.partition in self._begun:
+                return
+        try:
+            self._move(place, http_address, start)
+        except NSQHTTPError as exc:
+            if isinstance(exc, NSQHTTPStatusError) and exc.message in LEADER_CODES:
+                raise server_error(exc.message.encode()) from as_cause(exc)
+            raise ConnectError(
+                place.address, f"partition {place.partition} could not be set to {start} through"
+                f" its HTTP API {http_address}: {exc.reason}"
+            ) from as_cause(exc)
+        with self._lock:
+            self._begun.add(place.partition)
+
+    def _move(self, place: Endpoint, http_address: str, start: StartPosition) -> None:
+        # Here, since requests takes longer to import than the rest of the library.
+        from nsqclient.http.nsqd import NsqdHTTP
+
+        assert place.partition is not None
+        where = (self._topic, place.partition, self._channel)
+        fields = log_fields(nsqd=place.address)
+        with NsqdHTTP(
+            http_address, self._config, connect_timeout=self._config.dial_timeout, timeout=_TIMEOUT
+        ) as client:
+            client.create_partition_channel(*where)
+            consumers = client.count_partition_consumers(*where)
+            if consumers:
+                self._log.warning(
+                    "%s: the start position %s is not applied: the channel has %s, and nsqd takes"
+                    " the position of the first one", place, start, counted(consumers, "consumer"),
+                    extra=fields,
+                )
+                return
+            client.set_channel_offset(*where, str(start))
+        self._log.info("%s: the channel starts at %s", place, start, extra=fields)

@@ -1,0 +1,243 @@
+"""Subscriptions to one partition: plain, and ordered.
+
+An ordered one never skips: a message that failed waits here, touched, until it is requeued with
+REQ 0, because the server ignores every longer delay. Meanwhile it sends nothing else of that
+partition. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import Connection
+from nsqclient.connection.handshake import Subscribe
+from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.consumer.subscription import (
+    Subscription,
+    SubscriptionDelegate,
+    UnhandledDeliveries,
+    body_of,
+)
+from nsqclient.display import counted
+from nsqclient.errors import AlreadyRespondedError, ServerError
+from nsqclient.log_fields import log_fields
+from nsqclient.message import Message, Responder
+from nsqclient.partitions.lookup_table import Endpoint
+from nsqclient.partitions.ordering import OrderChecker
+from nsqclient.partitions.tracing import ConsumeTrace, TraceSwitch, trace_line
+from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.runtime.deadline import Deadline
+
+trace_logger = logging.getLogger("nsqclient.trace")
+
+_NO_EXTENSION = MessageExtension()
+
+
+class PartitionMessage(Message):
+    """A message of a partition."""
+
+    __slots__ = ("partition", "internal_id", "trace_id", "offset", "size", "_extension", "__dict__")
+
+    partition: int
+    internal_id: int
+    trace_id: int
+
+    def __init__(
+        self, raw: RawMessage, extension: MessageExtension, received: float, deadline: float,
+        responder: Responder, partition: int,
+    ) -> None:
+        timestamp, attempts, message_id, body = raw
+        super().__init__(body, message_id, attempts, timestamp, received, deadline, responder)
+        self.partition = partition
+        self.internal_id, self.trace_id = MessageIds.unpack(message_id)
+        self.offset, self.size = extension.offset, extension.size
+        self._extension = extension
+
+    @cached_property
+    def headers(self) -> dict[str, Any]:
+        """Its JSON headers; empty where it has none, or none that can be read."""
+        return read_header(self._extension.header)
+
+    @property
+    def _header_size(self) -> int:  # type: ignore[override]  # a plain 0 where there are none
+        return len(self._extension.header)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.internal_id} of partition {self.partition} attempts={self.attempts}"
+            f" {counted(len(self.body), 'byte')} from {self.nsqd_address}>"
+        )
+
+
+class PartitionSubscription(Subscription):
+    """One connection to one partition.
+
+    Args:
+        extended: whether the topic's messages have headers; the server insists that we know.
+        tracing: says whether deliveries are logged.
+        options: what the consumer asked for.
+        prepare: called in ``open()``, before anything is dialed.
+    """
+
+    def __init__(
+        self, place: Endpoint, extended: bool, topic: str, channel: str, config: Config,
+        delegate: SubscriptionDelegate, tracing: TraceSwitch,
+        unhandled: UnhandledDeliveries | None = None,
+        options: PartitionOptions = PartitionOptions(),
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(place.address, topic, channel, config, delegate, unhandled)
+        assert place.partition is not None
+        self.place = place
+        self._partition = place.partition
+        self._wanted = Subscribe(
+            topic, channel, place.partition, options.ordered, extended,
+            with_offsets=options.with_offsets or options.start_at is not None,
+            identify=options.identify_fields(),
+        )
+        self._prepare = prepare
+        self._tracing = tracing
+        self._opened_at = 0.0  # on time.monotonic()
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Make Messages of what came without headers or positions."""
+        self.on_extended_messages(conn, batch, [_NO_EXTENSION] * len(batch))
+
+    def on_extended_messages(
+        self, conn: Connection, batch: list[RawMessage], extensions: list[MessageExtension]
+    ) -> None:
+        """Make Messages of what came, and hand them on."""
+        now = time.monotonic()
+        deadline = now + self._msg_timeout
+        messages: list[Message] = [
+            PartitionMessage(raw, extension, now, deadline, self, self._partition)
+            for raw, extension in zip(batch, extensions)
+        ]
+        if self._tracing.is_on(self._wanted.topic):
+            self._trace(conn, messages)
+        self.in_flight.add(messages)
+        state = self.rdy_state
+        if state is not None:
+            state.last_message = now
+        size = sum(map(len, map(body_of, batch))) + sum([len(each.header) for each in extensions])
+        self._delegate.on_messages(self, messages, size)
+
+    def on_traced(self, conn: Connection, token: Any, stored: Any) -> None:
+        """Consumers publish nothing."""
+
+    def open(self, deadline: Deadline) -> None:
+        """As ``Subscription.open``. Moves the channel before, where that was asked for."""
+        self._prepare()
+        super().open(deadline)
+        self._opened_at = time.monotonic()
+
+    def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
+        if time.monotonic() - self._opened_at >= self._msg_timeout:
+            super()._log_late_answer(error, is_first)
+            return
+        self._log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "%s: %s (its leader changed a moment ago, and the former one may have stored the answer"
+            " or not: the message is finished, or is delivered again; nothing is to be done)",
+            self.address, error, extra=log_fields(nsqd=self.address),
+        )
+
+    def _trace(self, conn: Connection, messages: list[Message]) -> None:
+        wanted = self._wanted
+        for message in messages:
+            assert isinstance(message, PartitionMessage)
+            trace = ConsumeTrace(
+                wanted.topic, wanted.channel, message.partition, message.internal_id,
+                message.trace_id, message.offset, message.size, message.timestamp,
+                message.attempts, conn.local_host, self.address,
+            )
+            trace_logger.info("%s", trace_line("received", trace), extra={"nsq": trace._asdict()})
+
+
+class OrderedSubscription(PartitionSubscription):
+    """One connection to one partition, whose messages come one by one and in order."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: Only one message is out at a time, so that no lock is needed.
+        self.order = OrderChecker()
+
+    @property
+    def max_rdy(self) -> int:
+        """The server sends one at a time, whatever RDY is."""
+        return 1
+
+    def finish(self, message: Message) -> None:
+        """Send FIN at once, and note the place of the message."""
+        self.note_finished(message)
+        super().finish(message)
+        self.conn.wake_reader()
+
+    def flush(self) -> None:
+        """As ``Subscription.flush``; the worker that calls it receives next, or wakes the reader.
+        """
+        self._flush(wake_reader=False)
+
+    def note_finished(self, message: Message) -> None:
+        """From now on what lies before this message is out of order."""
+        if message.internal_id is not None and message.offset is not None:
+            if self.in_flight.holds(message):
+                self.order.on_finished(message.internal_id, message.offset)
+
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
+        """Keep the message for the delay, touched; then give it back with REQ 0.
+
+        No backoff: it would stop the other partitions too.
+        """
+        until = time.monotonic() + (self._retry_delay(message) if delay is None else delay)
+        try:
+            self.in_flight.mark_responded(message)
+            self._delegate.on_result(Outcome.NEUTRAL)
+            if self.in_flight.holds(message):
+                self._wait(message, until)
+            elif self.is_lost:
+                self._count_lost(1)
+            self._delegate.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler
+            if message._responded:
+                self._delegate.run_later(0.0, lambda: self._go_on_waiting(message, until))
+            raise
+        self._raise_lost(message)
+
+    def _retry_delay(self, message: Message) -> float:
+        config = self._config
+        doubled: float = 2.0 ** min(max(message.attempts - 1, 0), 40)
+        return min(config.ordered_retry_delay * doubled, config.ordered_max_retry_delay)
+
+    def _wait(self, message: Message, until: float) -> None:
+        """Wait for the rest of the delay, or for half of nsqd's patience. Never blocks."""
+        now = time.monotonic()
+        if now >= until:
+            self._give_back(message)
+            return
+        step = min(until - now, self._msg_timeout / 2)
+        self._delegate.run_later(step, lambda: self._go_on_waiting(message, until))
+
+    def _go_on_waiting(self, message: Message, until: float) -> None:
+        # On the timer thread: posts, never waits.
+        if not self.in_flight.holds(message):
+            return  # nsqd has delivered it again, or the connection is lost
+        if time.monotonic() < until:
+            if message.deadline < message.received + self._max_msg_timeout:
+                self._extend(message)
+                self._post(lambda core: core.send_touch(message._id), 1)
+        self._wait(message, until)
+
+    def _give_back(self, message: Message) -> None:
+        if self.in_flight.take([message]):
+            self.in_flight.count_requeued()
+            self._post(lambda core: core.send_req(message._id, 0), 1)

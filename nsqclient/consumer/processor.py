@@ -1,0 +1,362 @@
+"""``MessageProcessor``: from the queue of the workers through the handler to the answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
+from nsqclient.consumer.retry import Decision, RetryPolicy, decide
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.display import counted
+from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
+from nsqclient.log_fields import log_fields
+from nsqclient.message import MESSAGE_OVERHEAD, Failure, GiveUp, Message, Requeue
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import is_for_caller
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.user_functions import check_result
+from nsqclient.runtime.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from nsqclient.consumer.backpressure import Backpressure
+
+Handler = Callable[[Message], Any]
+
+#: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
+_FIN_DELAY = 0.004
+
+
+class WorkerTask(Message):
+    """Something else for a worker to do, in the queue of messages."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task = task
+        self.body = b""  # the queue's bytes are counted
+        # Looks like an answered message, so that only run() has to know about it, and only in
+        # the branch that is rare.
+        self._responded = True
+
+
+class MessageProcessor:
+    """Queues what the connections deliver, and runs the user's handler on the worker threads.
+
+    ``enqueue`` is called by every reader, ``run`` by every worker, concurrently.
+
+    Args:
+        subscriptions: returns the connections that are open.
+        retry: decides about messages whose handler raised; None: they are requeued.
+        workers: how many threads run the handler.
+    """
+
+    #: Set before anything is queued.
+    backpressure: Backpressure
+
+    def __init__(
+        self,
+        handler: Handler,
+        max_attempts: int,
+        on_giving_up: Callable[[Message], Any],
+        flow: FlowControl,
+        timer: Timer,
+        subscriptions: Callable[[], list[Subscription]],
+        log: LifecycleLogger | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        workers: int = 0,
+    ) -> None:
+        self._log = LifecycleLogger("consumer") if log is None else log
+        self.workers: WorkerPool[Message] = WorkerPool(
+            "nsq-worker", workers, self.run, self.flush
+        )
+        self._queue: Callable[[list[Message]], None] = self.workers.put_many
+        self._requeues_incoming = False  # a stop has begun; then it stays true
+        self._queue_lock = threading.Lock()
+        self._unmeasured = 0  # bytes that were queued since the last report; by _queue_lock
+        self._handler = handler
+        self._max_attempts = max_attempts
+        self._on_giving_up = on_giving_up
+        self._retry = retry
+        self._flow = flow
+        self._timer = timer
+        self._subscriptions = subscriptions
+        self._is_flush_scheduled = False
+        self._warned_about_false = False
+        #: The messages that are being handled now; those of a loop over ``messages()`` with the
+        #: loop's thread.
+        self.running: dict[Message, int | None] = {}
+        self._iteration_over = Monitor()
+
+    # -- the queue
+
+    def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
+        """Queue what a connection delivered, bodies of ``size`` bytes. Called by its reader.
+
+        Raises:
+            RemoteProtocolError: they should not have been sent; the connection must end.
+        """
+        backpressure, workers = self.backpressure, self.workers
+        if self._requeues_incoming:
+            sub.requeue_unstarted(messages)
+            return
+        if backpressure.is_held and not backpressure.accepts(sub, len(messages), size):
+            sub.requeue_excess(messages)
+            return
+        if len(workers):
+            self.drop_expired()
+        self._queue(messages)
+        self._requeue_if_stopping()  # it may have begun while they were put
+        with self._queue_lock:
+            self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
+            if self._unmeasured < backpressure.unmeasured_limit:
+                return
+            queued, self._unmeasured = self._unmeasured, 0
+        backpressure.on_queued(queued)
+
+    def requeue_incoming(self) -> None:
+        """From now on requeue what is queued and what arrives: a stop has begun."""
+        self._requeues_incoming = True
+        self.requeue_queued()
+
+    def _requeue_if_stopping(self) -> None:
+        if self._requeues_incoming:
+            self.requeue_queued()
+
+    def requeue_queued(self) -> int:
+        """Requeue every message that no worker has taken; return how many that were."""
+        by_sub: dict[Subscription, list[Message]] = {}
+        tasks = []
+        for message in self.workers.take_all():
+            if message._responded:
+                tasks.append(message)  # a task for a worker, not from nsqd
+                continue
+            sub = message._responder
+            assert isinstance(sub, Subscription)
+            by_sub.setdefault(sub, []).append(message)
+        if tasks:
+            self.workers.put_many(tasks)
+        return sum(sub.requeue_unstarted(messages) for sub, messages in by_sub.items())
+
+    def waiting(self) -> list[Message]:
+        """Return what waits for a worker, and leave it there."""
+        return self.workers.items() + self.pending()
+
+    def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove and return what waits and for which ``condition`` is true."""
+        taken = self.workers.take_where(condition) + self.remove_pending(condition)
+        self._requeue_if_stopping()  # it may have missed what was turned round meanwhile
+        return taken
+
+    def pending(self) -> list[Message]:
+        """Return what a worker has taken and cannot handle yet; here there is none."""
+        return []
+
+    def remove_pending(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove and return those of them for which ``condition`` is true."""
+        return []
+
+    def is_starved(self) -> bool:
+        """Return whether nothing waits, and a connection has nearly all out that RDY allows."""
+        return not len(self.workers) and self._flow.is_starved()
+
+    def run_on_worker(self, task: Callable[[], None]) -> None:
+        """Run a task on a worker thread."""
+        self.workers.put(WorkerTask(task))
+
+    def drop_expired(self) -> None:
+        """Forget what expired while it was first in the queue; called when more is put behind it.
+
+        Else the queue would grow for as long as a handler hangs: nsqd sends each again.
+        """
+        now = time.monotonic()
+
+        def is_expired(message: Message) -> bool:
+            return not message._responded and message.deadline <= now
+
+        while (message := self.workers.take_if(is_expired)) is not None:
+            sub = message._responder
+            assert isinstance(sub, Subscription)
+            sub.drop_expired(message)
+
+    # -- one message, on a worker
+
+    def run(self, message: Message) -> None:
+        """Handle one message and see to its answer. Never raises."""
+        sub = self.should_handle(message)
+        if sub is None:
+            return
+        running = self.running
+        running[message] = None
+        try:
+            result = self._handler(message)
+            if result is not None:
+                self._check_result(result, message)
+        except BaseException as exc:  # whatever it is, the message must be answered
+            self._on_exception(message, exc)
+        else:
+            if not (message._responded or message._is_async):
+                self.finish(message, sub)
+        finally:
+            del running[message]
+
+    def finish(self, message: Message, sub: Subscription) -> None:
+        """Finish a message that was handled; its FIN is sent together with others."""
+        message._responded = True
+        if self._flow.is_backing_off:
+            self._flow.on_result(Outcome.SUCCESS)
+        sub.finished.append(message)
+        self.flush_soon(sub)
+
+    def flush_soon(self, sub: Subscription) -> None:
+        """See to it that the FINs that wait leave, now or in a moment, whatever workers do."""
+        if len(sub.finished) >= sub.fin_batch:
+            sub.flush()
+        elif not self._is_flush_scheduled:
+            self._schedule_flush()
+
+    def should_handle(self, message: Message) -> Subscription | None:
+        """Check a message before the handler sees it; None when it must not."""
+        if message._responded:
+            if isinstance(message, WorkerTask):
+                message.task()
+            return None  # else it was requeued while it was queued
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        if time.monotonic() >= message.deadline:
+            sub.drop_expired(message)
+            return None
+        most = self._max_attempts
+        if 0 < most < message.attempts and sub.count_handled(message) > most:
+            self._give_up(message, Failure(
+                f"delivered {counted(message.attempts, 'time')}, and max_attempts is {most}"))
+            return None
+        return sub
+
+    # -- loops over messages()
+
+    def begin_iteration(self, message: Message) -> None:
+        """A loop over ``messages()`` has this message now."""
+        self.running[message] = threading.get_ident()
+
+    def end_iteration(self, message: Message) -> None:
+        """The loop is done with it."""
+        with self._iteration_over.lock:
+            self._iteration_over.notify_all()
+            self.running.pop(message, None)
+
+    def is_iterated_by_caller(self) -> bool:
+        """Return whether the calling thread is a loop in the middle of a turn."""
+        return threading.get_ident() in list(self.running.values())
+
+    def wait_for_iterations(self, deadline: Deadline) -> None:
+        """Wait until no loop is in the middle of a turn. A worker's handler does not count."""
+
+        def no_turn() -> bool:
+            return not any(thread is not None for thread in list(self.running.values()))
+
+        self._iteration_over.wait_for(no_turn, deadline.remaining())
+
+    def flush(self) -> None:
+        """Send all FINs that wait. A worker calls it when it finds the queue empty."""
+        for sub in self._subscriptions():
+            if sub.finished:
+                sub.flush()
+
+    def _schedule_flush(self) -> None:
+        """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""
+        self._is_flush_scheduled = True  # first: the task may run before schedule() returns
+        try:
+            self._timer.schedule(_FIN_DELAY, self._flush_on_timer)
+        except BaseException:  # of a signal handler
+            self._is_flush_scheduled = False
+            raise
+
+    def _flush_on_timer(self) -> None:
+        # Reset first: what is appended after this line sets it again, and what was appended
+        # before it is flushed now.
+        self._is_flush_scheduled = False
+        for sub in self._subscriptions():
+            if sub.finished:
+                sub.post_finished()
+
+    def _on_exception(self, message: Message, exc: BaseException) -> None:
+        if not isinstance(exc, (Requeue, GiveUp)):
+            log_failure(self._log, exc, "handler failed for %r", message,
+                        extra=log_fields(message=message))
+        self.on_failure(message, exc)
+
+    def on_failure(self, message: Message, exc: BaseException) -> None:
+        """Requeue a message whose handler raised, or give it up. Never raises."""
+        if message._responded:
+            return  # the user's code answered it
+        requeue, failure, backoff = self._decide_failure(message, exc)
+        if requeue is not None:
+            delay, backoff = requeue.delay, requeue.backoff
+            self._answer(lambda: message.requeue(delay, backoff))
+        elif failure is not None:
+            if backoff:
+                self._flow.on_result(Outcome.FAILURE)
+            message._is_async = False  # the handler has failed: it answers no more
+            self._give_up(message, failure)
+
+    def _decide_failure(self, message: Message, exc: BaseException) -> Decision:
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        attempts, most = sub.count_handled(message), self._max_attempts
+        try:
+            return decide(self._retry, message, exc, attempts, most)
+        except BaseException as error:  # the user's code
+            log_failure(self._log, error, "retry failed for %r: the default applies", message,
+                        extra=log_fields(message=message))
+            return decide(None, message, exc, attempts, most)
+
+    def _give_up(self, message: Message, failure: Failure) -> None:
+        message._failure = failure
+        try:
+            result = self._on_giving_up(message)
+            check_result(result, may_be_future=message._is_async or message._responded)
+        except BaseException as exc:
+            # What was to keep the message failed, so it must not be finished.
+            log_failure(self._log, exc, "on_giving_up failed for %r: requeued", message,
+                        extra=log_fields(message=message))
+            self._answer(message.requeue)
+            if is_for_caller(exc):
+                raise
+            return
+        finally:
+            # The traceback of the exception leads back to the message.
+            del message._failure
+        self._count_given_up(message)
+        if not message._is_async:
+            self._answer(message.finish)
+
+    @staticmethod
+    def _count_given_up(message: Message) -> None:
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        sub.in_flight.count_given_up()
+
+    def _answer(self, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except AlreadyRespondedError:
+            pass  # the user's code answered it
+        except ConnectionLostError as exc:
+            self._log.info("%s", exc, extra=log_fields(nsqd=exc.address))
+
+    def _check_result(self, result: object, message: Message) -> None:
+        """Raise when the handler has only begun its work; a result means nothing else."""
+        check_result(result, may_be_future=message._is_async or message._responded)
+        if result is False and not self._warned_about_false:
+            self._warned_about_false = True
+            self._log.warning(
+                "a handler returned False: return values are ignored, the message is finished;"
+                " raise Requeue to requeue it", extra=log_fields(message=message)
+            )

@@ -1,0 +1,229 @@
+"""How ``max_in_flight`` is shared out as RDY: a snapshot of the connections in, changes out.
+
+nsqd treats RDY as a level: it sends while fewer messages are out than RDY. A lowered RDY does
+not call messages back, so what may be out on a connection is::
+
+    max(level, in flight)
+
+where *level* is the highest RDY that may still be in force: a lowered RDY counts at its old
+value until it has settled. The sum of this over all connections never grows past
+``max_in_flight``. Source: client guide, "RDY State"; behaviour of nsqd 1.3.0.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(eq=False)  # each is compared with itself alone, and often
+class RdyState:
+    """One connection as the sharing sees it. ``key`` names it to the caller."""
+
+    key: object
+    max_rdy: int  #: nsqd's max_rdy_count
+    since: float  #: when it was added
+    rdy: int = 0  #: the RDY that was sent last
+    #: RDY that was lowered and may still be in force: (until when, RDY), the highest first.
+    lowered: list[tuple[float, int]] = field(default_factory=list)
+    in_flight: int = 0  #: messages out and not past their deadline; set by the caller
+    last_message: float = float("-inf")  #: when the last message came; set by the caller
+    granted: float = float("-inf")  #: when its turn began: RDY went from 0 to more
+
+    def load(self, now: float) -> int:
+        """How many messages may be out on it."""
+        while self.lowered and now >= self.lowered[0][0]:
+            del self.lowered[0]
+        level = self.lowered[0][1] if self.lowered else 0
+        return max(level, self.rdy, self.in_flight)
+
+
+class RdyChange(NamedTuple):
+    """``rdy`` must be sent on the connection ``key``."""
+
+    key: object
+    rdy: int
+
+
+class RdyDistributor:
+    """The RDY of every connection of one consumer. Not thread-safe: the caller holds a lock.
+
+    Args:
+        settle_time: seconds for which a lowered RDY still counts at its old value.
+        idle_timeout: seconds without a message after which a connection counts as idle
+            (``low_rdy_idle_timeout``).
+        pin_timeout: the longest time one connection keeps RDY 1 while others have none
+            (``low_rdy_timeout``).
+        by_activity: whether idle connections keep RDY 1 only while others are busy; else all
+            have even shares, as with go-nsq.
+    """
+
+    def __init__(
+        self,
+        settle_time: float,
+        idle_timeout: float,
+        pin_timeout: float,
+        rng: random.Random,
+        *,
+        by_activity: bool = True,
+    ) -> None:
+        self._settle_time = settle_time
+        self._idle_timeout = idle_timeout
+        self._pin_timeout = pin_timeout
+        self._rng = rng
+        self._by_activity = by_activity
+        self.states: dict[object, RdyState] = {}
+        #: How many more are about to be added. Their share is kept free: taken back later, it
+        #: would be of no use to anybody until it has settled.
+        self.expected = 0
+
+    def add(self, key: object, max_rdy: int, now: float) -> RdyState:
+        """Take a connection in, with RDY 0."""
+        state = self.states[key] = RdyState(key, max_rdy, now)
+        return state
+
+    def remove(self, key: object) -> None:
+        """Forget a connection; nsqd counts its messages no longer."""
+        self.states.pop(key, None)
+
+    def load(self, now: float) -> int:
+        """How many messages may be out on all connections together."""
+        return sum(state.load(now) for state in self.states.values())
+
+    def decide(self, now: float, max_in_flight: int, *, only_one: bool = False) -> list[RdyChange]:
+        """Return what must be sent so that RDY comes nearer to what it should be.
+
+        ``max_in_flight`` 0 stops the flow; ``only_one`` lets one message through, to test.
+        Lowering happens at once; raising only as far as the ceiling allows, so call again when
+        something has settled or was answered (see ``wants_more``).
+        """
+        states = list(self.states.values())
+        wanted = self._wanted(states, now, max_in_flight, only_one)
+        changes = []
+        for state in states:
+            if state.rdy > wanted[state.key]:
+                self._set(state, wanted[state.key], now)
+                changes.append(RdyChange(state.key, state.rdy))
+            elif state.rdy > 0 and self._turn_is_over(state, now):
+                state.granted = now  # nobody had waited longer: a new turn
+        limit = min(1, max_in_flight) if only_one else max_in_flight
+        headroom = limit - self.load(now)
+        # The same when all has settled: what costs nothing now may cost something then.
+        spare = limit - sum(max(state.rdy, state.in_flight) for state in states)
+        if only_one:  # what is out may be more than one, but not more than max_in_flight
+            spare = max(0, spare)
+        self._rng.shuffle(states)
+        # First those without any, so that little headroom reaches as many as possible, and
+        # of these the connection that has waited longest.
+        states.sort(key=lambda state: (state.rdy > 0, state.granted if state.rdy == 0 else 0.0))
+        takes_turns = only_one or max_in_flight < len(states)
+        waiting = 0
+        for state in states:
+            # What is out beyond its RDY is counted already, so raising up to it costs nothing.
+            free, kept = state.load(now), max(state.rdy, state.in_flight)
+            target = min(wanted[state.key], free + max(0, headroom), kept + spare)
+            if spare < 0 and wanted[state.key] > state.rdy:
+                # More is out than may be: the place of an answered message stays free here.
+                spare = min(0, spare + kept - max(target, state.rdy))
+            if takes_turns and wanted[state.key] > state.rdy:
+                if target <= state.rdy:
+                    waiting += 1
+                elif waiting and free > kept:
+                    # Its last turn has not settled. With a new one right now it never would, and
+                    # connections that have waited longer, for headroom, would wait for ever.
+                    waiting -= 1
+                    continue
+            if target > state.rdy:
+                headroom -= max(0, target - free)
+                spare -= max(0, target - kept)
+                self._set(state, target, now)
+                changes.append(RdyChange(state.key, target))
+        return changes
+
+    def wants_more(self, now: float, max_in_flight: int, *, only_one: bool = False) -> bool:
+        """Return whether some connection should have more RDY than the ceiling allowed so far."""
+        states = list(self.states.values())
+        wanted = self._wanted(states, now, max_in_flight, only_one)
+        return any(state.rdy < wanted[state.key] for state in states)
+
+    def next_settled(self, now: float) -> float | None:
+        """When the next lowered RDY will have settled; None when all have."""
+        times = [
+            until for state in self.states.values() for until, _ in state.lowered if until > now
+        ]
+        return min(times, default=None)
+
+    def _set(self, state: RdyState, count: int, now: float) -> None:
+        if count < state.rdy:
+            while state.lowered and state.lowered[-1][1] <= state.rdy:
+                state.lowered.pop()  # lower, and over sooner
+            state.lowered.append((now + self._settle_time, state.rdy))
+        elif state.rdy == 0:
+            state.granted = now
+        state.rdy = count
+
+    def _wanted(
+        self, states: list[RdyState], now: float, max_in_flight: int, only_one: bool
+    ) -> dict[object, int]:
+        """The RDY that each connection should have, by key."""
+        if only_one:
+            max_in_flight = min(1, max_in_flight)
+        if max_in_flight < len(states):
+            chosen = self._take_turns(states, now, max_in_flight)
+            return {state.key: int(state.key in chosen) for state in states}
+        idle = [state for state in states if self._is_idle(state, now)]
+        busy = [state for state in states if not self._is_idle(state, now)]
+        if not idle or not busy or not self._by_activity:
+            expected = min(self.expected, max_in_flight - len(states))
+            return self._even(states, max_in_flight, expected)
+        # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.
+        wanted: dict[object, int] = {state.key: 1 for state in idle}
+        wanted.update(self._even(busy, max_in_flight - len(idle)))
+        return wanted
+
+    def _is_idle(self, state: RdyState, now: float) -> bool:
+        return (
+            state.in_flight == 0
+            and now - max(state.last_message, state.since) >= self._idle_timeout
+        )
+
+    @staticmethod
+    def _even(states: Iterable[RdyState], total: int, others: int = 0) -> dict[object, int]:
+        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others.
+
+        ``others`` more parts are left over.
+        """
+        wanted: dict[object, int] = {}
+        rest = sorted(states, key=lambda state: state.max_rdy)
+        for index, state in enumerate(rest):
+            share = min(total // (len(rest) - index + others), state.max_rdy)
+            wanted[state.key] = share
+            total -= share
+        return wanted
+
+    def _take_turns(self, states: list[RdyState], now: float, places: int) -> set[object]:
+        """Fewer places than connections: return those that have RDY 1 now.
+
+        A holder goes on until it was idle for idle_timeout, or has held for pin_timeout; then
+        the connection that has waited longest gets its turn.
+        """
+        if places <= 0:
+            return set()
+        holders = [
+            state for state in states if state.rdy > 0 and not self._turn_is_over(state, now)
+        ]
+        self._rng.shuffle(holders)
+        chosen = holders[:places]
+        others = [state for state in states if state not in chosen]
+        self._rng.shuffle(others)
+        others.sort(key=lambda state: state.granted)
+        return {state.key for state in chosen + others[:places - len(chosen)]}
+
+    def _turn_is_over(self, state: RdyState, now: float) -> bool:
+        held = now - state.granted
+        quiet = now - max(state.last_message, state.granted)
+        return held >= self._pin_timeout or (
+            quiet >= self._idle_timeout and state.in_flight == 0
+        )

@@ -1,0 +1,239 @@
+"""What happens to a message whose handler has failed: requeued, and when, or given up.
+
+``Retry`` and ``RetryTable`` are ready-made policies for the argument ``retry`` of a Consumer;
+``decide`` is what the consumer asks. No socket, thread, clock or log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Union
+
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError
+from nsqclient.message import Failure, GiveUp, Message, Requeue
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.delays import growing_delay
+from nsqclient.runtime.user_functions import check_function, check_result
+from nsqclient.sanitize import LONGEST_TEXT, printable
+
+#: (message, what the handler raised) -> what to do; None: what happens without a policy.
+RetryPolicy = Callable[[Message, BaseException], Union[Requeue, GiveUp, None]]
+
+#: Deliveries that nsqd can count.
+_MOST_ATTEMPTS = 65535
+
+
+class Retry:
+    """A retry policy: requeue with a delay that grows with the message's attempts.
+
+    The delay is ``base`` after the first delivery, ``factor`` times as long after each further
+    one, and ``maximum`` at most.
+
+    Args:
+        base: seconds (float or timedelta).
+        factor: 1 or more; 1: the delay stays the same.
+        maximum: seconds; nsqd clamps what is longer than its ``--max-req-timeout``.
+        jitter: the part of the delay, 0 to 1, that is left out by chance.
+        max_attempts: deliveries after which the message is given up; 0: as many as the option
+            ``max_attempts`` of the consumer allows, which also limits this one.
+        backoff: whether the consumer slows down.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Life: usable for any number of consumers. Threads: any.
+    """
+
+    def __init__(
+        self,
+        base: Duration = 1.0,
+        factor: float = 2.0,
+        maximum: Duration = 900.0,
+        jitter: float = 0.1,
+        *,
+        max_attempts: int = 0,
+        backoff: bool = True,
+    ) -> None:
+        self._base = to_seconds(base, "base")
+        self._maximum = to_seconds(maximum, "maximum")
+        if self._maximum < self._base:
+            raise ConfigError(f"maximum must be {self._base:g} s, the base, or more")
+        self._factor = _number(factor, "factor", 1.0, 1e6)
+        self._jitter = _number(jitter, "jitter", 0.0, 1.0)
+        if (not isinstance(max_attempts, int) or isinstance(max_attempts, bool)
+                or not 0 <= max_attempts <= _MOST_ATTEMPTS):
+            raise ConfigError(
+                f"max_attempts must be a whole number from 0 to {_MOST_ATTEMPTS}, not"
+                f" {max_attempts!r}")
+        if not isinstance(backoff, bool):
+            raise ConfigError(f"backoff must be True or False, not {backoff!r}")
+        self.max_attempts = max_attempts
+        self._backoff = backoff
+        # The system's numbers: forked processes would share those of a generator.
+        self._rng = random.SystemRandom()
+
+    def delay(self, attempts: int) -> float:
+        """Return the seconds until the next delivery of a message with so many attempts."""
+        return growing_delay(
+            attempts, self._base, self._factor, self._maximum, self._jitter, self._rng)
+
+    def __call__(self, message: Message, exception: BaseException) -> Requeue | GiveUp:
+        """Decide about one message."""
+        if 0 < self.max_attempts <= message.attempts:
+            return GiveUp(f"{_shown(exception)}, after {counted(message.attempts, 'attempt')}")
+        return Requeue(self.delay(message.attempts), self._backoff)
+
+
+#: What a RetryTable has for a type of exception.
+Rule = Union[Requeue, GiveUp, type[Requeue], type[GiveUp], RetryPolicy]
+
+
+class RetryTable:
+    """A retry policy: a table of types of exceptions.
+
+    The entry of the exception's own type decides, else that of its nearest base class, in the
+    order in which Python looks up methods.
+
+    Args:
+        rules: type of exception -> ``Requeue(...)``, ``GiveUp(...)``, a :class:`Retry`, or any
+            other policy; ``Requeue`` and ``GiveUp`` themselves stand for ones without arguments.
+        default: for an exception without an entry; None: what happens without a policy.
+
+    Raises:
+        ConfigError: a key is no type of exception, or an entry is none of these.
+
+    Life: usable for any number of consumers. Threads: any.
+    """
+
+    def __init__(
+        self, rules: Mapping[type[BaseException], Rule], default: Rule | None = None
+    ) -> None:
+        if not isinstance(rules, Mapping):
+            raise ConfigError(f"rules must map types of exceptions to rules, not {rules!r:.80}")
+        self._rules: dict[type[BaseException], RetryPolicy] = {}
+        for kind, rule in rules.items():
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise ConfigError(f"retry: {kind!r:.80} is no type of exception")
+            if issubclass(kind, (Requeue, GiveUp)):
+                raise ConfigError(
+                    f"retry: a handler that raises {kind.__name__} has decided itself; no rule is"
+                    " asked")
+            self._rules[kind] = _policy_of(rule, kind.__name__)
+        self._default = None if default is None else _policy_of(default, "default")
+        policies = [*self._rules.values(), self._default]
+        #: The highest ``max_attempts`` of its rules.
+        self.max_attempts: int = max(
+            (policy.max_attempts for policy in policies if isinstance(policy, Retry)), default=0)
+
+    def __call__(self, message: Message, exception: BaseException) -> Requeue | GiveUp | None:
+        """Decide about one message."""
+        for kind in type(exception).__mro__:
+            policy = self._rules.get(kind)
+            if policy is not None:
+                return policy(message, exception)
+        return None if self._default is None else self._default(message, exception)
+
+
+def check_retry(
+    retry: RetryPolicy | None, max_attempts: int, *, has_handler: bool, ordered: bool
+) -> None:
+    """Check the argument ``retry`` of a consumer.
+
+    Args:
+        max_attempts: the consumer's.
+
+    Raises:
+        ConfigError: it does not fit; says what to do.
+    """
+    if retry is None:
+        return
+    check_function(retry, "retry", "message", "exception")
+    if not has_handler:
+        raise ConfigError("retry needs a handler: in a loop over messages() call requeue()")
+    if ordered:
+        raise ConfigError("retry is not for ordered=True: use on_blocked")
+    wanted = getattr(retry, "max_attempts", 0)
+    if isinstance(wanted, int) and 0 < max_attempts < wanted:
+        raise ConfigError(
+            f"retry allows {wanted} attempts, but the option max_attempts is {max_attempts}: set"
+            f" max_attempts to {wanted} or more, or to 0 for no limit")
+
+
+class Decision(NamedTuple):
+    """What happens to a message whose handler has failed; one of the two is None."""
+
+    requeue: Requeue | None
+    failure: Failure | None
+    #: Whether the consumer should slow down, although the message is given up.
+    backoff: bool = False
+
+
+def decide(
+    policy: RetryPolicy | None, message: Message, exception: BaseException, attempts: int,
+    max_attempts: int,
+) -> Decision:
+    """Decide about a message whose handler has raised.
+
+    Args:
+        attempts: deliveries that a handler had, this one included.
+        max_attempts: how many it may have; 0: any number.
+
+    Raises:
+        TypeError: the policy returned something else than it should.
+        Exception: what the policy raised.
+    """
+    result: object = exception
+    if not isinstance(exception, (Requeue, GiveUp)):
+        result = None if policy is None else policy(message, exception)
+        check_result(result)
+        if result is None:
+            result = Requeue()
+    if isinstance(result, GiveUp):
+        return Decision(None, Failure(_line(result.reason) or _shown(exception), exception))
+    if not isinstance(result, Requeue):
+        raise TypeError(f"retry returns Requeue(...), GiveUp(...) or None, not {result!r:.200}")
+    is_failure = result is not exception or result.backoff
+    if is_failure and 0 < max_attempts <= attempts:
+        # The next delivery would reach no handler, and perhaps another process, which cannot say
+        # what was wrong.
+        reason = f"{_shown(exception)}, after {counted(attempts, 'attempt')}"
+        return Decision(None, Failure(reason, exception), result.backoff)
+    return Decision(result, None)
+
+
+def _policy_of(rule: Any, name: str) -> RetryPolicy:
+    if isinstance(rule, type) and issubclass(rule, (Requeue, GiveUp)):
+        rule = rule()
+    if isinstance(rule, (Requeue, GiveUp)):
+        return lambda message, exception: rule
+    check_function(rule, f"retry: the rule for {name}", "message", "exception")
+    policy: RetryPolicy = rule
+    return policy
+
+
+def _number(value: object, name: str, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
+            least <= value <= most):
+        raise ConfigError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
+    return float(value)
+
+
+def _shown(exception: BaseException) -> str:
+    """Return an exception in one line: a raised Requeue or GiveUp by what led to it."""
+    if isinstance(exception, (Requeue, GiveUp)):
+        cause = exception.__cause__ or exception.__context__
+        if cause is None:
+            return f"the handler raised {type(exception).__name__}"
+        exception = cause
+    try:
+        text = _line(str(exception))
+    except Exception:  # of the user's class
+        text = ""
+    name = type(exception).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _line(text: object) -> str:
+    return printable(str(text), LONGEST_TEXT)

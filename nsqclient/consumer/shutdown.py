@@ -1,0 +1,270 @@
+"""``Shutdown``: how a consumer stops in bounded time and requeues what it has not done.
+
+1. No more dials and lookups; no RDY is raised.
+2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
+3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
+   still arrive before CLOSE_WAIT.
+4. Running handlers finish, a last batch is handled, and messages that handlers left to others
+   (``enable_async()``) are answered, up to the deadline; readers go on, so heartbeats are answered.
+5. The last FINs are sent, the sockets shut down, and the threads joined.
+
+It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
+interrupted thread holds one of our locks: only that thread waits, and never past its deadline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters, StopReport
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.display import counted
+from nsqclient.errors import NSQError
+from nsqclient.log_fields import log_fields
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.interrupts import try_lock
+from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds kept back for the last steps when the handlers use up the whole timeout.
+_GRACE = 0.5
+
+
+class Shutdown:
+    """Stops one consumer, once. Threads: any."""
+
+    def __init__(
+        self,
+        connections: ConnectionManager,
+        flow: FlowControl,
+        processor: MessageProcessor,
+        timer: Timer,
+        background: WorkerPool[Callable[[], None]],
+        log: LifecycleLogger | None = None,
+    ) -> None:
+        self._log = LifecycleLogger("consumer") if log is None else log
+        self.totals = ClosedConnectionTotals()
+        self._connections = connections
+        self._flow = flow
+        self._processor = processor
+        self._timer = timer
+        self._background = background
+        #: For a handler that collects messages: handle what it has, requeue what is left.
+        self.before_workers_end: Callable[[], None] = lambda: None
+        self.after_workers_end: Callable[[], None] = lambda: None
+        # Plain locks, since stop() may come in a signal handler: the call that acquires the first
+        # one starts the procedure; the second is held until it is over.
+        self._first = threading.Lock()
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._changed = Monitor()
+        self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
+        self._report = StopReport(0, 0, 0, complete=False)
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether a stop was asked for."""
+        return self._first.locked()
+
+    def stop(self, timeout: float, wait: bool) -> StopReport:
+        """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
+        deadline = Deadline(timeout)
+        self._begin(deadline)
+        if wait:
+            self._wait(deadline.at_most(timeout) + 3 * _GRACE)
+        return self._report
+
+    def _begin(self, deadline: Deadline) -> None:
+        """Have the procedure run, unless a call before did so."""
+        thread = LibraryThread(self._run, "nsq-stop", (deadline,))
+        held: list[bool] = []
+        is_run_here = False
+        try:
+            if try_lock(self._first, held):
+                thread.launch()
+        except ThreadStartError:  # the interpreter ends, or the system has none left
+            is_run_here = True
+            self._run(deadline)
+        finally:
+            if held == [True] and not (thread.is_launched or is_run_here):
+                self._first.release()  # a signal handler raised: the next call begins
+
+    def _wait(self, timeout: float) -> None:
+        """Wait until the procedure is over."""
+        held: list[bool] = []
+        try:
+            held.extend(map(self._over.acquire, (True,), (timeout,)))  # as try_lock
+        finally:
+            if held == [True]:
+                self._over.release()
+
+    def on_drained(self, sub: Subscription) -> None:
+        """CLOSE_WAIT came, or the connection ended."""
+        with self._changed.lock:
+            self._changed.notify_all()
+            self._draining.discard(sub)
+
+    def _run(self, deadline: Deadline) -> None:
+        subs: list[Subscription] = []
+        report = self._report
+        try:
+            # Whatever goes wrong with the work, the rest must end.
+            try:
+                report = self._end_work(deadline, subs)
+            except Exception:
+                self._log.exception("stop: a step failed")
+            self._report = dataclasses.replace(report, threads=self._end_all(subs))
+            self._log.stopped(report.finished, report.requeued_unstarted, report.abandoned)
+        except Exception:
+            self._log.exception("stop failed")
+        finally:
+            self._over.release()
+
+    def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> StopReport:
+        """Steps 1 to 4; ``subs`` gets the connections to end."""
+        before = self._total()
+        self._log.debug("stop: no more dials, no more RDY")
+        subs += self._connections.stop()
+        self._flow.stop()
+        self._send_cls(subs)
+        self._processor.requeue_incoming()
+        self._await_close_wait(deadline)
+        self._log.debug("stop: waiting for %s", counted(len(self._processor.running), "handler"))
+        self.before_workers_end()
+        self._processor.workers.stop(deadline)
+        self.after_workers_end()
+        self._processor.wait_for_iterations(deadline)
+        self._processor.requeue_queued()
+        for sub in subs:
+            sub.post_finished()
+        self._await_answers(subs, deadline)
+        after = self._total()
+        return StopReport(
+            finished=after.finished - before.finished,
+            requeued_unstarted=after.requeued_unstarted - before.requeued_unstarted,
+            abandoned=self._count_open(subs),
+        )
+
+    def _total(self) -> ConnectionCounters:
+        return self.totals.total(sub.counters for sub in self._connections.subscriptions())
+
+    def _end_all(self, subs: list[Subscription]) -> tuple[str, ...]:
+        """Step 5; return the threads that did not end. Takes a second at most, in any case."""
+        self._log.debug("stop: closing %s", counted(len(subs), "connection"))
+        rest = Deadline(_GRACE)
+        for sub in subs:
+            sub.conn.drain(rest.at_most(_GRACE))
+            sub.conn.close()
+        # Readers end at once. A background task may hang in a lookup: it is not waited for long.
+        rest = Deadline(_GRACE)
+        stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
+        if not self._timer.stop(rest):
+            stuck.append("nsq-timer")
+        self._background.take_all()
+        stuck += self._connections.join_dials(rest)
+        stuck += self._background.stop(rest) + self._processor.workers.stop(rest)
+        if stuck:
+            self._log.warning(
+                "stop: these threads did not end in time: %s (a handler or a lookup that takes"
+                " long; they are daemons and end with the process)", ", ".join(stuck),
+            )
+        return tuple(stuck)
+
+    def _send_cls(self, subs: list[Subscription]) -> None:
+        for sub in subs:
+            with self._changed.lock:
+                self._draining.add(sub)
+            try:
+                if not sub.conn.try_send(lambda core: core.send_cls()):
+                    self._background.put(sub.flush_rest)
+            except NSQError as exc:  # not open yet, or lost: nothing to drain
+                self._log.debug("%s: CLS not sent: %s", sub.address, exc,
+                                extra=log_fields(nsqd=sub.address))
+                sub.conn.close()
+                self.on_drained(sub)
+
+    def _await_close_wait(self, deadline: Deadline) -> None:
+        """Wait until no more messages can come; an nsqd that does not answer costs a second."""
+        self._changed.wait_for(lambda: not self._draining, deadline.at_most(1.0))
+        # A message may have been queued between the last look and CLOSE_WAIT.
+        self._processor.requeue_queued()
+
+    def on_answered(self) -> None:
+        """A message was answered, perhaps the last that is waited for."""
+        with self._changed.lock:
+            self._changed.notify_all()
+
+    def _await_answers(self, subs: list[Subscription], deadline: Deadline) -> None:
+        """Wait for the answers that handlers left to others (``enable_async()``)."""
+        while self._count_open(subs) and not deadline.expired():
+            # A message may also expire, which no notification follows.
+            self._changed.wait_for(lambda: not self._count_open(subs), deadline.at_most(0.5))
+
+    def _count_open(self, subs: list[Subscription]) -> int:
+        """How many messages are being handled, or wait for an answer from elsewhere."""
+        now = time.monotonic()
+        messages = set(self._processor.running)
+        return len(messages.union(*(sub.in_flight.unanswered(now) for sub in subs)))
+
+
+class SignalFlag:
+    """Set once, by a signal handler, and waited for by the thread that it interrupts.
+
+    Not an Event: its lock may be held by the very code that the handler interrupts, which would
+    then wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def set(self) -> None:
+        """Set it. Call it once only."""
+        self._unset.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set; False when it was not, in this time. Not after it was true."""
+        return self._unset.acquire(timeout=timeout)
+
+
+@contextmanager
+def catch_shutdown_signals() -> Iterator[SignalFlag]:
+    """Yield a flag that the first SIGINT or SIGTERM sets.
+
+    The former handlers are put back with the first signal, so a second Ctrl-C interrupts, and at
+    the end of the block. Outside the main thread no signal is caught.
+    """
+    came = SignalFlag()
+    former: dict[int, Any] = {}
+
+    def put_back() -> None:
+        while former:
+            signum, handler = former.popitem()
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+    def on_signal(signum: int, frame: FrameType | None) -> None:
+        if former:  # the first one: both signals may be under way at once
+            put_back()
+            came.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for signum in _SIGNALS:
+            former[signum] = signal.signal(signum, on_signal)
+    try:
+        yield came
+    finally:
+        put_back()

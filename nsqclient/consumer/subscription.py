@@ -1,0 +1,705 @@
+"""``Subscription``: one connection of a consumer, its messages in flight, their answers, its RDY.
+
+What arrives becomes a Message and is noted in the InFlightTable. FINs are collected and sent
+together: a system call for each would halve the speed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any, Protocol
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import Connection
+from nsqclient.connection.handshake import Subscribe
+from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.rdy import RdyState
+from nsqclient.consumer.stats import ConnectionCounters, ConnectionStats
+from nsqclient.display import counted
+from nsqclient.errors import (
+    AlreadyRespondedError,
+    ClosedError,
+    ConnectionLostError,
+    NSQConnectionError,
+    NSQError,
+    ServerError,
+)
+from nsqclient.log_fields import log_fields
+from nsqclient.message import Message
+from nsqclient.partitions.lookup_table import Endpoint
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.delays import requeue_delay
+
+#: FINs that wait for others at most; they are also sent when the queue runs dry.
+MAX_FIN_BATCH = 256
+#: Seconds between reports of messages that expired unhandled.
+_REPORT_INTERVAL = 60.0
+#: Unhandled messages that are remembered: 11 MB, where that many have expired.
+MAX_UNHANDLED_REMEMBERED = 50_000
+
+#: The body of a RawMessage.
+body_of = itemgetter(3)
+
+
+class SubscriptionDelegate(Protocol):
+    """What a Subscription needs of its Consumer. Nothing here may block."""
+
+    def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
+        """Messages came whose bodies have ``size`` bytes; called by the reader thread.
+
+        Raises:
+            RemoteProtocolError: they should not have been sent; the connection ends.
+        """
+        ...
+
+    def on_result(self, outcome: Outcome) -> None:
+        """A message is about to be answered; RDY that changes by it is written first."""
+        ...
+
+    def flush_soon(self, sub: Subscription) -> None:
+        """See to it that ``sub.finished`` leaves: at once, or with others in a moment."""
+        ...
+
+    def on_answered(self) -> None:
+        """A message was answered by other means than its handler's return."""
+        ...
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> object:
+        """Run a short task on the timer thread."""
+        ...
+
+    def run_in_background(self, task: Callable[[], None]) -> None:
+        """Run a task that may block on a background thread."""
+        ...
+
+    def on_drained(self, sub: Subscription) -> None:
+        """nsqd confirmed that no more messages will come."""
+        ...
+
+    def on_lost(self, sub: Subscription, error: NSQError) -> None:
+        """The connection ended."""
+        ...
+
+
+class UnhandledDeliveries:
+    """How often a message of one consumer expired before a handler had it.
+
+    nsqd counts each delivery as an attempt, also if it expired in the consumer's queue. Such
+    deliveries must not lead to giving up: nothing has failed.
+
+    Only the messages that expired last are remembered. A finished message stays until others
+    take its place: nsqd may refuse a late FIN and deliver the message again, and a look at each FIN
+    would cost every message something. Threads: any.
+    """
+
+    def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        # By where it came from as well: ids are unique within a topic of an nsqd, or a partition.
+        self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
+
+    def __len__(self) -> int:
+        """How many messages are remembered."""
+        return len(self._counts)
+
+    def add(self, place: Endpoint, message_id: bytes) -> None:
+        """A delivery expired before a handler had it."""
+        key = place, message_id
+        with self._lock:
+            self._counts[key] = self._counts.pop(key, 0) + 1
+            if len(self._counts) > self._most:
+                self._counts.popitem(last=False)
+
+    def count(self, place: Endpoint, message_id: bytes) -> int:
+        """Return how many deliveries of the message expired like that."""
+        with self._lock:
+            return self._counts.get((place, message_id), 0)
+
+
+class InFlightTable:
+    """The messages that are out on one connection, by id.
+
+    Here it is decided that a message gets one answer. Nothing is sent from here.
+
+    Threads: every method, any thread; no other lock is taken inside.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: dict[bytes, Message] = {}  # guarded by _lock
+        self.counters = ConnectionCounters()  # written under _lock
+        #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
+        self.is_lost = False
+        self._unreported = 0  # messages that expired since the last report; guarded by _lock
+        self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
+
+    def __len__(self) -> int:
+        """How many there are, expired ones included."""
+        return len(self._messages)
+
+    def count(self, now: float) -> int:
+        """How many there are that nsqd still counts as ours."""
+        with self._lock:
+            return sum(message.deadline > now for message in self._messages.values())
+
+    def messages(self) -> list[Message]:
+        """Return all of them, expired ones included."""
+        with self._lock:
+            return list(self._messages.values())
+
+    def unanswered(self, now: float) -> set[Message]:
+        """Those that may still be answered in time."""
+        with self._lock:
+            return set(
+                message for message in self._messages.values()
+                if message.deadline > now and not message.has_responded
+            )
+
+    def forget(self, before: float) -> None:
+        """Drop those whose deadline passed before ``before`` and that nobody answered."""
+        with self._lock:
+            old = list(m for m in self._messages.values() if m.deadline < before)
+            for message in old:
+                del self._messages[message._id]
+            self.counters.orphaned += len(old)
+
+    def add(self, messages: list[Message]) -> None:
+        """Take in what came. A second delivery of a message replaces the first, which timed out."""
+        with self._lock:
+            self._messages.update({message._id: message for message in messages})
+            self.counters.received += len(messages)
+
+    def get(self, message_id: bytes) -> Message | None:
+        """Return the message with this id, if it is still out."""
+        with self._lock:
+            return self._messages.get(message_id)
+
+    def holds(self, message: Message) -> bool:
+        """Return whether this delivery of the message is still out."""
+        return self.get(message._id) is message
+
+    def mark_responded(self, message: Message) -> None:
+        """Give the caller the right to answer.
+
+        Raises:
+            AlreadyRespondedError: it was given to another caller.
+        """
+        with self._lock:
+            if message.has_responded:
+                raise AlreadyRespondedError(f"{message!r} was answered before")
+            message._responded = True
+
+    def take_unanswered(self, messages: Iterable[Message]) -> list[Message]:
+        """Mark what has no answer as answered, remove it, and return what is still in flight."""
+        with self._lock:
+            unanswered = list(message for message in messages if not message.has_responded)
+            for message in unanswered:
+                message._responded = True
+            return self._take(unanswered)
+
+    def take(self, messages: Iterable[Message]) -> list[Message]:
+        """Remove messages; return those that were still there: only those may be answered."""
+        with self._lock:
+            return self._take(messages)
+
+    def _take(self, messages: Iterable[Message]) -> list[Message]:
+        """Needs _lock."""
+        taken = []
+        for message in messages:
+            if self._messages.get(message._id) is message:
+                del self._messages[message._id]
+                taken.append(message)
+        return taken
+
+    def take_finished(self, finished: deque[Message]) -> tuple[list[bytes], int]:
+        """Empty the queue of finished messages, and remove them.
+
+        Returns: the ids to send FIN for, and how many answers the lost connection has cost.
+        """
+        messages, ids, missing = self._messages, [], 0
+        with self._lock:
+            for _ in range(len(finished)):  # messages are removed from it here alone
+                message = finished.popleft()
+                if messages.get(message._id) is message:
+                    del messages[message._id]
+                    ids.append(message._id)
+                else:
+                    missing += 1
+            self.counters.finished += len(ids)
+            if self.is_lost:
+                return ids, missing
+            self.counters.late_answers += missing  # it was delivered again, or forgotten
+            return ids, 0
+
+    def count_requeued(self) -> None:
+        """A message was requeued."""
+        with self._lock:
+            self.counters.requeued += 1
+
+    def count_given_up(self) -> None:
+        """A message was given up."""
+        with self._lock:
+            self.counters.given_up += 1
+
+    def count_requeued_unstarted(self, number: int) -> None:
+        """Messages that no handler has seen were requeued."""
+        with self._lock:
+            self.counters.requeued_unstarted += number
+
+    def count_lost_answers(self, number: int) -> bool:
+        """Answers could not be sent any more; return whether these were the first."""
+        with self._lock:
+            self.counters.lost_answers += number
+            return self.counters.lost_answers == number
+
+    def count_late_answer(self) -> bool:
+        """nsqd rejected an answer; return whether it was the first."""
+        with self._lock:
+            self.counters.late_answers += 1
+            return self.counters.late_answers == 1
+
+    def count_expired(self, now: float, number: int = 1) -> int:
+        """Count messages that expired unhandled; return how many there are to report now.
+
+        The first one at once, then every minute what has come together. Those that were lost with
+        their connection are nothing to report: it is its loss that is.
+        """
+        with self._lock:
+            self.counters.expired += number
+            if self.is_lost:
+                return 0
+            self._unreported += number
+            if now < self._next_report:
+                return 0
+            count, self._unreported = self._unreported, 0
+            self._next_report = now + _REPORT_INTERVAL
+            return count
+
+    def extend(self, message: Message, deadline: float) -> None:
+        """nsqd was asked for more time."""
+        with self._lock:
+            if not self.is_lost:
+                message.deadline = deadline
+            self.counters.touched += 1
+
+    def expire(self, message_id: bytes) -> None:
+        """nsqd says that the message is no longer ours."""
+        with self._lock:
+            message = self._messages.get(message_id)
+            if message is not None:
+                message.deadline = min(message.deadline, time.monotonic())
+
+    def mark_lost(self) -> None:
+        """The connection ended: the messages are nsqd's again."""
+        now = time.monotonic()
+        with self._lock:
+            self.is_lost = True
+            for message in self._messages.values():
+                message.deadline = min(message.deadline, now)
+            self.counters.orphaned += len(self._messages)
+            self._messages.clear()
+
+
+class Subscription:
+    """The messages and answers of one connection; the Responder of its messages.
+
+    Threads: any; ``on_...`` are called by the connection's reader.
+    """
+
+    def __init__(
+        self, address: str, topic: str, channel: str, config: Config,
+        delegate: SubscriptionDelegate,
+        unhandled: UnhandledDeliveries | None = None,
+    ) -> None:
+        self._log = LifecycleLogger(topic, channel)
+        self.topic, self.channel = topic, channel
+        self.address = address
+        self.place = Endpoint(address)  # its place among the consumer's connections
+        self.conn = Connection(address, config, self)
+        self.in_flight = InFlightTable()
+        self.counters = self.in_flight.counters
+        self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
+        self.finished: deque[Message] = deque()  # to be sent with the next flush
+        self._wanted = Subscribe(topic, channel)
+        #: No nsqlookupd names it, so it must be a stock one.
+        self.has_address_only = False
+        self._config = config
+        self._delegate = delegate
+        #: Of the consumer; a message that comes again by another connection is still the same.
+        self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
+        self._rdy_on_wire = 0  # guarded by the connection's lock
+        #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
+        self.fin_batch = 1
+        self._msg_timeout = 60.0
+        self._max_msg_timeout = 900.0
+        #: When the last message that was requeued here comes back, on time.monotonic().
+        self.requeued_until = 0.0
+        #: The highest RDY ever sent. Written under the connection's lock.
+        self.highest_rdy = 0
+
+    def reports_to(self, delegate: object) -> bool:
+        """Return whether it reports to this delegate."""
+        return self._delegate is delegate
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
+        wanted = self._wanted._replace(has_address_only=self.has_address_only)
+        self.conn.open(deadline, subscribe=wanted)
+        settings = self.conn.settings
+        self._msg_timeout = settings.msg_timeout_ms / 1000
+        self._max_msg_timeout = settings.max_msg_timeout_ms / 1000
+        if not settings.raw and self._config.msg_timeout:
+            self._msg_timeout = self._config.msg_timeout
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited socket. An answer from here is a lost one."""
+        self.fin_batch = 0  # counted at once: no timer runs here
+        self.conn.abandon()
+
+    @property
+    def max_rdy(self) -> int:
+        """The highest RDY that makes sense."""
+        return self.conn.settings.max_rdy_count
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the connection has ended, and nsqd has taken its messages back."""
+        return self.in_flight.is_lost
+
+    # -- numbers
+
+    def __len__(self) -> int:
+        """How many messages are in flight, expired ones included."""
+        return len(self.in_flight)
+
+    def count_in_flight(self, now: float) -> int:
+        """How many messages are in flight that nsqd still counts as ours."""
+        return self.in_flight.count(now)
+
+    def forget_orphans(self, before: float) -> None:
+        """Drop messages whose deadline passed before ``before`` and that nobody answered."""
+        self.in_flight.forget(before)
+
+    def stats(self, rdy: int) -> ConnectionStats:
+        """Take a snapshot; ``rdy`` was sent last."""
+        settings = self.conn.settings
+        counters = dataclasses.replace(self.counters)
+        return ConnectionStats(
+            self.address, rdy, len(self), settings.version, counters, dict(settings.raw),
+            self.place.partition,
+        )
+
+    # -- RDY
+
+    def post_rdy(self) -> bool:
+        """Write the RDY of ``rdy_state``, if it is not on the wire already; never waits.
+
+        Returns False when bytes were left: call ``conn.flush()`` where waiting is allowed.
+        """
+
+        def queue(core: ClientProtocol) -> None:
+            # Read here, under the connection's lock: of two threads that race to send, both
+            # write the newest decision.
+            wanted = 0 if self.rdy_state is None else self.rdy_state.rdy
+            if wanted != self._rdy_on_wire:
+                core.send_rdy(wanted)
+                self._rdy_on_wire = wanted
+                self.highest_rdy = max(self.highest_rdy, wanted)
+                self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
+
+        try:
+            return self.conn.try_send(queue)
+        except NSQError as exc:
+            self._log.debug("%s: RDY not sent: %s", self.address, exc,
+                            extra=log_fields(nsqd=self.address))
+            return True
+
+    # -- answers (the Responder of messages)
+
+    def finish(self, message: Message) -> None:
+        """Send FIN; a worker's FIN is collected for a few ms and sent together with others."""
+        try:
+            self.in_flight.mark_responded(message)
+            self._delegate.on_result(Outcome.SUCCESS)
+            self.finished.append(message)
+            self._delegate.flush_soon(self)
+            self._delegate.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler, or of on_backoff
+            if message._responded:
+                self._delegate.run_later(0.0, lambda: self._finish_interrupted(message))
+            raise
+        self._raise_lost(message)
+
+    def _finish_interrupted(self, message: Message) -> None:
+        """Send the FIN of a responded message whose ``finish()`` was interrupted."""
+        if self.in_flight.holds(message) and message not in list(self.finished):
+            self.finished.append(message)
+        self.post_finished()
+
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
+        """Send REQ, after what backoff has to say."""
+        if delay is None:
+            config = self._config
+            delay = requeue_delay(
+                message.attempts, config.default_requeue_delay, config.max_requeue_delay
+            )
+        delay_ms = round(delay * 1000)
+        sent: list[None] = []
+
+        def queue(core: ClientProtocol) -> None:
+            core.send_req(message._id, delay_ms)
+            sent.append(None)
+
+        try:
+            self.in_flight.mark_responded(message)
+            self._delegate.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
+            if self.in_flight.take([message]):
+                self.requeued_until = max(self.requeued_until, time.monotonic() + delay)
+                self.in_flight.count_requeued()
+                self._send(queue, 1)
+            elif self.is_lost:
+                self._count_lost(1)
+            self._delegate.on_answered()
+        except AlreadyRespondedError:
+            raise
+        except BaseException:  # of a signal handler, or of on_backoff
+            if message._responded:
+                self._delegate.run_later(
+                    0.0, lambda: self._requeue_interrupted(message, queue, bool(sent))
+                )
+            raise
+        self._raise_lost(message)
+
+    def _requeue_interrupted(
+        self, message: Message, queue: Callable[[ClientProtocol], None], is_queued: bool
+    ) -> None:
+        """Send the REQ of a responded message whose ``requeue()`` was interrupted."""
+        if is_queued:
+            self._delegate.run_in_background(self.flush_rest)  # it may not have left
+            return
+        # Not in flight: it was taken already. Another in its place: nsqd has delivered it again.
+        if not self.is_lost and self.in_flight.get(message._id) in (None, message):
+            self.in_flight.take([message])
+            self._post(queue, 1)
+            self._delegate.on_answered()
+
+    def touch(self, message: Message) -> None:
+        """Send TOUCH and move the message's deadline as nsqd does."""
+        if message.has_responded:
+            raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
+        if self.in_flight.holds(message):
+            self._extend(message)
+            self._send(lambda core: core.send_touch(message._id), 1)
+        elif self.is_lost:
+            self._count_lost(1)
+        self._raise_lost(message)
+
+    def keep_alive(self, message: Message) -> None:
+        """Touch now, and again whenever half of the timeout has passed."""
+        self.touch(message)
+        self._touch_later(message._id, message.received)
+
+    def _touch_later(self, message_id: bytes, received: float) -> None:
+        # Not the message itself: its body need not stay in memory when it was answered.
+        self._delegate.run_later(
+            self._msg_timeout / 2, lambda: self._touch_again(message_id, received)
+        )
+
+    def _touch_again(self, message_id: bytes, received: float) -> None:
+        # On the timer thread: posts, never waits.
+        message = self.in_flight.get(message_id)
+        if message is None or message.received != received or message.has_responded:
+            return  # answered, or nsqd has delivered it again
+        if (
+            message.deadline >= received + self._max_msg_timeout
+            or message.deadline < time.monotonic()
+        ):
+            self._log.warning(
+                "%s: %r cannot be kept alive any longer: nsqd's max_msg_timeout is %g s",
+                self.address, message, self._max_msg_timeout, extra=log_fields(message=message),
+            )
+            return
+        self._extend(message)
+        if self._post(lambda core: core.send_touch(message_id), 1):
+            self._touch_later(message_id, received)
+
+    def _extend(self, message: Message) -> None:
+        # Before TOUCH is sent, since nsqd's refusal may come at once and must have the last word.
+        self.in_flight.extend(message, min(
+            time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
+        ))
+
+    def requeue_unstarted(self, messages: list[Message]) -> int:
+        """Requeue messages that no handler has seen, at once and without backoff.
+
+        Never waits: the reader comes here with what still arrives during a stop.
+        """
+        mine = self.in_flight.take_unanswered(messages)
+
+        def queue(core: ClientProtocol) -> None:
+            for message in mine:
+                core.send_req(message._id, 0)
+
+        if not mine or not self._post(queue, len(mine)):
+            return 0
+        self.in_flight.count_requeued_unstarted(len(mine))
+        return len(mine)
+
+    def drop_expired(self, message: Message) -> None:
+        """Forget a message that nsqd has given to another consumer while it was queued."""
+        self.drop_all_expired([message])
+
+    def drop_all_expired(self, messages: list[Message]) -> None:
+        """Forget messages that nsqd has taken back while they were queued."""
+        self.in_flight.take_unanswered(messages)
+        self._note_unhandled(messages)
+        count = self.in_flight.count_expired(time.monotonic(), len(messages))
+        if count:
+            self._log.warning(
+                "%s from %s expired before handling, and nsqd delivers again: lower max_in_flight,"
+                " or raise workers or msg_timeout", counted(count, "message"), self.place,
+                extra=log_fields(nsqd=self.address),
+            )
+
+    def requeue_excess(self, messages: list[Message]) -> None:
+        """As ``requeue_unstarted``, for messages that may not be queued: no handler had them."""
+        self._note_unhandled(messages)
+        self.requeue_unstarted(messages)
+
+    def _note_unhandled(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._unhandled.add(self.place, message._id)
+
+    def count_handled(self, message: Message) -> int:
+        """Return how many deliveries of the message a handler had, or may have had.
+
+        This delivery counts, and so do those to other consumers: only what expired in this one's
+        queue, or was not queued at all, does not.
+        """
+        return message.attempts - self._unhandled.count(self.place, message._id)
+
+    def flush(self) -> None:
+        """Send the FINs that wait. Blocks at most ``write_timeout``; never raises."""
+        self._flush(wake_reader=True)
+
+    def _flush(self, wake_reader: bool) -> None:
+        ids = self._take_finished()
+        if ids:
+            self._send(lambda core: core.send_fin(ids), len(ids), wake_reader)
+
+    def post_finished(self) -> None:
+        """Like ``flush``, but never waits."""
+        ids = self._take_finished()
+        if ids:
+            self._post(lambda core: core.send_fin(ids), len(ids))
+
+    def flush_rest(self) -> None:
+        """Write what did not fit into the socket. Blocks as ``flush``; never raises."""
+        try:
+            self.conn.flush()
+        except NSQError as exc:
+            self._log.debug("%s: not all was written: %s", self.address, exc,
+                            extra=log_fields(nsqd=self.address))
+
+    def _take_finished(self) -> list[bytes]:
+        if not self.finished:
+            return []
+        ids, lost = self.in_flight.take_finished(self.finished)
+        if lost:
+            self._count_lost(lost)
+        return ids
+
+    def _raise_lost(self, message: Message) -> None:
+        """Raise when the connection of the message is gone, where that was asked for."""
+        if self._config.raise_lost_answers and (self.is_lost or self.conn.is_closed):
+            raise ConnectionLostError(
+                self.address, f"{message!r} could not be answered; nsqd will deliver it again"
+            )
+
+    def _send(
+        self, queue: Callable[[ClientProtocol], None], answers: int, wake_reader: bool = True
+    ) -> bool:
+        try:
+            self.conn.send(queue, wake_reader=wake_reader)
+        except (ClosedError, NSQConnectionError) as exc:
+            self._count_lost(answers, exc)
+            return False
+        return True
+
+    def _post(self, queue: Callable[[ClientProtocol], None], answers: int) -> bool:
+        """Like ``_send``, but never waits: what does not fit is left to a background task."""
+        try:
+            is_written = self.conn.try_send(queue)
+        except (ClosedError, NSQConnectionError) as exc:
+            self._count_lost(answers, exc)
+            return False
+        if not is_written:
+            self._delegate.run_in_background(self.flush_rest)
+        return True
+
+    def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
+        is_first = self.in_flight.count_lost_answers(answers)
+        self._log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "%s: %s lost with the connection, nsqd will deliver again%s",
+            self.address, counted(answers, "answer"), "" if error is None else f": {error}",
+            extra=log_fields(nsqd=self.address),
+        )
+
+    # -- from the connection's reader
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Make Messages of what came, and hand them on."""
+        now = time.monotonic()
+        deadline = now + self._msg_timeout
+        messages = [
+            Message(body, message_id, attempts, timestamp, now, deadline, self)
+            for timestamp, attempts, message_id, body in batch
+        ]
+        self.in_flight.add(messages)
+        state = self.rdy_state
+        if state is not None:
+            state.last_message = now
+        self._delegate.on_messages(self, messages, sum(map(len, map(body_of, batch))))
+
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
+        """Consumers publish nothing."""
+
+    def on_command_failed(self, conn: Connection, error: ServerError) -> None:
+        """An answer came after the message's timeout."""
+        if error.code == "E_TOUCH_FAILED":
+            # "TOUCH <id> failed ...": the time that touch() gave the message is not nsqd's.
+            words = error.text.encode().split()
+            self.in_flight.expire(words[1] if len(words) > 1 else b"")
+        self._log_late_answer(error, self.in_flight.count_late_answer())
+
+    def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
+        """Say why nsqd refused an answer, and what to do."""
+        self._log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"
+            " or lower max_in_flight)", self.address, error, extra=log_fields(nsqd=self.address),
+        )
+
+    def on_close_wait(self, conn: Connection) -> None:
+        """CLS was answered."""
+        self._delegate.on_drained(self)
+
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
+        """The connection ended: its messages are nsqd's again."""
+        self.fin_batch = 0  # what is finished from now on is counted at once
+        self.in_flight.mark_lost()
+        self._take_finished()  # FINs that waited for others are lost answers
+        self._delegate.on_lost(self, error)

@@ -1,0 +1,1 @@
+"""For Django: commands of manage.py live in ``commands``."""

@@ -1,0 +1,1 @@
+"""For Django: a module for each command of manage.py."""

@@ -1,0 +1,145 @@
+"""``manage.py nsq_relay``: publish the messages of the outbox."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+import django.db
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from nsqclient.consumer.shutdown import catch_shutdown_signals
+from nsqclient.contrib.django.outbox.metrics import OutboxMetrics
+from nsqclient.contrib.django.outbox.models import OutboxMessage
+from nsqclient.contrib.django.outbox.relay import Relay, publish_all
+from nsqclient.contrib.django.publishing import get_producer
+from nsqclient.errors import ConfigError
+from nsqclient.version import __version__
+from nsqclient.worker.errors import UsageError
+from nsqclient.worker.status_server import Response, StatusServer, live_response
+
+#: Exit status of a command line that cannot be right, as argparse has it.
+_USAGE = 2
+_MOST_ROWS = 1000
+
+
+class Command(BaseCommand):
+    """Publishes until SIGINT or SIGTERM, or with ``--once`` until the table is empty.
+
+    Exit status: 0; 1 when it cannot start, or with ``--once`` after a failure; 2 for a wrong
+    command line.
+    """
+
+    help = "Publishes the messages of the outbox to NSQ, until Ctrl-C or SIGTERM."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """For Django: the command line."""
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS,
+                            help="alias of the database (default: default)")
+        parser.add_argument("--batch-size", type=int, default=100,
+                            help="messages of one transaction, at most (default: 100)")
+        parser.add_argument("--interval", type=float, default=0.5,
+                            help="seconds between two looks at an empty table (default: 0.5)")
+        parser.add_argument("--once", action="store_true",
+                            help="publish what waits, and end")
+        parser.add_argument("--health-address", default="", metavar="HOST:PORT",
+                            help="answer /live and /ready there")
+        parser.add_argument("--metrics-address", default="", metavar="HOST:PORT",
+                            help="answer /metrics there (Prometheus)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """For Django: run the command."""
+        using = options["database"]
+        _check_command_line(options)
+        producer = get_producer()
+        relay = Relay(using, producer, batch_size=options["batch_size"],
+                      interval=options["interval"], measures=bool(options["metrics_address"]))
+        _check_table(using)
+        if options["once"]:
+            problem = publish_all(relay)
+            if problem:
+                raise CommandError(problem)
+            return
+        with ExitStack() as stack:
+            addresses = _serve_status(stack, relay, options)
+            stop = stack.enter_context(catch_shutdown_signals())
+            # Inside: a reader of these lines may send a signal at once.
+            for line in (f"nsqclient {__version__}",
+                         f"publishing the outbox of database {using} with {producer!r}",
+                         *addresses, "Ctrl-C stops"):
+                self.stdout.write(line)
+            self.stdout.flush()
+            relay.run(stop)
+
+
+def _check_command_line(options: dict[str, Any]) -> None:
+    problem = ""
+    if options["database"] not in connections:
+        problem = f"--database: there is no database {options['database']!r} in DATABASES"
+    elif not 1 <= options["batch_size"] <= _MOST_ROWS:
+        problem = f"--batch-size must be from 1 to {_MOST_ROWS}, not {options['batch_size']}"
+    elif not 0.01 <= options["interval"] <= 3600:
+        problem = f"--interval must be from 0.01 to 3600 s, not {options['interval']:g}"
+    if problem:
+        raise CommandError(problem, returncode=_USAGE)
+
+
+def _check_table(using: str) -> None:
+    """Raise CommandError where the database answers and has no table."""
+    connection = connections[using]
+    table = OutboxMessage._meta.db_table
+    try:
+        tables = connection.introspection.table_names()
+    except django.db.Error:
+        connection.close()  # the relay goes on trying
+        return
+    if table not in tables:
+        database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+        raise CommandError(
+            f"the database {using!r} has no table {table!r}: run"
+            f" manage.py migrate nsqclient_outbox{database}")
+
+
+def _serve_status(stack: ExitStack, relay: Relay, options: dict[str, Any]) -> list[str]:
+    """Answer probes and scrapes until the stack is closed; return lines that say where."""
+
+    def ready() -> Response:
+        body = {"ready": not relay.failure, "reason": relay.failure}
+        return Response(503 if relay.failure else 200, "application/json",
+                        json.dumps(body).encode() + b"\n")
+
+    wanted: dict[str, dict[str, Any]] = {}
+    flags = {}
+    if options["health_address"]:
+        flags[options["health_address"]] = "--health-address"
+        wanted[options["health_address"]] = {"/live": live_response, "/ready": ready}
+    if options["metrics_address"]:
+        flags.setdefault(options["metrics_address"], "--metrics-address")
+        routes = wanted.setdefault(options["metrics_address"], {})
+        routes["/metrics"] = _scrape(relay)
+    lines = []
+    for address, routes in wanted.items():
+        try:
+            server = StatusServer(address, flags[address], routes)
+        except UsageError as exc:
+            raise CommandError(str(exc), returncode=_USAGE) from exc
+        except ConfigError as exc:
+            raise CommandError(str(exc)) from exc
+        stack.callback(server.close)
+        server.start()
+        lines.append(f"answering {' and '.join(routes)} on http://{server.address}")
+    return lines
+
+
+def _scrape(relay: Relay) -> Any:
+    """Return what answers a scrape."""
+    try:
+        from nsqclient.contrib.prometheus import render
+    except ImportError as exc:
+        raise CommandError("--metrics-address needs prometheus_client:"
+                           " pip install 'nsqclient[prometheus]'", returncode=_USAGE) from exc
+    metrics = OutboxMetrics(relay.counters)
+    metrics.add_producer(get_producer())
+    return lambda: Response(200, *render(metrics.families()))

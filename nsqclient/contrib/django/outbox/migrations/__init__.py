@@ -1,0 +1,1 @@
+"""For Django: the versions of the table."""

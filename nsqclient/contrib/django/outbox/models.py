@@ -1,0 +1,65 @@
+"""``OutboxMessage``: a message that waits for its relay."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+#: Characters of a key.
+LONGEST_KEY = 255
+
+
+class OutboxMessage(models.Model):
+    """One message to publish. It is deleted when nsqd has it.
+
+    :func:`nsqclient.contrib.django.publish_in_transaction` creates it. Applications may read these
+    rows, delete those that shall not be published, and set ``retry_at`` to None for an attempt at
+    once.
+    """
+
+    topic = models.CharField(max_length=80)
+    #: Messages of a topic with the same key are published one after the other. Empty: no key.
+    key = models.CharField(max_length=LONGEST_KEY, blank=True, default="")
+    body = models.BinaryField()
+    #: When a deferred message is to be delivered.
+    deliver_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    #: Publishes that failed because of this message, what the last one failed at, and when the
+    #: next one is due.
+    failures = models.PositiveIntegerField(default=0)
+    error = models.TextField(blank=True, default="")
+    retry_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        """For Django: the table and its index."""
+
+        db_table = "nsqclient_outbox"
+        ordering = ["id"]
+        verbose_name = "outbox message"
+        indexes = [
+            models.Index(fields=["topic", "key", "retry_at"], name="nsqclient_outbox_retry",
+                         condition=Q(retry_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        """For Django: a name for lists and logs."""
+        return f"outbox message {self.pk} to {self.topic}"
+
+
+def due_messages(using: str, now: datetime) -> QuerySet[OutboxMessage]:
+    """Return the messages that may be published now, oldest first.
+
+    Without those that failed and wait for their next attempt, and without those behind one of these
+    that have its topic and key.
+    """
+    waiting = OutboxMessage.objects.using(using).filter(retry_at__gt=now)
+    same_key = waiting.filter(topic=OuterRef("topic"), key=OuterRef("key"))
+    return (
+        OutboxMessage.objects.using(using)
+        .filter(Q(retry_at__isnull=True) | Q(retry_at__lte=now))
+        .filter(Q(key="") | ~Exists(same_key))
+        .order_by("id")
+    )

@@ -1,0 +1,196 @@
+"""``Relay``: publishes the rows of the outbox and deletes them, until it is stopped.
+
+A row is deleted after nsqd has stored its message, never before: a relay, an nsqd or a database
+that is killed in between costs a duplicate.
+
+On PostgreSQL several relays share the table. Each takes rows that no other has (``FOR UPDATE SKIP
+LOCKED``), in a transaction that ends when they are published. Rows with a key are taken by the
+relay that holds an advisory lock in this transaction, so by one at a time, and in their order. On
+another database no transaction is open while messages are published, since on SQLite that would
+keep every other process from writing; so there it has to be one relay.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import django.db
+from django.db import connections, transaction
+from django.utils import timezone
+
+from nsqclient.consumer.shutdown import SignalFlag
+from nsqclient.contrib.django.outbox.batch import Row, publish_batch, retry_delay
+from nsqclient.contrib.django.outbox.metrics import OutboxCounters
+from nsqclient.contrib.django.outbox.models import OutboxMessage, due_messages
+from nsqclient.display import counted
+from nsqclient.errors import NSQError
+from nsqclient.log_fields import log_fields
+from nsqclient.producer.producer import Producer
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.delays import reconnect_delay
+from nsqclient.sanitize import printable
+
+logger = logging.getLogger("nsqclient.outbox")
+
+#: Rows with a key belong to the relay that has this advisory lock: "nsq_outb" as a number.
+_ORDER_LOCK = 0x6E73715F6F757462
+#: Seconds, beside twice the time of a publish, after which PostgreSQL ends the transaction of a
+#: relay that is frozen, so that others get its rows.
+_FROZEN = 30.0
+#: Seconds between two attempts while nsqd or the database cannot be used.
+_MAX_PAUSE = 10.0
+#: Seconds between two looks at the table for the metrics.
+_MEASURE_INTERVAL = 5.0
+#: Characters of an error that are kept in its row.
+_LONGEST_ERROR = 1000
+
+
+class NSQOutageError(Exception):
+    """No message can be published at present; the cause says why."""
+
+
+class Relay:
+    """Publishes the outbox of one database.
+
+    Args:
+        using: alias of the database.
+        producer: publishes; the caller closes it.
+        batch_size: rows of one transaction, at most.
+        interval: seconds between two looks at an empty table.
+        measures: whether the gauges of ``counters`` are kept up to date.
+
+    Threads: one.
+    """
+
+    def __init__(
+        self, using: str, producer: Producer, *, batch_size: int = 100, interval: float = 0.5,
+        measures: bool = False,
+    ) -> None:
+        self.counters = OutboxCounters()
+        #: Why the last batch failed; empty: it did not.
+        self.failure = ""
+        self._using = using
+        self._producer = producer
+        self._batch_size = batch_size
+        self._interval = interval
+        self._measures = measures
+        self._limit = batch_size  # less after an error that does not say which row it is about
+        self._shares_table = connections[using].vendor == "postgresql"
+        self._failures = 0
+        self._next_measurement = Deadline(0.0)
+
+    def run(self, stop: SignalFlag) -> None:
+        """Publish until ``stop`` is set; the batch that is under way is finished.
+
+        Blocks: until then, and up to twice ``publish_timeout``.
+        """
+        pause = 0.0
+        while not stop.wait(pause):
+            pause = self.step()
+
+    def step(self) -> float:
+        """Publish one batch; return the seconds to wait before the next.
+
+        A failure of nsqd or of the database is logged, and leaves everything as it was.
+        """
+        try:
+            if self._measures and self._next_measurement.expired():
+                self.counters.measure(self._using)
+                self._next_measurement = Deadline(_MEASURE_INTERVAL)
+            is_more = self.publish_batch()
+        except NSQOutageError as exc:
+            return self._pause_after(f"cannot publish: {exc}")
+        except django.db.Error as exc:
+            # A connection that is broken is opened again by the next query.
+            connections[self._using].close()
+            return self._pause_after(f"the database failed: {exc}")
+        if self._failures:
+            logger.info("outbox of %s: working again after %d failures", self._using,
+                        self._failures)
+            self._failures, self.failure = 0, ""
+        return 0.0 if is_more else self._interval
+
+    def _pause_after(self, reason: str) -> float:
+        self.failure = printable(" ".join(reason.split()))  # psycopg's texts have several lines
+        self._failures += 1
+        self.counters.failures += 1
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        logger.log(level, "outbox of %s: %s; trying again, the messages stay in the table",
+                   self._using, self.failure)
+        return reconnect_delay(self._failures, _MAX_PAUSE, random.Random())
+
+    def publish_batch(self) -> bool:
+        """Publish rows and delete them; return whether there may be more.
+
+        Raises:
+            NSQOutageError: nothing can be published now; what was published before is deleted.
+            django.db.Error: the database failed; messages may have been published all the same.
+        """
+        timeout = self._producer.config.publish_timeout
+        limit = self._limit
+        with self._claim(limit, timeout) as rows:
+            result = publish_batch(self._producer, rows, timezone.now(), timeout)
+            self.counters.count_published(row.topic for row in result.stored)
+            if result.stored:
+                table = OutboxMessage.objects.using(self._using)
+                table.filter(pk__in=[row.pk for row in result.stored]).delete()
+            for row, error in result.failed:
+                self._note_failure(row, error)
+        if result.outage is not None:
+            raise NSQOutageError(str(result.outage)) from result.outage
+        if result.is_ambiguous:
+            self._limit = 1
+        elif rows:
+            self._limit = min(2 * limit, self._batch_size)
+        return len(rows) == limit or len(rows) > len(result.stored) + len(result.failed)
+
+    @contextmanager
+    def _claim(self, limit: int, timeout: float) -> Iterator[list[Row]]:
+        """Yield rows that no other relay publishes, until the block ends."""
+        rows = due_messages(self._using, timezone.now())
+        if not self._shares_table:
+            yield list(rows[:limit])
+            return
+        connection = connections[self._using]
+        is_outermost = not connection.in_atomic_block  # else a test of the application
+        with transaction.atomic(using=self._using):
+            with connection.cursor() as cursor:
+                if is_outermost:
+                    # Rows that another relay deletes until we have the lock must not be seen.
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                frozen_after = min(round((2 * timeout + _FROZEN) * 1000), 2**31 - 1)
+                cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {frozen_after}")
+                cursor.execute(f"SELECT pg_try_advisory_xact_lock({_ORDER_LOCK})")
+                [holds_order] = cursor.fetchone()
+            if not holds_order:
+                rows = rows.filter(key="")
+            yield list(rows.select_for_update(skip_locked=True)[:limit])
+
+    def _note_failure(self, row: Row, error: NSQError) -> None:
+        failures = row.failures + 1
+        delay = retry_delay(failures)
+        OutboxMessage.objects.using(self._using).filter(pk=row.pk).update(
+            failures=failures, error=str(error)[:_LONGEST_ERROR],
+            retry_at=timezone.now() + timedelta(seconds=delay))
+        self.counters.count_failed(row.topic)
+        logger.error("outbox of %s: message %d to %s failed, next attempt in %g s: %s",
+                     self._using, row.pk, row.topic, delay, error,
+                     extra=log_fields(topic=row.topic))
+
+
+def publish_all(relay: Relay) -> str:
+    """Publish what can be published now; return what failed, or an empty text.
+
+    Blocks: until then.
+    """
+    while not relay.failure:
+        if relay.step():
+            break
+    failed = sum(relay.counters.failed.values())
+    if failed and not relay.failure:
+        return f"failed: {counted(failed, 'message')}; the column error of the table says why"
+    return relay.failure

@@ -1,0 +1,1 @@
+"""The server's side of the NSQ protocols, as pure state machines: nsqd and nsqlookupd."""

@@ -1,0 +1,341 @@
+"""The commands of a client: values, the checks that nsqd makes, and the error that it sends.
+
+The commands are the events of the server core; each docstring begins with the answer of the
+I/O side. The commands of a partitioned server follow those of a stock nsqd; ``partition``
+is None where the client names none. The checks are in nsqd's order, with nsqd 1.3.0's texts.
+Source: TCP protocol spec, "Commands".
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple, Union
+
+from nsqclient.devserver.protocol.go_compat import (
+    as_int64,
+    parse_milliseconds,
+    parse_uint64,
+    quote,
+)
+from nsqclient.protocol.frames import MESSAGE_ID_SIZE
+from nsqclient.protocol.names import is_valid_name
+
+
+#: The release of NSQ that the embedded servers copy. Clients read it in IDENTIFY, ``/info`` and
+#: ``/lookup`` and some parse it, so the version of nsqclient would be wrong here.
+NSQD_VERSION = "1.3.0"
+
+
+def version_line(program: str) -> str:
+    """Return what ``--version`` prints, in the form of the Go programs, which clients parse."""
+    return f"{program} v{NSQD_VERSION} (built w/python{python_version()})"
+
+
+def python_version() -> str:
+    """Return the version of Python: 3.11.7."""
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+class ServerLimits(NamedTuple):
+    """What a server allows; nsqd's defaults. Durations in milliseconds, as on the wire."""
+
+    max_msg_size: int = 1024 * 1024
+    max_body_size: int = 5 * 1024 * 1024
+    max_rdy_count: int = 2500
+    max_req_timeout: int = 3_600_000
+    msg_timeout: int = 60_000
+    max_msg_timeout: int = 900_000
+    heartbeat_interval: int = 30_000
+    max_heartbeat_interval: int = 60_000
+    output_buffer_size: int = 16 * 1024
+    max_output_buffer_size: int = 64 * 1024
+    output_buffer_timeout: int = 250
+    min_output_buffer_timeout: int = 25
+    max_output_buffer_timeout: int = 30_000
+    max_deflate_level: int = 6
+    tls: bool = False
+    tls_required: bool = False
+    deflate: bool = False
+    snappy: bool = False
+    auth_required: bool = False
+    version: str = NSQD_VERSION
+
+
+class ClientSettings(NamedTuple):
+    """The settings of a client after its last IDENTIFY, in milliseconds; heartbeat 0 is off."""
+
+    heartbeat_interval: int
+    msg_timeout: int
+    output_buffer_size: int
+    output_buffer_timeout: int
+    sample_rate: int = 0
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    feature_negotiation: bool = False
+    tls: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    snappy: bool = False
+
+
+class CommandError(Exception):
+    """A command fails with nsqd's error ``code``; ``text`` follows the code in the frame."""
+
+    def __init__(self, code: str, text: str | bytes = b"") -> None:
+        # A name that is no UTF-8 is echoed byte for byte.
+        self.text = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        self.code = code
+        super().__init__(f"{code} {self.text.decode('utf-8', 'replace')}")
+
+
+class Identify(NamedTuple):
+    """Answer with ``respond(response)``, after the settings were applied."""
+
+    settings: ClientSettings
+    response: bytes
+
+
+class Auth(NamedTuple):
+    """Answer with ``respond(json)`` or a failure; without an auth server E_AUTH_DISABLED."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Auth(secret=...)"
+
+
+class Sub(NamedTuple):
+    """Answer with OK, or E_SUB_FAILED."""
+
+    topic: str
+    channel: str
+
+
+class Rdy(NamedTuple):
+    """No answer."""
+
+    level: int
+
+
+class Fin(NamedTuple):
+    """No answer on success, else E_FIN_FAILED."""
+
+    message_id: bytes
+
+
+class Req(NamedTuple):
+    """No answer on success, else E_REQ_FAILED. ``delay_ms`` is already within the limits."""
+
+    message_id: bytes
+    delay_ms: int
+
+
+class Touch(NamedTuple):
+    """No answer on success, else E_TOUCH_FAILED."""
+
+    message_id: bytes
+
+
+class Cls(NamedTuple):
+    """Answer with CLOSE_WAIT, after which no message may be sent."""
+
+
+class Pub(NamedTuple):
+    """Answer with OK, or E_PUB_FAILED."""
+
+    topic: str
+    body: bytes
+
+
+class Dpub(NamedTuple):
+    """Answer with OK, or E_DPUB_FAILED."""
+
+    topic: str
+    delay_ms: int
+    body: bytes
+
+
+class OpenTopic(NamedTuple):
+    """No answer: create the topic of an MPUB, whose body is still to be read."""
+
+    topic: str
+
+
+class Mpub(NamedTuple):
+    """Answer with OK, or E_MPUB_FAILED. All messages or none."""
+
+    topic: str
+    bodies: list[bytes]
+
+
+class Ignored(NamedTuple):
+    """No answer and no effect: NOP, and RDY after CLS."""
+
+    line: bytes
+
+
+class NewMessage(NamedTuple):
+    """One message of a publish, as it came."""
+
+    body: bytes
+    trace_id: int = 0
+    header: bytes = b""  #: the JSON header
+
+
+class OpenPartition(NamedTuple):
+    """No answer, or a fatal error before the body is read: there is no such partition."""
+
+    command: str
+    topic: str
+    partition: int | None
+
+
+class CheckExt(NamedTuple):
+    """No answer when the topic takes headers; else an error, and call ``desynchronise()``."""
+
+    command: str
+    topic: str
+    partition: int | None
+
+
+class PartitionPub(NamedTuple):
+    """Answer with OK, or with 30 bytes where the command or a header asks for them."""
+
+    command: str
+    topic: str
+    partition: int | None
+    messages: list[NewMessage]
+
+
+class PartitionSub(NamedTuple):
+    """Answer with OK, or an error; SUB, SUB_ORDERED or SUB_ADVANCED."""
+
+    command: str
+    topic: str
+    channel: str
+    partition: int | None
+    start: str = ""  #: where SUB_ADVANCED begins to read
+
+
+class CreateTopic(NamedTuple):
+    """Answer with E_CREATE_TOPIC_FAILED: in a cluster nsqlookupd creates topics."""
+
+    command: str
+    topic: str
+    partition: int | None
+
+
+PartitionEvent = OpenPartition | CheckExt | PartitionPub | PartitionSub | CreateTopic
+
+
+Event = Union[
+    Identify, Auth, Sub, Rdy, Fin, Req, Touch, Cls, Pub, Dpub, OpenTopic, Mpub, Ignored,
+    PartitionEvent,
+]
+
+
+def read_topic(command: bytes, params: list[bytes], words: int = 2) -> str:
+    """Read the topic of PUB, MPUB (2 words) or DPUB and SUB (3 words)."""
+    if len(params) < words:
+        raise CommandError("E_INVALID", command + b" insufficient number of parameters")
+    topic = _valid_name(params[1])
+    if topic is None:
+        # nsqd sends the code twice for MPUB; clients may search for either text.
+        prefix = b"E_BAD_TOPIC " if command == b"MPUB" else b""
+        text = prefix + b"%b topic name %b is not valid" % (command, quote(params[1]))
+        raise CommandError("E_BAD_TOPIC", text)
+    return topic
+
+
+def read_sub(params: list[bytes]) -> Sub:
+    """Read ``SUB topic channel``."""
+    topic = read_topic(b"SUB", params, 3)
+    channel = _valid_name(params[2])
+    if channel is None:
+        text = b"SUB channel name %b is not valid" % quote(params[2])
+        raise CommandError("E_BAD_CHANNEL", text)
+    return Sub(topic, channel)
+
+
+def read_rdy(params: list[bytes], limits: ServerLimits) -> Rdy:
+    """Read ``RDY count``; without a count it is 1."""
+    count = 1
+    if len(params) > 1:
+        number = parse_uint64(params[1])
+        if number is None:
+            raise CommandError("E_INVALID", b"RDY could not parse count " + params[1])
+        count = as_int64(number)
+    if not 0 <= count <= limits.max_rdy_count:
+        raise CommandError("E_INVALID", f"RDY count {count} out of range 0-{limits.max_rdy_count}")
+    return Rdy(count)
+
+
+def read_fin(params: list[bytes]) -> Fin:
+    """Read ``FIN id``."""
+    return Fin(_message_id(b"FIN", params, 2))
+
+
+def read_touch(params: list[bytes]) -> Touch:
+    """Read ``TOUCH id``."""
+    return Touch(_message_id(b"TOUCH", params, 2))
+
+
+def read_req(params: list[bytes], limits: ServerLimits) -> Req:
+    """Read ``REQ id delay``; a delay out of range is clamped."""
+    message_id = _message_id(b"REQ", params, 3)
+    delay = parse_milliseconds(params[2])
+    if delay is None:
+        raise CommandError("E_INVALID", b"REQ could not parse timeout " + params[2])
+    return Req(message_id, min(max(0, delay[1]), limits.max_req_timeout))
+
+
+def read_dpub(params: list[bytes], limits: ServerLimits) -> tuple[str, int]:
+    """Read the topic and the delay of ``DPUB topic delay``; out of range is an error."""
+    topic = read_topic(b"DPUB", params, 3)
+    delay = parse_milliseconds(params[2])
+    if delay is None:
+        raise CommandError("E_INVALID", b"DPUB could not parse timeout " + params[2])
+    if not 0 <= delay[1] <= limits.max_req_timeout:
+        text = f"DPUB timeout {delay[0]} out of range 0-{limits.max_req_timeout}"
+        raise CommandError("E_INVALID", text)
+    return topic, delay[1]
+
+
+def check_body_size(command: str, size: int, limits: ServerLimits) -> None:
+    """Check the size before the body of IDENTIFY, AUTH or MPUB."""
+    if size <= 0:
+        raise CommandError("E_BAD_BODY", f"{command} invalid body size {size}")
+    if size > limits.max_body_size:
+        raise CommandError("E_BAD_BODY", f"{command} body too big {size} > {limits.max_body_size}")
+
+
+def check_message_size(command: str, size: int, limits: ServerLimits, index: int = -1) -> None:
+    """Check the size before a message of PUB, DPUB or, with its ``index``, MPUB."""
+    if size <= 0:
+        what = "message body" if index < 0 else f"message({index}) body"
+        raise CommandError("E_BAD_MESSAGE", f"{command} invalid {what} size {size}")
+    if size > limits.max_msg_size:
+        text = f"{command} message too big {size} > {limits.max_msg_size}"
+        raise CommandError("E_BAD_MESSAGE", text)
+
+
+def check_mpub_count(count: int, limits: ServerLimits) -> None:
+    """Check the number of messages in an MPUB: each takes five bytes at least."""
+    if not 0 < count <= (limits.max_body_size - 4) // 5:
+        raise CommandError("E_BAD_BODY", f"MPUB invalid message count {count}")
+
+
+def _valid_name(raw: bytes) -> str | None:
+    if not raw.isascii():
+        return None
+    name = raw.decode("ascii")
+    return name if is_valid_name(name) else None
+
+
+def _message_id(command: bytes, params: list[bytes], words: int) -> bytes:
+    if len(params) < words:
+        raise CommandError("E_INVALID", command + b" insufficient number of params")
+    if len(params[1]) != MESSAGE_ID_SIZE:
+        raise CommandError("E_INVALID", "invalid message ID")
+    return params[1]

@@ -1,0 +1,337 @@
+"""The server side of the partitioned dialect: only its differences from a stock nsqd.
+
+Message ids are 16 raw bytes, publishes name partitions and may carry trace ids and headers, and
+more errors leave the connection open. Behaviour of youzan/nsq 0.3.7-HA as measured:
+``docs/topics/partitions.rst``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+
+from nsqclient.devserver.protocol import commands
+from nsqclient.devserver.protocol.commands import (
+    CheckExt,
+    CommandError,
+    CreateTopic,
+    Event,
+    Identify,
+    NewMessage,
+    OpenPartition,
+    PartitionPub,
+    PartitionSub,
+    ServerLimits,
+)
+from nsqclient.devserver.protocol.server import TRANSITIONS, ServerProtocol, ServerState
+from nsqclient.protocol.extensions import TRACE_KEY
+from nsqclient.protocol.frames import OK
+from nsqclient.protocol.names import is_valid_name
+
+#: The version of the embedded server.
+PARTITIONED_VERSION = "0.3.7-HA.1.13.0"
+
+#: The longest desired_tag, in bytes.
+_MAX_TAG = 100
+#: What the answer to IDENTIFY says, whatever was asked for; a larger one is in force after SUB.
+_BUFFER_SIZE_BEFORE_SUB = 100
+_PUBLISHES = (b"PUB_TRACE", b"PUB_EXT", b"MPUB_TRACE", b"MPUB_EXT")
+#: Commands with an id of 16 raw bytes, and the length of the line up to the end of the id.
+_WITH_ID = {b"FIN ": 20, b"REQ ": 20, b"TOUCH ": 22}
+#: Errors that leave a connection open unless it has subscribed.
+_FATAL_TO_CONSUMERS = frozenset({
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_PUB_FAILED", "E_MPUB_FAILED",
+    "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_CREATE_TOPIC_FAILED",
+})
+_NEVER_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
+
+_trace = struct.Struct(">Q")
+_length = struct.Struct(">H")
+
+#: Takes a message's payload apart.
+_Parse = Callable[[bytes], NewMessage]
+
+
+def _transitions() -> dict[ServerState, dict[bytes, ServerState]]:
+    rows = {state: dict(row) for state, row in TRANSITIONS.items()}
+    for state, row in rows.items():
+        row.pop(b"DPUB", None)
+        if b"PUB" in row:
+            row.update(dict.fromkeys(_PUBLISHES, state))
+    first = rows[ServerState.INIT]
+    first.update(dict.fromkeys((b"SUB_ORDERED", b"SUB_ADVANCED"), ServerState.SUBSCRIBED))
+    first[b"INTERNAL_CREATE_TOPIC"] = ServerState.INIT
+    return rows
+
+
+PARTITION_TRANSITIONS = _transitions()
+
+
+class PartitionServerProtocol(ServerProtocol):
+    """One connection of a partitioned server. Driven as :class:`ServerProtocol`."""
+
+    _transitions = PARTITION_TRANSITIONS
+    _pauses_after = (Identify, CheckExt)
+
+    def __init__(self, limits: ServerLimits | None = None) -> None:
+        super().__init__(limits)
+        #: Whether the client sent it in IDENTIFY.
+        self.extend_support = False
+        #: What it sent as ``desired_tag`` and ``ext_filter``.
+        self.desired_tag = ""
+        self.ext_filter: object = None
+        self._has_survived_error = False  # there may be more to read
+        del self._commands[b"DPUB"]
+        self._commands |= {
+            b"SUB_ORDERED": self._sub, b"SUB_ADVANCED": self._sub,
+            b"PUB_TRACE": self._publish_one, b"PUB_EXT": self._publish_one,
+            b"MPUB_TRACE": self._publish_many, b"MPUB_EXT": self._publish_many,
+            b"INTERNAL_CREATE_TOPIC": self._create_topic,
+        }
+
+    def take_events(self) -> list[Event]:
+        """As in the stock core; reading continues after errors that are not fatal."""
+        events = super().take_events()
+        while not events and self._has_survived_error:
+            self._has_survived_error = False
+            events = super().take_events()
+        return events
+
+    def desynchronise(self) -> None:
+        """Read the rest of a command's body as commands, as the server does."""
+        self._take = None
+
+    # -- lines
+
+    def _line(self) -> bytes | None:
+        head = self._reader.peek(6)
+        for name, size in _WITH_ID.items():
+            if head.startswith(name):
+                return self._reader.line(size)
+        return super()._line()
+
+    def _split(self, line: bytes) -> list[bytes]:
+        for name, size in _WITH_ID.items():
+            if line.startswith(name):
+                rest = line[size:].split(b" ")[1:]
+                return [name[:-1], line[len(name):size], *rest]
+        return super()._split(line)
+
+    def _unknown(self, name: bytes, line: bytes) -> CommandError:
+        words = " ".join("[%s]" % " ".join(str(byte) for byte in word) for word in line.split(b" "))
+        return CommandError("E_INVALID", f"invalid command [{words}]")
+
+    def _send_error(self, error: CommandError) -> None:
+        # A space follows the code even where there is no text.
+        super()._send_error(CommandError(error.code + " " * (not error.text), error.text))
+        if not self.is_closed:
+            self._has_survived_error = True
+
+    def _is_fatal(self, code: str) -> bool:
+        code = code.rstrip()
+        if code in _FATAL_TO_CONSUMERS:
+            return self.state is not ServerState.INIT
+        return code not in _NEVER_FATAL
+
+    # -- commands
+
+    def _take_identify(self, body: bytes) -> None:
+        super()._take_identify(body)
+        fields = json.loads(body.decode("utf-8", "replace"))
+        if not isinstance(fields, dict):
+            fields = {}
+        tag = fields.get("desired_tag")
+        if isinstance(tag, str) and len(tag.encode()) > _MAX_TAG:
+            self._events.pop()
+            raise CommandError("E_BAD_BODY", "IDENTIFY desired tag is too long")
+        self.extend_support = fields.get("extend_support") is True
+        self.desired_tag = tag if isinstance(tag, str) else ""
+        self.ext_filter = fields.get("ext_filter")
+        self._events[-1] = self._as_answered(self._events[-1])
+
+    def _as_answered(self, event: Event) -> Event:
+        """Correct what the answer says of values that are in force only later, or not at all."""
+        if not isinstance(event, Identify) or event.response == OK:
+            return event
+        answer = json.loads(event.response)
+        answer["output_buffer_size"] = _BUFFER_SIZE_BEFORE_SUB
+        if not answer["deflate"]:
+            answer["deflate_level"] = 0
+        if self.desired_tag:
+            answer["desired_tag"] = self.desired_tag
+        return event._replace(response=json.dumps(answer, separators=(",", ":")).encode())
+
+    def _fin(self, params: list[bytes]) -> None:
+        _check_id("FIN", params)
+        super()._fin(params)
+
+    def _req(self, params: list[bytes]) -> None:
+        _check_id("REQ", params)
+        super()._req(params)
+
+    def _touch(self, params: list[bytes]) -> None:
+        _check_id("TOUCH", params)
+        super()._touch(params)
+
+    def _sub(self, params: list[bytes]) -> None:
+        if self.settings.heartbeat_interval <= 0:
+            raise CommandError("E_INVALID", "cannot SUB with heartbeats disabled")
+        checked = commands.read_sub(params)
+        name = params[0].decode()
+        if name != "SUB" and self.settings.sample_rate > 0:
+            raise CommandError("E_INVALID", f"{name} can not use sample rate")
+        # Where a start follows, the server does not read the partition.
+        partition = _partition(params[3]) if len(params) == 4 else None
+        start = params[4].decode("ascii", "replace") if len(params) > 4 else ""
+        self._events.append(
+            PartitionSub(name, checked.topic, checked.channel, partition, start)
+        )
+
+    def _create_topic(self, params: list[bytes]) -> None:
+        if len(params) < 3:
+            raise CommandError("E_INVALID", "CREATE_TOPIC insufficient number of parameters")
+        topic = params[1].decode("ascii", "replace")
+        if not is_valid_name(topic):
+            raise CommandError("E_BAD_TOPIC", f"CREATE_TOPIC topic name {topic!r} is not valid")
+        partition = _partition(params[2])
+        self._events.append(CreateTopic("INTERNAL_CREATE_TOPIC", topic, partition))
+
+    def _pub(self, params: list[bytes]) -> None:
+        self._publish_one(params)
+
+    def _mpub(self, params: list[bytes]) -> None:
+        self._publish_many(params)
+
+    def _open(self, params: list[bytes]) -> tuple[str, str, int | None]:
+        """Read command, topic and partition, which must be the last of three words."""
+        command = params[0].decode()
+        if len(params) < 2:
+            raise CommandError("E_INVALID", f"{command} insufficient number of parameters")
+        topic = params[1].decode("ascii", "replace")
+        partition = _partition(params[2]) if len(params) == 3 else None
+        self._events.append(OpenPartition(command, topic, partition))
+        return command, topic, partition
+
+    def _publish_one(self, params: list[bytes]) -> None:
+        command, topic, partition = self._open(params)
+        parse = _PARSERS[command]
+
+        def take_size(data: bytes) -> None:
+            size = int.from_bytes(data, "big", signed=True)
+            # A size of 0 is a bad body here, and a bad message to a stock nsqd.
+            if size <= _SMALLEST[command]:
+                raise CommandError("E_BAD_BODY", f"{command} invalid body size {size}")
+            self.ends_with_reset = size > self._limits.max_msg_size
+            commands.check_message_size(command, size, self._limits)
+            self._expect(size, take, "E_BAD_MESSAGE", f"{command} failed to read message body")
+
+        def take(data: bytes) -> None:
+            self._events.append(PartitionPub(command, topic, partition, [parse(data)]))
+
+        self._expect(4, take_size, "E_BAD_MESSAGE", f"{command} failed to read message body size")
+
+    def _publish_many(self, params: list[bytes]) -> None:
+        command, topic, partition = self._open(params)
+        missing = 0  # messages that follow the first one
+
+        def parse(data: bytes) -> NewMessage:
+            nonlocal missing
+            message = _PARSERS[command](data)
+            if message.header:
+                check_header(message.header)  # in the middle of the body: the rest stays unread
+            if missing and command == "MPUB_EXT":
+                self._events.append(CheckExt(command, topic, partition))
+            missing = 0
+            return message
+
+        def counted(count: int) -> None:
+            nonlocal missing
+            missing = count - 1
+
+        def take(messages: list[NewMessage]) -> None:
+            self._events.append(PartitionPub(command, topic, partition, messages))
+
+        self._messages(command, parse, take, counted)
+
+
+def check_header(header: bytes) -> int:
+    """Check a JSON header; return the trace id in it, 0 where there is none.
+
+    Raises:
+        CommandError: E_INVALID_JSON_HEADER or INVALID_TRACE_ID.
+    """
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError):
+        fields = None
+    if isinstance(fields, list):
+        return 0
+    if not isinstance(fields, dict):
+        raise CommandError("E_INVALID_JSON_HEADER", "fail to parse json header")
+    trace = fields.get(TRACE_KEY)
+    if trace is None:
+        return 0
+    # A decimal string; a number of JSON would lose digits.
+    if not (isinstance(trace, str) and trace.isascii() and trace.isdigit()):
+        raise CommandError("INVALID_TRACE_ID", "fail to parse trace id in json header")
+    digits = trace.lstrip("0") or "0"
+    # The length first: int() raises for thousands of digits.
+    if len(digits) > 20 or int(digits) >= 2**64:
+        raise CommandError("INVALID_TRACE_ID", "fail to parse trace id in json header")
+    return int(digits)
+
+
+def has_trace(header: bytes) -> bool:
+    """Whether a checked header asks for the 30-byte answer."""
+    fields = json.loads(header) if header else None
+    return isinstance(fields, dict) and TRACE_KEY in fields
+
+
+def _check_id(command: str, params: list[bytes]) -> None:
+    """Refuse an id that no message has: the first half is a positive number."""
+    if len(params) > 1 and int.from_bytes(params[1][:8], "big", signed=True) <= 0:
+        raise CommandError("E_INVALID", f"{command} invalid message ID")
+
+
+def _partition(word: bytes) -> int | None:
+    """Read a partition; -1 stands for none.
+
+    Raises:
+        CommandError: E_BAD_PARTITION.
+    """
+    try:
+        number = int(word) if word.isascii() else None
+    except ValueError:
+        number = None
+    if number is None or number < -1:
+        text = f"topic partition is not valid: {word.decode('utf-8', 'replace')}"
+        raise CommandError("E_BAD_PARTITION", text)
+    return None if number == -1 else number
+
+
+def _plain(data: bytes) -> NewMessage:
+    return NewMessage(data)
+
+
+def _traced(data: bytes) -> NewMessage:
+    if len(data) <= _trace.size:
+        raise CommandError("E_BAD_BODY", f"invalid body size {len(data)} for trace")
+    return NewMessage(data[_trace.size:], _trace.unpack_from(data)[0])
+
+
+def _extended(data: bytes) -> NewMessage:
+    start = _length.size
+    size = _length.unpack_from(data)[0] if len(data) >= start else 0
+    header, body = data[start:start + size], data[start + size:]
+    if len(header) < size or not body:
+        raise CommandError("E_BAD_BODY", f"invalid body size {len(data)} for json header")
+    return NewMessage(body, header=header)
+
+
+_PARSERS: dict[str, _Parse] = {
+    "PUB": _plain, "MPUB": _plain, "PUB_TRACE": _traced, "MPUB_TRACE": _traced,
+    "PUB_EXT": _extended, "MPUB_EXT": _extended,
+}
+#: Payloads of a single publish must be longer than this many bytes.
+_SMALLEST = {"PUB": 0, "PUB_TRACE": 8, "PUB_EXT": 2}

@@ -1,0 +1,522 @@
+"""The server side of the protocol: bytes in, events out, bytes to write out.
+
+The states of a connection, from :data:`TRANSITIONS`::
+
+    INIT --SUB--> SUBSCRIBED --CLS--> CLOSING
+      any of them --fatal error or end of stream--> CLOSED
+
+Call it in this order::
+
+    core.receive_data(data)                    # or receive_eof()
+    while events := core.take_events():
+        for event in events:                   # answer each: respond() or fail()
+            ...                                # leave the loop when core.is_closed
+    write(core.data_to_send())                 # then close the socket if core.is_closed
+
+Source: TCP protocol spec, "Commands"; texts, order of checks and limits as in nsqd 1.3.0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import chain
+from typing import Any, TypeVar
+
+from nsqclient.devserver.protocol import commands, identify
+from nsqclient.devserver.protocol.commands import (
+    Auth,
+    ClientSettings,
+    Cls,
+    CommandError,
+    Dpub,
+    Event,
+    Identify,
+    Ignored,
+    Mpub,
+    OpenTopic,
+    Pub,
+    ServerLimits,
+)
+from nsqclient.devserver.protocol.go_compat import tls_reason
+from nsqclient.errors import SERVER_ERRORS, RemoteProtocolError, TLSError
+from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
+from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
+
+M = TypeVar("M")
+
+#: A command line, its newline included, must fit nsqd's read buffer.
+MAX_LINE_SIZE = 16 * 1024
+
+
+class CommandReader:
+    """Cuts received bytes into command lines and blocks of known size; None: more is needed.
+
+    Chunks are joined only when a whole block is there, so a big body costs one copy however
+    many pieces it comes in.
+    """
+
+    def __init__(self) -> None:
+        self._buf = b""
+        self._pos = 0
+        self._chunks: list[bytes] = []  # received after _buf
+        self._have = 0  # unread bytes in all
+        self._later: deque[Iterator[bytes]] = deque()  # read when these do not suffice
+        #: True once a line is longer than nsqd reads.
+        self.line_too_long = False
+
+    def __len__(self) -> int:
+        """How many bytes are not read yet."""
+        return self._have
+
+    def feed(self, data: bytes) -> None:
+        """Add received bytes."""
+        if data:
+            self._chunks.append(data)
+            self._have += len(data)
+
+    def feed_later(self, pieces: Iterator[bytes]) -> None:
+        """Add bytes that the iterator produces piece by piece, when they are read.
+
+        ``line()`` and ``block()`` raise what the iterator raises.
+        """
+        self._later.append(pieces)
+
+    def peek(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, or fewer where fewer are there, and leave them."""
+        while self._have < size and self._fetch():
+            pass
+        if self._chunks:
+            self._join()
+        return self._buf[self._pos:self._pos + size]
+
+    def line(self, fixed: int = 0) -> bytes | None:
+        """Take one line, without its newline and an optional carriage return before it.
+
+        Its first ``fixed`` bytes may be anything, newlines included.
+        """
+        while True:
+            if self._chunks:
+                self._join()
+            start = self._pos
+            stop = self._buf.find(b"\n", start + fixed, start + MAX_LINE_SIZE)
+            if stop >= 0:
+                break
+            if self._have >= MAX_LINE_SIZE:
+                self.line_too_long = True
+                return None
+            if not self._fetch():
+                return None
+        self._pos = stop + 1
+        self._have -= stop + 1 - start
+        line = self._buf[start:stop]
+        return line[:-1] if line.endswith(b"\r") and len(line) > fixed else line
+
+    def block(self, size: int) -> bytes | None:
+        """Take ``size`` bytes."""
+        while self._have < size:
+            if not self._fetch():
+                return None
+        if self._chunks and len(self._buf) - self._pos < size:
+            self._join()
+        start = self._pos
+        self._pos = start + size
+        self._have -= size
+        return self._buf[start:self._pos]
+
+    def take_all(self) -> Iterator[bytes]:
+        """Take all bytes, those of ``feed_later()`` too (for the next byte layer)."""
+        if self._chunks:
+            self._join()
+        rest, later = self._buf[self._pos:], self._later
+        self._buf, self._pos, self._have, self._later = b"", 0, 0, deque()
+        return chain((rest,), *later)
+
+    def _fetch(self) -> bool:
+        """Feed one more piece; False when there is none."""
+        while self._later:
+            for piece in self._later[0]:
+                self.feed(piece)
+                return True
+            self._later.popleft()
+        return False
+
+    def _join(self) -> None:
+        if self._pos < len(self._buf):
+            self._chunks.insert(0, self._buf[self._pos:])
+        self._buf = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._pos = 0
+        self._chunks = []
+
+
+#: Commands returned at once, so that one busy client does not delay the others.
+_MAX_EVENTS = 500
+
+
+class ServerState(Enum):
+    """The state of a connection on the server's side."""
+
+    INIT = "init"
+    SUBSCRIBED = "subscribed"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+_ANY_TIME = (b"PUB", b"MPUB", b"DPUB", b"NOP")
+_IN_FLIGHT = (b"FIN", b"REQ", b"TOUCH")
+
+#: state -> command -> state after it. A command missing in a state is an error there.
+TRANSITIONS: dict[ServerState, dict[bytes, ServerState]] = {
+    ServerState.INIT: {
+        **dict.fromkeys((*_ANY_TIME, b"IDENTIFY", b"AUTH"), ServerState.INIT),
+        b"SUB": ServerState.SUBSCRIBED,
+    },
+    ServerState.SUBSCRIBED: {
+        **dict.fromkeys((*_ANY_TIME, *_IN_FLIGHT, b"RDY"), ServerState.SUBSCRIBED),
+        b"CLS": ServerState.CLOSING,
+    },
+    # RDY is allowed here without effect: a client may send it before it receives CLOSE_WAIT.
+    ServerState.CLOSING: dict.fromkeys((*_ANY_TIME, *_IN_FLIGHT, b"RDY"), ServerState.CLOSING),
+    ServerState.CLOSED: {},
+}
+
+
+class ServerProtocol:
+    """One connection of a server. Not thread-safe: its owner serialises the calls."""
+
+    _transitions = TRANSITIONS
+    _pauses_after: tuple[type, ...] = (Identify,)  # events to be answered before the next byte
+
+    def __init__(self, limits: ServerLimits | None = None) -> None:
+        self._limits = ServerLimits() if limits is None else limits
+        self.state = ServerState.INIT
+        #: The connection ends with a TCP reset.
+        self.ends_with_reset = False
+        #: What the client negotiated so far; replaced by each IDENTIFY.
+        self.settings = ClientSettings(
+            self._limits.heartbeat_interval,
+            self._limits.msg_timeout,
+            self._limits.output_buffer_size,
+            self._limits.output_buffer_timeout,
+        )
+        #: The first bytes of the connection, once they are there.
+        self.magic: bytes | None = None
+        #: The payloads of IDENTIFY, for the log; the owner removes them.
+        self.identified: list[dict[str, Any]] = []
+        #: The errors that were sent, for the log; the owner removes them.
+        self.sent_errors: list[bytes] = []
+        self._layers = LayerStack()
+        self._is_secure = False  # the bytes that are read came through TLS
+        self._reader = CommandReader()
+        self._eof = False
+        self._out: list[bytes] = []
+        self._wire: list[bytes] = []  # encoded by the layers of that time
+        self._events: list[Event] = []
+        # To be sent once the commands before it are answered.
+        self._pending_error: CommandError | None = None
+        # What is read next: _need bytes for _take, or a line when _take is None.
+        self._need = len(MAGIC_V2)
+        self._take: Callable[[bytes], None] | None = self._take_magic
+        self._at_eof: CommandError | None = None  # nsqd's error when the stream ends here
+        self._commands: dict[bytes, Callable[[list[bytes]], None]] = {
+            b"IDENTIFY": self._identify, b"AUTH": self._auth, b"SUB": self._sub,
+            b"RDY": self._rdy, b"FIN": self._fin, b"REQ": self._req, b"TOUCH": self._touch,
+            b"CLS": self._cls, b"NOP": self._nop,
+            b"PUB": self._pub, b"DPUB": self._dpub, b"MPUB": self._mpub,
+        }
+
+    # -- the four verbs
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes from the socket. Call ``take_events()`` next."""
+        if len(self._layers):
+            self._reader.feed_later(self._layers.decode(data))
+        else:
+            self._reader.feed(data)
+
+    def receive_eof(self) -> None:
+        """Take the end of the stream. Call ``take_events()`` next; then the core closes."""
+        self._eof = True
+
+    def take_events(self) -> list[Event]:
+        """Return the commands in the bytes received so far.
+
+        Answer all of them, then call again, until the list is empty: an error that the core
+        finds itself is sent after the answers to the commands before it. The bytes after an
+        IDENTIFY are not read before it is answered.
+        """
+        pending, self._pending_error = self._pending_error, None
+        if pending is not None and not self.is_closed:
+            self._send_error(pending)
+        events = self._events = []
+        try:
+            self._read()
+        except CommandError as error:
+            if not events:
+                self._send_error(error)
+            else:
+                self._pending_error = error
+        except TLSError as exc:
+            self.fail_handshake(tls_reason(exc.reason))
+        except RemoteProtocolError:
+            self.close()  # a broken stream: nsqd drops the connection without a frame
+        return events
+
+    def data_to_send(self) -> bytes:
+        """Remove and return the bytes to write to the socket."""
+        self._encode()
+        wire, self._wire = self._wire, []
+        return b"".join(wire)
+
+    def _encode(self) -> None:
+        out, self._out = self._out, []
+        data = self._layers.encode(b"".join(out))
+        if data:
+            self._wire.append(data)
+
+    # -- answers of the I/O side
+
+    def respond(self, data: bytes) -> None:
+        """Answer a command with a response frame."""
+        self._out.append(encode_frame(FrameType.RESPONSE, data))
+
+    def fail(self, code: str, text: str | bytes = b"") -> None:
+        """Answer a command with an error frame; a fatal code ends the connection."""
+        self._send_error(CommandError(code, text))
+
+    def send_message(self, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:
+        """Push a message to the client."""
+        self._out.append(encode_message(timestamp, attempts, message_id, body))
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat."""
+        self.respond(HEARTBEAT)
+
+    def start_layer(self, layer: ByteLayer) -> None:
+        """Put TLS or a compression under the frames; the client's unread bytes go through it.
+
+        Only on an Identify event. Earlier answers are sent without the layer; nsqd answers OK
+        inside it next.
+        """
+        self._encode()
+        self._reader.feed_later(self._layers.push(layer, self._reader.take_all()))
+        self._is_secure = self._is_secure or self.settings.tls
+
+    def fail_handshake(self, reason: str) -> None:
+        """End the connection: the last bytes of TLS, then nsqd's error without TLS."""
+        alert = self._layers.encode(b"")
+        if alert:
+            self._wire.append(alert)
+        self._layers = LayerStack()
+        self._out.clear()
+        self.fail("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}")
+
+    def close(self) -> None:
+        """End the connection without a frame, as nsqd does when a topic is deleted."""
+        self.state = ServerState.CLOSED
+        self._reader.take_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the socket is to be closed once ``data_to_send()`` is written."""
+        return self.state is ServerState.CLOSED
+
+    # -- reading
+
+    def _read(self) -> None:
+        """Read commands until bytes are missing or an IDENTIFY waits for its answer."""
+        reader = self._reader
+        events = self._events
+        while self.state is not ServerState.CLOSED:
+            if len(events) >= _MAX_EVENTS:
+                return
+            if self._take is not None:
+                block = reader.block(self._need)
+                if block is None:
+                    break
+                take, self._take = self._take, None
+                take(block)
+                if events and type(events[-1]) in self._pauses_after:
+                    return
+                continue
+            line = self._line()
+            if line is None:
+                break
+            self._command(line)
+        if reader.line_too_long:
+            self.close()  # nsqd's read buffer is full: it drops the connection without a frame
+        if self._eof and not self.is_closed:
+            if self._take is not None and self._at_eof is not None:
+                raise self._at_eof
+            if not events:
+                self.close()
+
+    def _line(self) -> bytes | None:
+        return self._reader.line()
+
+    def _split(self, line: bytes) -> list[bytes]:
+        return line.split(b" ")
+
+    def _unknown(self, name: bytes, line: bytes) -> CommandError:
+        return CommandError("E_INVALID", b"invalid command " + name)
+
+    def _is_fatal(self, code: str) -> bool:
+        return SERVER_ERRORS.get(code, (None, True))[1]
+
+    def _command(self, line: bytes) -> None:
+        params = self._split(line)
+        name = params[0]
+        if self._limits.tls_required and not self._is_secure and name != b"IDENTIFY":
+            raise CommandError("E_INVALID", b"cannot %b in current state (TLS required)" % name)
+        command = self._commands.get(name)
+        if command is None:
+            raise self._unknown(name, line)
+        after = self._transitions[self.state].get(name)
+        if after is None:
+            raise CommandError("E_INVALID", b"cannot %b in current state" % name)
+        command(params)
+        self.state = after
+
+    def _send_error(self, error: CommandError) -> None:
+        code, text = error.code, error.text
+        data = code.encode() + (b" " + text if text else b"")
+        self._out.append(encode_frame(FrameType.ERROR, data))
+        self.sent_errors.append(data)
+        if self._is_fatal(code):
+            self.close()
+
+    def _expect(self, size: int, take: Callable[[bytes], None], code: str, missing: str) -> None:
+        """Read ``size`` bytes next; ``code`` and ``missing`` are the error if the stream ends."""
+        self._need = size
+        self._take = take
+        self._at_eof = CommandError(code, missing)
+
+    def _take_magic(self, magic: bytes) -> None:
+        self.magic = magic
+        if magic != MAGIC_V2:
+            raise CommandError("E_BAD_PROTOCOL")
+
+    # -- one line
+
+    def _sub(self, params: list[bytes]) -> None:
+        if self.settings.heartbeat_interval <= 0:
+            raise CommandError("E_INVALID", "cannot SUB with heartbeats disabled")
+        self._events.append(commands.read_sub(params))
+
+    def _rdy(self, params: list[bytes]) -> None:
+        if self.state is ServerState.CLOSING:
+            self._events.append(Ignored(b" ".join(params)))
+        else:
+            self._events.append(commands.read_rdy(params, self._limits))
+
+    def _fin(self, params: list[bytes]) -> None:
+        self._events.append(commands.read_fin(params))
+
+    def _req(self, params: list[bytes]) -> None:
+        self._events.append(commands.read_req(params, self._limits))
+
+    def _touch(self, params: list[bytes]) -> None:
+        self._events.append(commands.read_touch(params))
+
+    def _cls(self, params: list[bytes]) -> None:
+        self._events.append(Cls())
+
+    def _nop(self, params: list[bytes]) -> None:
+        self._events.append(Ignored(b" ".join(params)))
+
+    # -- commands with a body: [line][4 B size][body]
+
+    def _identify(self, params: list[bytes]) -> None:
+        self._body("IDENTIFY", self._take_identify)
+
+    def _take_identify(self, body: bytes) -> None:
+        fields = identify.decode(body)
+        self.identified.append(fields)
+        self.settings = identify.negotiate(fields, self.settings, self._limits)
+        answer = identify.response(self.settings, self._limits)
+        self._events.append(Identify(self.settings, answer))
+
+    def _auth(self, params: list[bytes]) -> None:
+        if len(params) != 1:
+            raise CommandError("E_INVALID", "AUTH invalid number of parameters")
+        self._body("AUTH", lambda secret: self._events.append(Auth(secret)))
+
+    def _body(self, command: str, take: Callable[[bytes], None]) -> None:
+        def take_size(data: bytes) -> None:
+            size = _int32(data)
+            commands.check_body_size(command, size, self._limits)
+            self._expect(size, take, "E_BAD_BODY", f"{command} failed to read body")
+
+        self._expect(4, take_size, "E_BAD_BODY", f"{command} failed to read body size")
+
+    def _pub(self, params: list[bytes]) -> None:
+        topic = commands.read_topic(b"PUB", params)
+        self._message("PUB", lambda body: self._events.append(Pub(topic, body)))
+
+    def _dpub(self, params: list[bytes]) -> None:
+        topic, delay = commands.read_dpub(params, self._limits)
+        self._message("DPUB", lambda body: self._events.append(Dpub(topic, delay, body)))
+
+    def _message(self, command: str, take: Callable[[bytes], None]) -> None:
+        def take_size(data: bytes) -> None:
+            size = _int32(data)
+            commands.check_message_size(command, size, self._limits)
+            missing = f"{command} failed to read message body"
+            self._expect(size, take, "E_BAD_MESSAGE", missing)
+
+        missing = f"{command} failed to read message body size"
+        self._expect(4, take_size, "E_BAD_MESSAGE", missing)
+
+    # -- MPUB: [line][4 B body size][4 B count] then count times [4 B size][body].
+    # nsqd only checks that the body size is in range; what it reads follows the inner sizes.
+
+    def _mpub(self, params: list[bytes]) -> None:
+        topic = commands.read_topic(b"MPUB", params)
+        self._events.append(OpenTopic(topic))
+        self._messages("MPUB", bytes, lambda bodies: self._events.append(Mpub(topic, bodies)))
+
+    def _messages(
+        self,
+        command: str,
+        parse: Callable[[bytes], M],
+        take: Callable[[list[M]], None],
+        counted: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """Read several messages; ``counted`` is called with their number, ``take`` with all."""
+        messages: list[M] = []
+        count = 0
+
+        def take_size(data: bytes) -> None:
+            commands.check_body_size(command, _int32(data), self._limits)
+            self._expect(4, take_count, "E_BAD_BODY", f"{command} failed to read message count")
+
+        def take_count(data: bytes) -> None:
+            nonlocal count
+            count = _int32(data)
+            commands.check_mpub_count(count, self._limits)
+            expect_message()
+            counted(count)
+
+        def expect_message() -> None:
+            missing = f"{command} failed to read message({len(messages)}) body size"
+            self._expect(4, take_message_size, "E_BAD_MESSAGE", missing)
+
+        def take_message_size(data: bytes) -> None:
+            size = _int32(data)
+            commands.check_message_size(command, size, self._limits, len(messages))
+            missing = f"{command} failed to read message body"
+            self._expect(size, take_message, "E_BAD_MESSAGE", missing)
+
+        def take_message(data: bytes) -> None:
+            messages.append(parse(data))
+            if len(messages) == count:
+                take(messages)
+            else:
+                expect_message()
+
+        self._expect(4, take_size, "E_BAD_BODY", f"{command} failed to read body size")
+
+
+def _int32(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)

@@ -1,0 +1,264 @@
+"""``Diagnosis``: which checks run, in which order, from what is known so far.
+
+First the nsqlookupds, then every nsqd that was given or is listed, then the topic and its channels
+over nsqd's HTTP API, and their counters once more after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from nsqclient.config import Config
+from nsqclient.doctor.findings import Finding, Severity, curl, error, ok, warning
+from nsqclient.doctor.lookupd import LookupdView, check_clock, check_lookupd
+from nsqclient.doctor.nsqd import check_counters, check_nsqd, check_topic
+from nsqclient.display import counted
+from nsqclient.errors import NSQError, NSQHTTPStatusError
+from nsqclient.hints import hint_for
+from nsqclient.http import NsqdHTTP, Stats
+from nsqclient.http.urls import nsqd_url
+from nsqclient.runtime.addresses import format_address, parse_address
+from nsqclient.runtime.arguments import closest
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Names of topics or channels that a finding lists.
+_MOST_NAMES = 10
+
+#: Requests that run at the same time.
+_CONCURRENCY = 16
+
+
+class Target(NamedTuple):
+    """What is checked."""
+
+    topic: str  #: empty: every topic
+    channel: str  #: empty: every channel
+    nsqds: list[str]  #: TCP addresses
+    lookupds: list[str]
+    nsqd_http: list[str]
+    config: Config
+    timeouts: tuple[float, float]  #: to connect, and to answer, in seconds
+    #: Options of requests over HTTP; None: those of ``config``.
+    http_config: Config | None = None
+    #: Address that nsqlookupd lists -> address where it is reached from here.
+    reached_at: Callable[[str], str] = str
+    #: nsqds that are checked at most.
+    most_nsqds: int = 2000
+
+    @property
+    def http(self) -> Config:
+        """The options of requests over HTTP."""
+        return self.config if self.http_config is None else self.http_config
+
+
+class Diagnosis:
+    """One run of all checks; ``findings`` grows. Threads: one."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.findings: list[Finding] = []
+        self._stats: dict[str, Stats] = {}  # HTTP address -> the first statistics
+
+    def run(self) -> None:
+        """Run every check once. Never raises an NSQError."""
+        target = self._target
+        views = _map(target.lookupds, lambda address: check_lookupd(
+            address, target.topic, target.http, target.timeouts))
+        for view in views:
+            self.findings += view.findings
+        listed = {target.reached_at(tcp): (target.reached_at(http), lookupd)
+                  for tcp, (http, lookupd) in islice(_listed(views).items(), target.most_nsqds)}
+        nsqds = {address: "" for address in target.nsqds}
+        nsqds |= {tcp: lookupd for tcp, (_, lookupd) in listed.items() if tcp not in nsqds}
+        for found in _map(nsqds.items(), lambda nsqd: check_nsqd(
+            nsqd[0], target.config, target.timeouts[1], nsqd[1]
+        )):
+            self.findings += found
+        self._check_statistics(list(dict.fromkeys([
+            *target.nsqd_http, *(http for http, _ in listed.values()), *self._guess_http(nsqds),
+        ])))
+        if target.topic:
+            self._check_presence(views)
+
+    def check_again(self, seconds: float) -> bool:
+        """Compare the counters with those of ``run``, so many seconds ago.
+
+        Returns: whether a counter grew that should not.
+        """
+        target = self._target
+        grown: list[Finding] = []
+        for address, after in self._get_stats(list(self._stats)).items():
+            if isinstance(after, Stats):
+                grown += check_counters(self._stats[address], after, target.topic, target.channel,
+                                        address, seconds)
+        self.findings = [old for old in self.findings if old.check not in _COUNTERS] + grown
+        return any(finding.severity is Severity.ERROR for finding in grown)
+
+    @property
+    def can_check_again(self) -> bool:
+        """Return whether some nsqd that has the topic gave its counters."""
+        topic = self._target.topic
+        return any(stats.topic(topic) if topic else stats.topics for stats in self._stats.values())
+
+    def _get_stats(self, addresses: list[str]) -> dict[str, Stats | NSQError]:
+        def get(address: str) -> Stats | NSQError:
+            target = self._target
+            try:
+                with NsqdHTTP(address, target.http, connect_timeout=target.timeouts[0],
+                              timeout=target.timeouts[1]) as client:
+                    return client.stats(target.topic or None)
+            except NSQError as exc:
+                return exc
+
+        return dict(zip(addresses, _map(addresses, get)))
+
+    def _check_statistics(self, addresses: list[str]) -> None:
+        target = self._target
+        for address, stats in self._get_stats(addresses).items():
+            if isinstance(stats, Stats):
+                self._stats[address] = stats
+                self.findings += check_topic(stats, target.topic, target.channel, address)
+                self.findings += check_clock(nsqd_url(address, "ping"), address, target.timeouts)
+            else:
+                self.findings.append(_no_statistics(stats, address))
+
+    def _guess_http(self, nsqds: Iterable[str]) -> list[str]:
+        """The HTTP addresses that were not given: the port beside the TCP port, if it is nsqd's."""
+        if self._target.nsqd_http:
+            return []
+
+        def guess(address: str) -> list[str]:
+            host, port = parse_address(address)
+            beside = format_address(host, port + 1 if port < 65535 else port)
+            try:
+                with NsqdHTTP(beside, self._target.http, connect_timeout=0.5, timeout=1) as http:
+                    return [beside] if http.info().tcp_port == port else []
+            except NSQError:
+                return []
+
+        return [address for found in _map(nsqds, guess) for address in found]
+
+    def _check_presence(self, views: list[LookupdView]) -> None:
+        """Check that the topic, and the channel, exist somewhere."""
+        topic, channel = self._target.topic, self._target.channel
+        on_nsqds = [address for address, stats in self._stats.items() if stats.topic(topic)]
+        answered = [view for view in views if view.answered]
+        knowing = [view.address for view in answered if view.producers]
+        if answered and not knowing:
+            self.findings.append(_topic_unknown(topic, answered, on_nsqds, [*self._stats]))
+        elif len(knowing) < len(answered):
+            missing = [view.address for view in answered if not view.producers]
+            self.findings.append(warning(
+                "topic", topic, f"not known to nsqlookupd {', '.join(missing)}",
+                "give every nsqd the --lookupd-tcp-address of every nsqlookupd"))
+        elif answered:
+            nsqds = counted(len(_listed(answered, with_topic=True)), "nsqd")
+            self.findings.append(ok("topic", topic, f"on {nsqds}, according to all nsqlookupds"))
+        elif self._stats and not on_nsqds:
+            self.findings.append(error(
+                "topic", topic, "no nsqd that answered has it", *_create(topic, (), self._stats)))
+        elif not self._stats and self._has_healthy_nsqd():
+            self.findings.append(warning(
+                "topic", topic, "cannot be checked: no nsqlookupd and no statistics are available",
+                "give nsqd's --nsqd-http-address, or a --lookupd-http-address"))
+        channels = sorted({
+            each.name for stats in self._stats.values()
+            if (found := stats.topic(topic)) is not None for each in found.channels
+        })
+        if channel and on_nsqds and channel not in channels:
+            self.findings.append(warning(
+                "channel", f"{topic}/{channel}", f"no nsqd has it{_others('channel', channels)}",
+                f"{_meant(channel, channels)}a consumer creates it when it subscribes; messages"
+                " before that go to the other channels only, or wait for the first one"))
+
+    def _has_healthy_nsqd(self) -> bool:
+        """Return whether an nsqd passed its check, and its statistics have no finding."""
+        checks = {found.check: found.severity for found in self.findings}
+        return checks.get("nsqd") is Severity.OK and "nsqd http" not in checks
+
+
+#: The findings of ``check_again``; those of the last call count.
+_COUNTERS = ("timeouts", "requeues")
+
+
+def _listed(
+    views: Iterable[LookupdView], with_topic: bool = False
+) -> dict[str, tuple[str, str]]:
+    """TCP address -> (HTTP address, the nsqlookupd that lists it).
+
+    The nsqds that have the topic, and where none has it, all that there are.
+    """
+    views = list(views)
+    chosen = [(view, producer) for view in views for producer in view.producers or ()]
+    if not chosen and not with_topic:
+        chosen = [(view, producer) for view in views for producer in view.nodes]
+    return {
+        producer.tcp_address: (producer.http_address, view.address) for view, producer in chosen
+    }
+
+
+def _others(kind: str, names: Iterable[str]) -> str:
+    """Name the topics or channels that there are."""
+    names = list(names)
+    if not names:
+        return f"; there is no {kind}"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    plural = "" if len(names) == 1 else "s"
+    return f"; there {'is' if not plural else 'are'} the {kind}{plural} " + (
+        ", ".join(names[:_MOST_NAMES]) + more)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = closest(name, known)
+    return f"did you mean {close}? Else " if close else ""
+
+
+def _topic_unknown(
+    topic: str, answered: list[LookupdView], on_nsqds: list[str], nsqd_http: list[str]
+) -> Finding:
+    if on_nsqds:
+        return error("topic", topic, f"nsqd {', '.join(on_nsqds)} has it, no nsqlookupd knows it",
+                     "give that nsqd the --lookupd-tcp-address of these nsqlookupds (port 4160)")
+    hidden = [producer.tcp_address for view in answered for producer in view.hidden]
+    if hidden:
+        return error("topic", topic, f"tombstoned on {', '.join(hidden)}: lookups hide it",
+                     "wait for nsqlookupd's --tombstone-lifetime, or restart that nsqd")
+    known = sorted({name for view in answered for name in view.topics})
+    return error("topic", topic, f"no nsqlookupd knows it{_others('topic', known)}",
+                 *_create(topic, known, nsqd_http))
+
+
+def _create(topic: str, known: Iterable[str], nsqd_http: Iterable[str]) -> tuple[str, str]:
+    """Return the hint for a topic that does not exist, and a command that creates it."""
+    hint = f"{_meant(topic, known)}check the spelling of the name; publish to it once, or create it"
+    for address in nsqd_http:
+        return f"{hint} on an nsqd", curl(nsqd_url(address, "topic/create"), topic=topic)
+    return f"{hint} on an nsqd: POST /topic/create?topic={topic}", ""
+
+
+def _no_statistics(exc: NSQError, address: str) -> Finding:
+    reason = getattr(exc, "reason", str(exc))
+    if isinstance(exc, NSQHTTPStatusError) and "TLS" in exc.message:
+        hint = "give --nsqd-http-address=https://HOST:4152 (and --consumer-opt=tls_v1)"
+    elif isinstance(exc, NSQHTTPStatusError):
+        hint = "another server answers there: give nsqd's --http-address (4151 by default)"
+    else:
+        hint = hint_for(exc).replace("nsqlookupd", "nsqd").replace("416", "415")
+    return warning(
+        "nsqd http", address, f"no statistics: {reason}",
+        f"{hint}; without them paused channels and timeouts cannot be seen",
+    )
+
+
+def _map(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
+    """Call ``work`` for every item, many at the same time; the results are in their order."""
+    items = list(items)
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(len(items), _CONCURRENCY), "nsq-doctor") as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,83 @@
+"""``Finding``: the outcome of one check."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from nsqclient.display import counted
+from nsqclient.sanitize import masked_address, printable, without_password
+
+
+class Severity(Enum):
+    """How serious a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"  #: may be intended
+    ERROR = "ERROR"  #: messages do not flow, or not well, until it is fixed
+
+
+class Finding(NamedTuple):
+    """One row of the table."""
+
+    severity: Severity
+    check: str  #: what was checked: "nsqd", "topic", "clock", ...
+    where: str  #: an address, or a topic and channel
+    text: str
+    hint: str = ""  #: what to do
+    command: str = ""  #: a line for a shell that does it
+
+
+def ok(check: str, where: str, text: str) -> Finding:
+    """Build a finding: the check passed."""
+    return _finding(Severity.OK, check, where, text)
+
+
+def warning(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
+    """Build a finding that may be intended."""
+    return _finding(Severity.WARNING, check, where, text, hint, command)
+
+
+def error(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
+    """Build a finding that has to be fixed."""
+    return _finding(Severity.ERROR, check, where, text, hint, command)
+
+
+def _finding(
+    severity: Severity, check: str, where: str, text: str, hint: str = "", command: str = ""
+) -> Finding:
+    # The table is copied into tickets: an address shows no password.
+    return Finding(severity, check, _shown(where), _shown(text), _shown(hint), printable(command))
+
+
+def curl(url: str, **parameters: str) -> str:
+    """Return a command that sends a POST, to be pasted into a shell.
+
+    A password in the URL is not shown, and has to be typed.
+
+    Args:
+        parameters: names of topics and channels, which are the same in a URL, but for a ``#``.
+    """
+    query = "&".join(f"{name}={value.replace('#', '%23')}" for name, value in parameters.items())
+    return f"curl -X POST {shlex.quote(f'{masked_address(url)}?{query}')}"
+
+
+def _shown(text: str) -> str:
+    return without_password(printable(text))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count errors and warnings in one line."""
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    warnings = sum(finding.severity is Severity.WARNING for finding in findings)
+    if not errors and not warnings:
+        return "no problems found"
+    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by severity: what has to be fixed comes last."""
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))

@@ -1,0 +1,206 @@
+"""Checks of an nsqd: its TCP port, as a consumer uses it, and the statistics of its HTTP port.
+
+``check_nsqd`` connects and negotiates, and subscribes to nothing. ``check_topic`` and
+``check_counters`` are pure: statistics in, findings out.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from nsqclient.config import Config
+from nsqclient.doctor.findings import Finding, Severity, curl, error, ok, warning
+from nsqclient.connection.probe import Probe, probe
+from nsqclient.display import counted
+from nsqclient.errors import NSQError, ServerError
+from nsqclient.hints import hint_for
+from nsqclient.http import ChannelStats, Stats, TopicStats
+from nsqclient.http.urls import nsqd_url
+from nsqclient.runtime.addresses import parse_address
+
+_CHECK = "nsqd"
+
+
+def check_nsqd(
+    address: str, config: Config, timeout: float, listed_by: str = ""
+) -> list[Finding]:
+    """Connect to one nsqd and negotiate. Never raises an NSQError.
+
+    Args:
+        timeout: seconds for all of it.
+        listed_by: the nsqlookupd that named the address; empty where the user did.
+
+    Blocks: at most ``timeout``, and half a second.
+    """
+    host, port = parse_address(address)
+    try:
+        socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    except OSError as exc:
+        return [error("DNS" if not listed_by else "broadcast", address,
+                      f"{host} does not resolve{_named(listed_by)}: {exc.strerror}",
+                      _broadcast_hint(listed_by) or "correct the name in the address")]
+    try:
+        found = probe(address, config, timeout)
+    except NSQError as exc:
+        return [_connection_error(exc, address, listed_by)]
+    return [_negotiated(found, address), *_check_limits(found, config, address)]
+
+
+def _connection_error(exc: NSQError, address: str, listed_by: str) -> Finding:
+    reason = str(exc).removeprefix(f"{address}: ")
+    hint = hint_for(exc)
+    if listed_by and not isinstance(exc, ServerError) and _is_unreachable(reason):
+        return error("broadcast", address, f"cannot be reached{_named(listed_by)}: {reason}",
+                     _broadcast_hint(listed_by))
+    return error(_CHECK, address, reason, hint or "see nsqd's log for the reason")
+
+
+def _is_unreachable(reason: str) -> bool:
+    lowered = reason.lower()
+    return any(word in lowered for word in ("refused", "timed out", "time out", "route",
+                                            "unreachable", "no connection"))
+
+
+def _named(listed_by: str) -> str:
+    return f" (nsqlookupd {listed_by} lists it)" if listed_by else ""
+
+
+def _broadcast_hint(listed_by: str) -> str:
+    if not listed_by:
+        return ""
+    return (
+        "start that nsqd with a --broadcast-address (and port) that this machine can reach; in a"
+        " container the default is the container's own name"
+    )
+
+
+def _negotiated(found: Probe, address: str) -> Finding:
+    settings = found.settings
+    granted = [name for name in ("tls_v1", "snappy", "deflate") if getattr(settings, name)]
+    if settings.auth_required:
+        granted.append("AUTH")
+    extras = f", {', '.join(granted)}" if granted else ""
+    return ok(_CHECK, address,
+              f"nsqd {settings.version}, negotiated in {found.seconds * 1000:.0f} ms{extras}")
+
+
+def _check_limits(found: Probe, config: Config, address: str) -> list[Finding]:
+    limit = found.settings.max_rdy_count
+    if limit and config.max_in_flight > limit:
+        return [warning(
+            "RDY", address, f"max_in_flight of {config.max_in_flight} is over nsqd's limit {limit}",
+            "start nsqd with a higher --max-rdy-count, or expect no more than that from it",
+        )]
+    return []
+
+
+def check_topic(stats: Stats, topic: str, channel: str, where: str) -> list[Finding]:
+    """Check the topic, and its channels, in the statistics of an nsqd.
+
+    Args:
+        topic: empty: all of them, and one finding for all channels that are well.
+        channel: only this one; empty: all of them.
+    """
+    findings = []
+    if stats.health != "OK":
+        findings.append(error("disk", where, f"nsqd says {stats.health}",
+                              "nsqd cannot write: free space on its disk, or repair it"))
+    if not topic:
+        return findings + _check_all(stats, where)
+    found = stats.topic(topic)
+    return findings if found is None else findings + _check_one(found, channel, where)
+
+
+def _check_all(stats: Stats, where: str) -> list[Finding]:
+    findings = [found for topic in stats.topics for found in _check_one(topic, "", where)]
+    good = [found for found in findings if found.severity is Severity.OK]
+    bad = [found for found in findings if found.severity is not Severity.OK]
+    return bad + [ok("topics", where, f"{counted(len(stats.topics), 'topic')},"
+                     f" {counted(len(good), 'channel')} without a problem")]
+
+
+def _check_one(topic: TopicStats, channel: str, where: str) -> list[Finding]:
+    findings = []
+    if topic.paused:
+        findings.append(error(
+            "topic", f"{topic.name} at {where}", "the topic is paused", "unpause it",
+            curl(nsqd_url(where, "topic/unpause"), topic=topic.name)))
+    for each in _chosen(topic, channel):
+        findings += _check_channel(each, topic.name, where)
+    return findings
+
+
+def check_counters(
+    before: Stats, after: Stats, topic: str, channel: str, where: str, seconds: float
+) -> list[Finding]:
+    """Check which counters grew between two statistics of an nsqd, so many seconds apart.
+
+    An empty ``topic`` or ``channel`` stands for all of them.
+    """
+    if not topic:
+        return [found for each in after.topics
+                for found in check_counters(before, after, each.name, "", where, seconds)]
+    old, new = before.topic(topic), after.topic(topic)
+    if old is None or new is None:
+        return []
+    findings = []
+    for now in _chosen(new, channel):
+        then = old.channel(now.name)
+        if then is None:
+            continue
+        name = f"{topic}/{now.name} at {where}"
+        timed_out = now.timeout_count - then.timeout_count
+        requeued = now.requeue_count - then.requeue_count
+        if timed_out > 0:
+            findings.append(error(
+                "timeouts", name, f"{counted(timed_out, 'message')} timed out in {seconds:.0f} s",
+                "handlers take longer than msg_timeout: raise it (option msg_timeout), touch() or"
+                " keep_alive() long work, lower max_in_flight, or add workers; or consumers hang",
+            ))
+        if requeued > 0:
+            findings.append(warning(
+                "requeues", name, f"{counted(requeued, 'requeue')} in {seconds:.0f} s",
+                "handlers fail: see their log for the reason",
+            ))
+    return findings
+
+
+def _chosen(topic: TopicStats, channel: str) -> list[ChannelStats]:
+    return [each for each in topic.channels if channel in ("", each.name)]
+
+
+def _check_channel(channel: ChannelStats, topic: str, where: str) -> list[Finding]:
+    name = f"{topic}/{channel.name} at {where}"
+    waits = channel.depth + channel.deferred_count
+    counts = (
+        f"{channel.depth} wait, {channel.in_flight_count} in flight,"
+        f" {channel.deferred_count} deferred, {counted(channel.client_count, 'consumer')}"
+    )
+    findings = []
+    if channel.paused:
+        findings.append(error(
+            "channel", name, f"the channel is paused ({counts})", "unpause it",
+            curl(nsqd_url(where, "channel/unpause"), topic=topic, channel=channel.name),
+        ))
+    elif waits and not channel.client_count:
+        findings.append(warning("channel", name, f"it has no consumer ({counts})",
+                                "start a consumer, or delete the channel if it is not needed"))
+    elif channel.depth and channel.clients:
+        findings += _check_rdy(channel, name)
+    return findings or [ok("channel", name, counts)]
+
+
+def _check_rdy(channel: ChannelStats, name: str) -> list[Finding]:
+    """Check the consumers of a channel with messages that wait."""
+    idle = [client for client in channel.clients if not client.ready_count]
+    if len(idle) == len(channel.clients):
+        return [error(
+            "RDY", name, f"{channel.depth} wait, and no consumer is ready (RDY 0)",
+            "consumers back off after failures, are paused, or hang: see their logs",
+        )]
+    if all(client.in_flight_count >= client.ready_count for client in channel.clients):
+        return [warning(
+            "RDY", name, f"{channel.depth} wait, and every consumer has all that its RDY allows",
+            "handlers are the limit: more workers, a higher max_in_flight, or more consumers",
+        )]
+    return []

@@ -1,0 +1,168 @@
+"""What to do about an error, in one line: for log lines and for ``nsqclient doctor``.
+
+Pure: an error in, a sentence out. Imports nothing but the errors.
+"""
+
+from __future__ import annotations
+
+from nsqclient.errors import (
+    AuthError,
+    BadBodyError,
+    BadProtocolError,
+    ConnectError,
+    DiscoveryError,
+    NSQHTTPError,
+    NSQHTTPTransportError,
+    InvalidCommandError,
+    NegotiationError,
+    NotNSQError,
+    NSQError,
+    ServerError,
+    SubFailedError,
+    TLSError,
+)
+
+_RUNS = "see that nsqd runs, and that this is its --tcp-address (port 4150 by default)"
+_BLOCKED = (
+    "a firewall, or an address that only another network can reach: check the route, or nsqd's"
+    " --broadcast-address"
+)
+
+
+def hint_for(error: NSQError) -> str:
+    """Say in one line what to do about an error; empty when there is nothing sensible to say."""
+    for kind, advise in _ADVISERS:
+        if isinstance(error, kind):
+            return advise(error)
+    return ""
+
+
+def known_failure(error: BaseException) -> str:
+    """Say in one line an error whose cause is known, and what to do; empty for any other.
+
+    The cause may be the error that led to it. A traceback would say no more.
+    """
+    cause: BaseException | None = error
+    while isinstance(cause, NSQError):
+        if isinstance(cause, NSQHTTPError):  # of which server is not known here
+            return str(error) if isinstance(cause, NSQHTTPTransportError) else ""
+        hint = hint_for(cause)
+        if hint:
+            return f"{error}; {hint}"
+        cause = cause.__cause__
+    return ""
+
+
+def with_hint(error: NSQError, address: str = "") -> str:
+    """Say an error and what to do about it in one line; ``address`` is not repeated."""
+    text = str(error).removeprefix(f"{address}: ") if address else str(error)
+    hint = hint_for(error)
+    return f"{text}; {hint}" if hint else text
+
+
+def _connect(error: NSQError) -> str:
+    text = str(error).lower()
+    if "local_addr" in text:
+        return "set local_addr to an address of this machine that reaches nsqd, or leave it empty"
+    if "refused" in text:
+        return _RUNS
+    if any(word in text for word in ("not known", "name resolution", "no address", "host unknown")):
+        return (
+            "the name does not resolve here: correct the address, or start nsqd with a"
+            " --broadcast-address that this machine can resolve"
+        )
+    if "no answer within" in text or "handshake" in text:
+        return "something else than nsqd's TCP port listens there, or nsqd hangs"
+    return _BLOCKED
+
+
+def _not_nsq(error: NSQError) -> str:
+    if "4160" in str(error):
+        return (
+            "4160 is nsqlookupd's TCP port, 4150 nsqd's: give nsqd's --tcp-address, or"
+            " nsqlookupd's --http-address (4161) as the address of an nsqlookupd"
+        )
+    return "give nsqd's --tcp-address (port 4150 by default), not its HTTP port (4151)"
+
+
+def _tls(error: NSQError) -> str:
+    text = str(error).lower()
+    if "mismatch" in text or "not valid for" in text:
+        return "set tls_server_name to a name in nsqd's certificate, or dial it by that name"
+    if "expired" in text or "not yet valid" in text:
+        return "renew nsqd's certificate, and see that the clocks are right"
+    if "verify failed" in text:
+        return "set tls_root_ca_file to the PEM file of the authority behind nsqd's certificate"
+    if "certificate required" in text or "bad certificate" in text or "handshake failure" in text:
+        return "nsqd asks for a client certificate: set tls_cert and tls_key"
+    if "version" in text:
+        return "no TLS version that both allow: see tls_min_version here and at nsqd"
+    return "see the tls_* options, and nsqd's --tls-cert and --tls-key"
+
+
+def _negotiation(error: NSQError) -> str:
+    text = str(error)
+    if "auth_secret" in text:
+        return "set auth_secret to a secret that nsqd's auth server knows"
+    if "tls_v1" in text:
+        return "start nsqd with --tls-cert and --tls-key, or do without tls_v1"
+    for name in ("deflate", "snappy"):
+        if name in text:
+            return f"start nsqd with --{name}, or do without {name}"
+    return ""
+
+
+def _auth(error: NSQError) -> str:
+    assert isinstance(error, ServerError)
+    if error.code == "E_UNAUTHORIZED":
+        return "ask the auth server's operator for permission on this topic and channel"
+    if error.code == "E_AUTH_DISABLED":
+        return "nsqd has no --auth-http-address: do without auth_secret"
+    return "see that auth_secret is right, and that nsqd reaches its --auth-http-address"
+
+
+def _command(error: NSQError) -> str:
+    return "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)" if "TLS" in str(error) else ""
+
+
+def _body(error: NSQError) -> str:
+    if "msg timeout" in str(error):
+        return (
+            "msg_timeout, in seconds here, is over nsqd's --max-msg-timeout (15m by default):"
+            " lower it, or start nsqd with a higher one"
+        )
+    return ""
+
+
+def _discovery(error: NSQError) -> str:
+    text = str(error)
+    if "Topic has no channel" in text:
+        return "subscribe a consumer, or create a channel, before you publish"
+    if "Key not found" in text:
+        return "create the topic with nsqlookupd's POST /topic/create: a publish does not"
+    if "TCP port" in text:
+        return "give nsqlookupd's --http-address (port 4161 by default), not its TCP address (4160)"
+    if "refused" in text:
+        return "see that nsqlookupd runs, and that this is its --http-address (4161 by default)"
+    if "unknown" in text:
+        return "the name does not resolve here: correct the address of nsqlookupd"
+    if "TLS" in text:
+        return "see the tls_* options, and whether the URL should begin with http://"
+    return "see that this is the HTTP address of an nsqlookupd (port 4161 by default)"
+
+
+_ADVISERS = (
+    (NotNSQError, _not_nsq),
+    (BadProtocolError, lambda error: (
+        "this looks like nsqlookupd's TCP port: give nsqd's (4150 by default)")),
+    (TLSError, _tls),
+    (NegotiationError, _negotiation),
+    (AuthError, _auth),
+    (SubFailedError, lambda error: (
+        "another consumer has to leave, or nsqd needs a higher --max-channel-consumers")),
+    (InvalidCommandError, _command),
+    (BadBodyError, _body),
+    (ConnectError, _connect),
+    (DiscoveryError, _discovery),
+    (NSQHTTPError, _discovery),
+)

@@ -1,0 +1,372 @@
+"""Responses of nsqd and nsqlookupd as immutable values.
+
+A field that a server does not send, because it is older, is 0, empty or false. Durations are
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.protocol.peer_json import InvalidField, JsonReader
+from nsqclient.runtime.addresses import format_address, is_host
+
+
+@dataclass(frozen=True)
+class NsqdInfo:
+    """``/info`` of nsqd."""
+
+    version: str
+    broadcast_address: str
+    hostname: str
+    http_port: int
+    tcp_port: int
+    start_time: int  #: seconds since the epoch
+    max_heartbeat_interval: float
+    max_output_buffer_size: int
+    max_output_buffer_timeout: float
+    max_deflate_level: int
+    topology_region: str
+    topology_zone: str
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> NsqdInfo:
+        """Build it from JSON."""
+        return cls(
+            fields.text("version"), fields.text("broadcast_address"), fields.text("hostname"),
+            fields.number("http_port"), fields.number("tcp_port"), fields.number("start_time"),
+            fields.seconds("max_heartbeat_interval"), fields.number("max_output_buffer_size"),
+            fields.seconds("max_output_buffer_timeout"), fields.number("max_deflate_level"),
+            fields.text("topology_region"), fields.text("topology_zone"),
+        )
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """One point of a latency distribution."""
+
+    quantile: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The time of messages from publish to finish; empty unless nsqd is set to measure it."""
+
+    count: int
+    percentiles: tuple[Percentile, ...]
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> Latency:
+        """Build it from JSON."""
+        return cls(fields.number("count"), tuple(
+            Percentile(item.fraction("quantile"), item.seconds("value"))
+            for item in fields.objects("percentiles")
+        ))
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """One connection to nsqd, in ``/stats``."""
+
+    client_id: str
+    hostname: str
+    version: str  #: of the protocol
+    remote_address: str
+    state: int  #: 0 init, 1 disconnected, 2 connected, 3 subscribed, 4 closing
+    ready_count: int
+    in_flight_count: int
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    connected_since: int  #: seconds since the epoch
+    sample_rate: int
+    deflate: bool
+    snappy: bool
+    tls: bool
+    tls_version: str
+    tls_cipher_suite: str
+    user_agent: str
+    authed: bool
+    auth_identity: str
+    topology_region: str
+    topology_zone: str
+    #: topic -> messages that this connection published; nsqd 1.3.0 names one topic at most
+    pub_counts: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> ClientStats:
+        """Build it from JSON."""
+        return cls(
+            fields.text("client_id"), fields.text("hostname"), fields.text("version"),
+            fields.text("remote_address"), fields.number("state"), fields.number("ready_count"),
+            fields.number("in_flight_count"), fields.number("message_count"),
+            fields.number("finish_count"), fields.number("requeue_count"),
+            fields.number("connect_ts"), fields.number("sample_rate"), fields.flag("deflate"),
+            fields.flag("snappy"), fields.flag("tls"), fields.text("tls_version"),
+            fields.text("tls_cipher_suite"), fields.text("user_agent"), fields.flag("authed"),
+            fields.text("auth_identity"), fields.text("topology_region"),
+            fields.text("topology_zone"),
+            tuple((item.text("topic"), item.number("count"))
+                  for item in fields.objects("pub_counts")),
+        )
+
+
+@dataclass(frozen=True)
+class ChannelStats:
+    """One channel, in ``/stats``."""
+
+    name: str
+    depth: int  #: waiting messages, in memory and on disk
+    backend_depth: int  #: those on disk
+    in_flight_count: int
+    deferred_count: int
+    message_count: int  #: since nsqd's start
+    requeue_count: int
+    timeout_count: int
+    client_count: int
+    paused: bool
+    clients: tuple[ClientStats, ...]
+    latency: Latency
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> ChannelStats:
+        """Build it from JSON."""
+        clients = tuple(ClientStats.read(item) for item in fields.objects("clients"))
+        return cls(
+            fields.text("channel_name"), fields.number("depth"), fields.number("backend_depth"),
+            fields.number("in_flight_count"), fields.number("deferred_count"),
+            fields.number("message_count"), fields.number("requeue_count"),
+            fields.number("timeout_count"),
+            # Old nsqds list the clients and do not count them.
+            fields.number("client_count") if fields.has("client_count") else len(clients),
+            fields.flag("paused"), clients, Latency.read(fields.object("e2e_processing_latency")),
+        )
+
+
+@dataclass(frozen=True)
+class TopicStats:
+    """One topic, in ``/stats``. Its own depth is 0 while channels take its messages."""
+
+    name: str
+    depth: int
+    backend_depth: int
+    message_count: int  #: since nsqd's start
+    message_bytes: int
+    paused: bool
+    channels: tuple[ChannelStats, ...]
+    latency: Latency
+
+    def channel(self, name: str) -> ChannelStats | None:
+        """The channel of that name, or None."""
+        return next((channel for channel in self.channels if channel.name == name), None)
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> TopicStats:
+        """Build it from JSON."""
+        return cls(
+            fields.text("topic_name"), fields.number("depth"), fields.number("backend_depth"),
+            fields.number("message_count"), fields.number("message_bytes"),
+            fields.flag("paused"),
+            tuple(ChannelStats.read(item) for item in fields.objects("channels")),
+            Latency.read(fields.object("e2e_processing_latency")),
+        )
+
+
+@dataclass(frozen=True)
+class Stats:
+    """``/stats`` of nsqd."""
+
+    version: str
+    health: str  #: ``OK``, or what is wrong
+    start_time: int  #: seconds since the epoch
+    topics: tuple[TopicStats, ...]
+    producers: tuple[ClientStats, ...]  #: connections that published something
+
+    def topic(self, name: str) -> TopicStats | None:
+        """The topic of that name, or None."""
+        return next((topic for topic in self.topics if topic.name == name), None)
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> Stats:
+        """Build it from JSON."""
+        return cls(
+            fields.text("version"), fields.text("health"), fields.number("start_time"),
+            tuple(TopicStats.read(item) for item in fields.objects("topics")),
+            tuple(ClientStats.read(item) for item in fields.objects("producers")),
+        )
+
+
+@dataclass(frozen=True)
+class LookupdInfo:
+    """``/info`` of nsqlookupd."""
+
+    version: str
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> LookupdInfo:
+        """Build it from JSON."""
+        return cls(fields.text("version"))
+
+
+@dataclass(frozen=True)
+class Producer:
+    """An nsqd that is registered with nsqlookupd. Its ports may be unreachable."""
+
+    remote_address: str  #: how nsqlookupd sees its connection
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topology_region: str
+    topology_zone: str
+
+    @property
+    def tcp_address(self) -> str:
+        """``host:port`` of its TCP port."""
+        return format_address(self.broadcast_address, self.tcp_port)
+
+    @property
+    def http_address(self) -> str:
+        """``host:port`` of its HTTP API; also what ``tombstone_topic`` calls a node."""
+        return format_address(self.broadcast_address, self.http_port)
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> Producer:
+        """Build it from JSON.
+
+        Raises:
+            InvalidField: its host or a port is invalid: these are dialed and become a part of URLs.
+        """
+        # Before 0.3 there was "address" alone.
+        host = fields.text("broadcast_address") or fields.text("address")
+        ports = fields.number("tcp_port"), fields.number("http_port")
+        if host and not is_host(host):
+            raise InvalidField(f"producer.broadcast_address is {host!r:.200}")
+        if not all(0 <= port < 65536 for port in ports):
+            raise InvalidField(f"producer has the ports {ports!r:.100}")
+        return cls(
+            fields.text("remote_address"), fields.text("hostname"), host, *ports,
+            fields.text("version"),
+            fields.text("topology_region"), fields.text("topology_zone"),
+        )
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """``/lookup``: the channels of a topic, and the nsqds that have it."""
+
+    channels: tuple[str, ...]
+    producers: tuple[Producer, ...]
+    #: Partitioned NSQ: partition -> the nsqd that leads it; None from a stock nsqlookupd.
+    partitions: Mapping[int, Producer] | None = None
+    #: Partitioned NSQ: the topic's metadata; None where it was not asked for.
+    meta: TopicMeta | None = None
+
+
+@dataclass(frozen=True)
+class LookupdNode:
+    """One nsqlookupd in ``/listlookup`` of a partitioned NSQ."""
+
+    address: str  #: ``host:port`` of its HTTP API
+    is_leader: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """One nsqd in ``/nodes``, with its topics."""
+
+    producer: Producer
+    topics: tuple[str, ...]
+    tombstoned: tuple[str, ...]  #: those of its topics that lookups hide for now
+
+    @classmethod
+    def read(cls, fields: JsonReader) -> Node:
+        """Build it from JSON."""
+        topics = fields.texts("topics")
+        marks = fields.flags("tombstones")
+        return cls(
+            Producer.read(fields), topics,
+            tuple(topic for topic, mark in zip(topics, marks) if mark),
+        )
+
+
+# The types of the fields of ``/stats``.
+_LATENCY = "e2e_processing_latency"
+_DEPTHS = {"depth": int, "backend_depth": int, "message_count": int, "paused": bool, _LATENCY: dict}
+_TOPIC = {**_DEPTHS, "topic_name": str, "message_bytes": int, "channels": list}
+_CHANNEL = {
+    **_DEPTHS, "channel_name": str, "in_flight_count": int, "deferred_count": int,
+    "requeue_count": int, "timeout_count": int, "client_count": int, "clients": list,
+}
+_CLIENT = {
+    **dict.fromkeys((
+        "remote_address", "version", "client_id", "hostname", "user_agent", "auth_identity",
+        "auth_identity_url", "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
+    ), str),
+    **dict.fromkeys((
+        "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count",
+        "sample_rate", "connect_ts",
+    ), int),
+    **dict.fromkeys((
+        "deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual",
+    ), bool),
+    "pub_counts": list,
+}
+_PUBLISHED = {"topic": str, "count": int}
+_DISTRIBUTION = {"count": int, "percentiles": list}
+_PERCENTILE = {"quantile": float, "value": float}
+
+
+def check_stats(data: object) -> dict[str, Any]:
+    """Return ``/stats`` when every field that nsqd 1.3.0 has is missing, null or of its type.
+
+    ``Stats.read`` checks the same, builds values and takes six times as long: the admin page reads
+    a few fields of very many topics, every few seconds.
+
+    No number of nsqd's is negative, save how many messages a client has in flight: where a channel
+    is emptied while a FIN arrives, nsqd counts one too few.
+
+    Raises:
+        InvalidField: it is not.
+    """
+    answer = _checked(data, {"topics": list, "producers": list}, "its answer")
+    for topic in _each(answer, "topics", _TOPIC):
+        _check_latency(topic)
+        for channel in _each(topic, "channels", _CHANNEL):
+            _check_latency(channel)
+            for client in _each(channel, "clients", _CLIENT):
+                _each(client, "pub_counts", _PUBLISHED)
+    for client in _each(answer, "producers", _CLIENT):
+        _each(client, "pub_counts", _PUBLISHED)
+    # nsqd says null where there are none.
+    return {**answer, "topics": answer.get("topics") or []}
+
+
+def _check_latency(values: dict[str, Any]) -> None:
+    if values.get(_LATENCY) is not None:
+        _each(_checked(values[_LATENCY], _DISTRIBUTION, _LATENCY), "percentiles", _PERCENTILE)
+
+
+def _each(values: dict[str, Any], name: str, kinds: Mapping[str, type]) -> list[dict[str, Any]]:
+    items = values.get(name) or ()
+    return [_checked(item, kinds, f"a member of {name}") for item in items]
+
+
+def _checked(values: object, kinds: Mapping[str, type], what: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise InvalidField(f"{what} is no JSON object: {values!r:.200}")
+    for name, kind in kinds.items():
+        value = values.get(name)
+        # Exactly: JSON's true is an int to Python. A whole number is a float that Go wrote short.
+        if value is not None and type(value) is not kind and not (
+                kind is float and type(value) is int):
+            raise InvalidField(f"{name} of {what} is {value!r:.200}")
+        if kind is int and isinstance(value, int) and value < 0 and (
+                name != "in_flight_count" or kinds is not _CLIENT):
+            raise InvalidField(f"{name} of {what} is negative: {value}")
+    return values

@@ -1,0 +1,128 @@
+"""``HeaderFilter``: which messages of an extended topic nsqd sends, by their JSON headers.
+
+nsqd accepts a filter that it cannot use without an error, and applies none. So everything is
+checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nsqclient.errors import ConfigError
+
+EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
+ANY, ALL = "any", "all"
+
+#: nsqd takes a key as a path (GJSON), in which other characters have a meaning.
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+#: What Python's regular expressions have and those of Go (RE2) do not have.
+_NOT_IN_GO = re.compile(
+    r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(#]|<[=!]|P=)|\\[1-9]|\\Z|[*+?}]\+)")
+
+
+@dataclass(frozen=True)
+class HeaderFilter:
+    """Which messages are delivered; nsqd finishes the others for the channel, unsent.
+
+    Make it with one of the class methods. Each compares header values that are strings; a value of
+    another type never matches, and a message without headers matches none. ``inverse`` delivers
+    what does not match, messages without headers too.
+
+    Raises:
+        ConfigError: nsqd could not use it; from every way to make one.
+    """
+
+    mode: int  #: ``type`` on the wire
+    rules: tuple[tuple[str, str], ...]  #: (key, what its value must be); several only with MULTI
+    relation: str = ""  #: "any" or "all" of the rules, only with MULTI
+    inverse: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ConfigError("a header filter needs at least one key")
+        for key, value in self.rules:
+            if not isinstance(key, str) or not _KEY.fullmatch(key):
+                raise ConfigError(
+                    f"header filter for key {key!r}: letters, digits, _ and -; nsqd takes other"
+                    " characters as a path"
+                )
+            if not isinstance(value, str) or not value:
+                raise ConfigError(
+                    f"header filter for key {key!r}: a text that is not empty, not {value!r}")
+        if not isinstance(self.inverse, bool):
+            raise ConfigError(f"inverse must be True or False, not {self.inverse!r}")
+        if self.mode == REGEXP:
+            _check_regexp(*self.rules[0])
+
+    @classmethod
+    def equal(cls, key: str, value: str, *, inverse: bool = False) -> HeaderFilter:
+        """Messages whose header ``key`` is ``value``."""
+        return cls(EQUAL, ((key, value),), inverse=inverse)
+
+    @classmethod
+    def regexp(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
+        """Messages in whose header ``key`` a regular expression of Go (RE2) is found.
+
+        A missing key counts as an empty text.
+        """
+        return cls(REGEXP, ((key, pattern),), inverse=inverse)
+
+    @classmethod
+    def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
+        """Messages whose whole header ``key`` has this form: ``*``, ``?``, ``[a-z]``, ``{a,b}``.
+
+        A missing key counts as an empty text.
+        """
+        return cls(GLOB, ((key, pattern),), inverse=inverse)
+
+    @classmethod
+    def any_of(
+        cls, rules: Mapping[str, str] | Iterable[tuple[str, str]], *, inverse: bool = False
+    ) -> HeaderFilter:
+        """Messages of whose headers one is as it is here. Pairs may name a key several times."""
+        return cls(MULTI, _pairs(rules), ANY, inverse)
+
+    @classmethod
+    def all_of(
+        cls, rules: Mapping[str, str] | Iterable[tuple[str, str]], *, inverse: bool = False
+    ) -> HeaderFilter:
+        """Messages whose headers are all as they are here."""
+        return cls(MULTI, _pairs(rules), ALL, inverse)
+
+    def identify_field(self) -> dict[str, Any]:
+        """Return ``ext_filter`` of IDENTIFY."""
+        field: dict[str, Any] = {"type": self.mode, "inverse": self.inverse}
+        if self.mode == MULTI:
+            field["filter_ext_key"] = self.relation
+            field["filter_data_list"] = [
+                {"filter_ext_key": key, "filter_data": value} for key, value in self.rules]
+        else:
+            field["filter_ext_key"], field["filter_data"] = self.rules[0]
+        return field
+
+
+def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    pairs = rules.items() if isinstance(rules, Mapping) else rules
+    try:
+        return tuple((key, value) for key, value in pairs)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"header filter: a dict or pairs of key and value, not {rules!r}") from None
+
+
+def _check_regexp(key: str, pattern: str) -> None:
+    """Refuse what Go cannot compile; nsqd would then send every message."""
+    if _NOT_IN_GO.search(pattern):
+        raise ConfigError(
+            f"header filter for key {key!r}: {pattern!r} is no regular expression of Go, which has"
+            " no lookaround, no backreferences, no possessive repeats and no \\Z"
+        )
+    try:
+        # \z and \Q are Go's alone; classes such as \pL too
+        re.compile(re.sub(r"\\z|\\[pP](?:\{\^?\w+\}|\w)|\[\[:\^?\w+:\]\]", "x", pattern))
+    except re.error as exc:
+        raise ConfigError(
+            f"header filter for key {key!r}: {pattern!r} is no regular expression: {exc}") from None

@@ -1,0 +1,79 @@
+"""What to do after nsqd refused: the retry table of publishes, and that of subscriptions.
+
+The table of the article ("publish retry"), corrected where the servers differ; both are in
+``docs/topics/partitions.rst``.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import Enum
+
+#: The leader of the partition moves: ask the nsqlookupds, and wait longer.
+LEADER_CODES = frozenset({
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST",
+})
+_RAISE = frozenset({
+    "E_BAD_MESSAGE", "E_BAD_BODY", "E_BAD_TOPIC", "E_EXT_NOT_SUPPORT", "E_BAD_EXT",
+    "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_AUTH_FIRST", "E_AUTH_FAILED", "E_AUTH_ERROR",
+    "E_AUTH_DISABLED", "E_UNAUTHORIZED",
+})
+#: Errors of the caller, or of stale metadata: retried once, with fresh metadata.
+_RETRY_ONCE = frozenset({"E_INVALID", "E_BAD_PARTITION"})
+#: Seconds before the next attempt, by the number of attempts; the last one repeats.
+_DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
+#: While a leader moves: a planned move takes up to 0.7 s, an election half a minute.
+_LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
+#: The least time for an attempt before the deadline, in seconds.
+_LAST_ATTEMPT = 0.02
+
+
+class RetryAction(Enum):
+    """What to do after a publish was refused."""
+
+    RAISE = "raise"  #: the same publish can never succeed
+    RETRY = "retry"  #: it may succeed in a moment
+    REFRESH = "refresh"  #: it may succeed at the current leader: ask the nsqlookupds
+
+
+def publish_retry_action(code: str, text: str, attempts: int) -> RetryAction:
+    """Return what to do after the ``attempts``-th attempt was refused with this code."""
+    if code in _RAISE:
+        return RetryAction.RAISE
+    if code in _RETRY_ONCE:
+        if attempts > 1 or text.startswith("invalid command"):  # a server without this command
+            return RetryAction.RAISE
+        return RetryAction.REFRESH
+    return RetryAction.REFRESH if code in LEADER_CODES else RetryAction.RETRY
+
+
+def retry_delay(
+    attempts: int, is_leader_moving: bool, left: float | None, rng: random.Random
+) -> float | None:
+    """Seconds to wait after the ``attempts``-th attempt failed; None: no time for another.
+
+    The last second is used too: of what is ``left`` half is waited at most. Spread by up to a
+    quarter, so that many clients do not come at once.
+    """
+    delays = _LEADER_DELAYS if is_leader_moving else _DELAYS
+    delay = delays[min(max(attempts, 1), len(delays)) - 1] * (1 + 0.25 * rng.random())
+    if left is None:
+        return delay
+    return min(delay, left / 2) if left > _LAST_ATTEMPT else None
+
+
+class SubscribeAction(Enum):
+    """What to do after a subscription to a partition was refused."""
+
+    REFRESH = "refresh"  #: ask the nsqlookupds, then connect to the leader
+    TOGGLE_EXTEND = "toggle extend"  #: connect again with the other ``extend_support``
+    FAIL = "fail"  #: the same subscription can never succeed
+
+
+def subscribe_action(code: str) -> SubscribeAction:
+    """Return what to do after SUB was refused with this code."""
+    if code in ("E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"):
+        return SubscribeAction.TOGGLE_EXTEND
+    if code == "E_SUB_ORDER_IS_MUST":
+        return SubscribeAction.FAIL
+    return SubscribeAction.REFRESH

@@ -1,0 +1,103 @@
+"""``StartPosition``: where a channel of a partition begins to read, for replays.
+
+The words on the wire are those of SUB_ADVANCED and of ``/channel/setoffset``: ``kind:value``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from nsqclient.errors import ConfigError
+
+_OFFSET, _TIMESTAMP, _COUNT, _SPECIAL = "virtual_queue", "timestamp", "msgcount", "special"
+#: The only value of ``special``: behind the last message.
+_END = -1
+_MAX_VALUE = 2**63 - 1
+#: A number of seconds from here on is in the year 5138 or later: milliseconds were meant.
+_TOO_MANY_SECONDS = 10**11
+
+
+@dataclass(frozen=True)
+class StartPosition:
+    """Where a partition is read from. Make it with one of the four class methods.
+
+    A value, which may be compared and pickled.
+
+    Raises:
+        ConfigError: it is no position; from every way to make one.
+    """
+
+    kind: str  #: the word on the wire
+    value: int
+
+    def __post_init__(self) -> None:
+        low = _END if self.kind == _SPECIAL else 0
+        high = _END if self.kind == _SPECIAL else _MAX_VALUE
+        if self.kind not in (_OFFSET, _TIMESTAMP, _COUNT, _SPECIAL):
+            raise ConfigError(
+                f"start position {self.kind!r}: use StartPosition.offset(), timestamp(), count()"
+                " or end()"
+            )
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or not (
+            low <= self.value <= high
+        ):
+            raise ConfigError(f"start position {self.kind}: a whole number from 0, not"
+                              f" {self.value!r}")
+
+    @classmethod
+    def offset(cls, offset: int) -> StartPosition:
+        """The message at this offset: bytes from the start of the partition's queue.
+
+        It is ``message.offset`` of a message, or ``message.offset + message.size`` for the one
+        behind it; 0 is the oldest message.
+        """
+        return cls(_OFFSET, offset)
+
+    @classmethod
+    def timestamp(cls, timestamp: float | datetime) -> StartPosition:
+        """The first message that was published at this time or later.
+
+        Args:
+            timestamp: seconds since the epoch, of which nsqd takes whole ones, or a datetime with
+                a time zone.
+        """
+        if isinstance(timestamp, datetime):
+            if timestamp.tzinfo is None:
+                raise ConfigError(f"start position {timestamp!r}: give a datetime with a time zone")
+            timestamp = timestamp.timestamp()
+        if isinstance(timestamp, bool) or not isinstance(timestamp, (int, float)) or not (
+            math.isfinite(timestamp) and 0 <= timestamp
+        ):
+            raise ConfigError(
+                f"start position: seconds since the epoch or a datetime, not {timestamp!r}")
+        if timestamp >= _TOO_MANY_SECONDS:
+            raise ConfigError(
+                f"start position {timestamp!r}: give seconds since the epoch, not milliseconds")
+        return cls(_TIMESTAMP, math.floor(timestamp))
+
+    @classmethod
+    def count(cls, count: int) -> StartPosition:
+        """The message behind so many messages from the start of the partition's queue."""
+        return cls(_COUNT, count)
+
+    @classmethod
+    def end(cls) -> StartPosition:
+        """Behind the last message: only what is published from now on."""
+        return cls(_SPECIAL, _END)
+
+    @classmethod
+    def parse(cls, text: str) -> StartPosition:
+        """Read the words on the wire."""
+        kind, _, number = text.partition(":")
+        if number == str(_END):
+            return cls(kind, _END)
+        # The length first: int() raises ValueError for thousands of digits.
+        if len(number) > 19 or not (number.isascii() and number.isdigit()):
+            raise ConfigError(f"start position {text!r}: kind:number")
+        return cls(kind, int(number))
+
+    def __str__(self) -> str:
+        """Return the words on the wire."""
+        return f"{self.kind}:{self.value}"

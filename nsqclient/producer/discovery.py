@@ -1,0 +1,116 @@
+"""``NodeDiscovery``: asks nsqlookupds for all nsqds of the cluster, now and then."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from itertools import filterfalse
+
+from nsqclient.config import Config
+from nsqclient.discovery import lookup_nodes
+from nsqclient.errors import DiscoveryError, PublishNotSentError
+from nsqclient.hints import with_hint
+from nsqclient.producer.nodes import NodePool
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.delays import jittered, reconnect_delay
+from nsqclient.runtime.dial_queue import DIRECT
+from nsqclient.runtime.threads import ThreadStartError
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
+
+logger = logging.getLogger("nsqclient.producer")
+
+#: Seconds that stop() waits for an nsqlookupd that does not answer.
+_GRACE = 0.5
+
+
+class NodeDiscovery:
+    """Keeps the addresses of a producer's NodePool; does nothing where no nsqlookupd was given.
+
+    Life: ``start()`` (idempotent, cheap), ``stop()``. Threads: any.
+    """
+
+    def __init__(
+        self, lookupds: list[str], nsqds: list[str], config: Config, nodes: NodePool
+    ) -> None:
+        self._lookupds = lookupds
+        self._nsqds = nsqds
+        self._config = config
+        self._nodes = nodes
+        self._rng = random.Random()
+        self._lock = threading.Lock()
+        self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
+        self._asked: set[str] = set()  # lookupds that have not answered yet
+        self._failed_rounds = 0
+        self._has_begun = False  # the first round, on the timer's thread
+        self._timer = Timer()
+        # One thread for each, so that an nsqlookupd that hangs delays no other.
+        self._background: WorkerPool[str] = WorkerPool("nsq-background", len(lookupds), self._ask)
+        self.has_started = not lookupds  #: or nothing is to be done; read without the lock
+
+    def start(self) -> None:
+        """Begin to ask, with the first publish.
+
+        Raises:
+            PublishNotSentError: the system has no thread left.
+        """
+        if not self.has_started:
+            self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self.has_started:
+                return
+            # An exception of a signal handler may end this anywhere: the next publish completes it.
+            try:
+                self._timer.start()
+                self._background.start()
+            except ThreadStartError as exc:  # the next publish tries again
+                raise PublishNotSentError(f"no thread to ask nsqlookupd: {exc}") from exc
+            self._timer.schedule(0.0, self._begin)
+            self.has_started = True
+
+    def stop(self, deadline: Deadline) -> list[str]:
+        """Ask no more; return the names of threads that stay (a lookup may take long)."""
+        with self._lock:
+            self.has_started = True
+        self._timer.stop(deadline)
+        self._background.take_all()
+        return self._background.stop(Deadline(deadline.at_most(_GRACE)))
+
+    def _begin(self) -> None:
+        """Do the first round, once. On the timer's thread."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._round()
+
+    def _round(self) -> None:
+        """Ask all that are not being asked. On the timer's thread, where no signal handler runs."""
+        config = self._config
+        with self._lock:
+            delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
+            if not self._answers:  # nobody is known yet: soon again
+                self._failed_rounds += 1
+                delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
+            due = list(filterfalse(self._asked.__contains__, self._lookupds))
+            self._asked.update(due)
+        self._timer.schedule(delay, self._round)
+        self._background.put_many(due)
+
+    def _ask(self, lookupd: str) -> None:
+        """Ask one nsqlookupd. On a background thread."""
+        try:
+            addresses = lookup_nodes(lookupd, self._config)
+        except DiscoveryError as exc:
+            logger.warning("no answer from %s", with_hint(exc))
+            self._nodes.discovery_error = exc
+            return
+        finally:
+            with self._lock:
+                self._asked.discard(lookupd)
+        with self._lock:
+            if addresses:
+                self._answers[lookupd] = addresses
+            named = {DIRECT: self._nsqds, **self._answers}
+        self._nodes.set_addresses(named)

@@ -1,0 +1,251 @@
+"""``NsqdNode``: one connection of a producer to an nsqd. ``Rotation`` chooses one of several.
+
+``StallDetector`` watches the progress of a node.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.connection.connection import Connection
+from nsqclient.errors import ClosedError, NSQConnectionError, NSQError, ServerError
+from nsqclient.producer.group_commit import Batch, GroupCommit
+from nsqclient.producer.outcome import (
+    SERVER_UNAVAILABLE,
+    PublishOutcome,
+    StaleConnection,
+    outcome_of,
+)
+from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.protocol.frames import RawMessage
+
+if TYPE_CHECKING:
+    from nsqclient.producer.nodes import NodePool
+
+#: Seconds without progress after which an nsqd is stalled, at most.
+_STALL_TIMEOUT = 1.0
+#: The part of a publish's time after which it is, where that is less.
+_STALL_PART = 0.25
+
+
+def stall_timeout(seconds: float) -> float:
+    """How long an nsqd may make no progress with a publish that has so many seconds."""
+    return min(_STALL_TIMEOUT, seconds * _STALL_PART)
+
+
+class StallDetector:
+    """Watches whether an nsqd takes bytes or answers publishes.
+
+    Args:
+        seconds: without progress, after which it is stalled.
+    """
+
+    __slots__ = ("next_check", "progress", "_node", "_seconds")
+
+    def __init__(self, node: NsqdNode, seconds: float, now: float) -> None:
+        self._node = node
+        self._seconds = seconds
+        #: The node's progress at the last check.
+        self.progress = node.progress()
+        #: When to ask, on time.monotonic().
+        self.next_check = now + seconds
+
+    def is_stalled(self, now: float) -> bool:
+        """Return, once it is time to check, whether there was no progress since the last check."""
+        if now < self.next_check:
+            return False
+        before, self.progress = self.progress, self._node.progress()
+        self.next_check = now + self._seconds
+        return before == self.progress
+
+
+class Rotation:
+    """The connected nodes that publishes use, in turn. Read without a lock.
+
+    Args:
+        known: all nodes; where fewer are connected, ``look`` is called with each choice.
+        sticky: use the first one until it fails, instead of all in turn.
+    """
+
+    def __init__(self, known: Sized, look: Callable[[], None], sticky: bool) -> None:
+        #: Those that are connected, without those that do not respond while others do.
+        #: Replaced, never changed.
+        self.nodes: tuple[NsqdNode, ...] = ()
+        self._known = known
+        self._look = look
+        self._sticky = sticky
+        self._turn = itertools.count(random.randrange(1000))
+
+    def choose(self) -> NsqdNode | None:
+        """Return the next node; None where none is connected."""
+        nodes = self.nodes
+        if not nodes:
+            return None
+        if len(nodes) < len(self._known):
+            self._look()
+        return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
+
+    def in_order(self) -> tuple[NsqdNode, ...]:
+        """Return the nodes in the order in which to try them; none where none is connected."""
+        nodes = self.nodes
+        if nodes and len(nodes) < len(self._known):
+            self._look()
+        if self._sticky or len(nodes) < 2:
+            return nodes[:1]
+        first = next(self._turn) % len(nodes)
+        return nodes[first:] + nodes[:first]
+
+
+class NsqdNode:
+    """One connection to one nsqd of a producer. The lock of its NodePool guards all its state.
+
+    Args:
+        number: 0 for the first connection to an nsqd; others serve single partitions for a time.
+    """
+
+    def __init__(self, address: str, pool: NodePool, max_bytes: int, number: int = 0) -> None:
+        self.address = address
+        self.number = number
+        self.partition_name = ""  # the topic and partition that used it last
+        self.used_at = 0.0  # when that began, or was answered last, on time.monotonic()
+        self.conn: Connection | None = None  # read without the lock by publishers
+        self.sources: set[str] = set()  # the nsqlookupds that list it
+        self.is_dialing = False  # or waits for its turn to be dialed
+        self.is_wanted = False  # a publish waits in connect() for that dial
+        self.dialed: Connection | None = None  # while it is being opened
+        self.has_worked = False  # it was connected once
+        self.has_stored = False  # on this connection
+        self.failures = 0  # dials that failed or led to nothing, in a row
+        self.refusals = 0  # publishes that nsqd was unable to store, in a row
+        self.failed_at = 0.0  # when it failed last, on time.monotonic()
+        self.retry_at = 0.0  # no dial before, unless publishers wait; same clock
+        self.last_error: NSQError | None = None
+        self.is_stalled = False  # leaves publishes unanswered, so others are used
+        #: The synchronous publishes that are sent to it.
+        self.group = GroupCommit(self, max_bytes)
+        self._answers = 0  # by the reader
+        self._pool = pool
+
+    def send(self, command: bytes, token: Any, until: float) -> Connection:
+        """Send a publish; ``token.settle(outcome, error)`` is called when the outcome is known.
+
+        Args:
+            until: its deadline, on ``time.monotonic()``.
+
+        Blocks: while the socket takes no bytes, until the deadline; the rest follows by itself.
+
+        Returns: the connection by which it went.
+
+        Raises:
+            StaleConnection: nothing was sent.
+        """
+        return self._send(lambda core: core.send_publish(command, token), until)
+
+    def send_to_partition(self, command: bytes, token: Any, until: float) -> Connection:
+        """As ``send``; nsqd may answer with where it is stored: ``token.note_stored`` first."""
+        return self._send(lambda core: core.send_traced_publish(command, token), until)
+
+    def send_batches(
+        self, batches: list[Batch], until: float, to_partition: bool = False
+    ) -> Connection:
+        """Send the commands of a group in one write; as ``send``, or ``send_to_partition``.
+
+        Returns: where the caller is to receive the answers.
+        """
+        queued = [(batch.command(), batch) for batch in batches]
+
+        def queue(core: ClientProtocol) -> None:
+            send = core.send_traced_publish if to_partition else core.send_publish
+            for command, batch in queued:
+                send(command, batch)
+
+        return self._send(queue, until, wake_reader=False)
+
+    def _send(
+        self, queue: Callable[[ClientProtocol], None], until: float, wake_reader: bool = True
+    ) -> Connection:
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(queue, until, wake_reader)
+        except ClosedError as exc:
+            self._pool.remove(self, conn)
+            raise StaleConnection(self.address, "the connection ended just before") from exc
+        except NSQConnectionError:
+            pass  # queued, so the reader settles the token when it reports the end
+        assert conn is not None
+        return conn
+
+    def mark_unresponsive(self, progress: tuple[int, int]) -> bool:
+        """As ``NodePool.mark_unresponsive``."""
+        return self._pool.mark_unresponsive(self, progress)
+
+    def on_no_answer(self) -> None:
+        """Nothing: threads that wait watch its progress, with a ``stall_detector``."""
+
+    def stall_detector(self, seconds: float, now: float) -> StallDetector:
+        """Begin to watch whether it makes progress; arguments as for ``StallDetector``."""
+        return StallDetector(self, seconds, now)
+
+    def progress(self) -> tuple[int, int]:
+        """Two numbers that grow while nsqd takes bytes and answers publishes."""
+        conn = self.conn
+        return (0 if conn is None else conn.bytes_sent), self._answers
+
+    def is_alive(self) -> bool:
+        """Try to write to it; False when the connection has ended."""
+        conn = self.conn
+        try:
+            if conn is None:
+                raise ClosedError("no connection")
+            conn.send(lambda core: core.send_nop())
+        except (ClosedError, NSQConnectionError):
+            self._pool.remove(self, conn)
+            return False
+        return True
+
+    # -- from the connection's reader
+
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Producers subscribe to nothing."""
+
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
+        """nsqd answered a publish."""
+        self._answers += 1
+        if self.partition_name:
+            self._pool.on_partition_answered(self)
+        if self.is_stalled:
+            self._pool.mark_responsive(self)
+        if error is None:
+            self.refusals = self.failures = 0
+            self.has_stored = True
+            token.settle(PublishOutcome.STORED, None)
+            return
+        if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
+            self._pool.mark_unavailable(self, conn)
+        token.settle(outcome_of(error), error)
+
+    def on_command_failed(self, conn: Connection, error: ServerError) -> None:
+        """Producers answer nothing."""
+
+    def on_close_wait(self, conn: Connection) -> None:
+        """Producers do not send CLS."""
+
+    def on_traced(self, conn: Connection, token: Any, stored: StoredPosition) -> None:
+        """A traced publish is stored."""
+        token.note_stored(stored)
+        self.on_published(conn, token, None)
+
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
+        """The connection ended; publishes without an outcome get one now."""
+        self._pool.on_closed(self, conn, error)
+        # After a refusal nsqd reads no further: what was pipelined behind it is not stored.
+        is_refusal = isinstance(error, ServerError)
+        outcome = PublishOutcome.NOT_READ if is_refusal else PublishOutcome.UNKNOWN
+        for token in unanswered:
+            token.settle(outcome, error)

@@ -1,0 +1,116 @@
+"""How one attempt of a publish ended, and what follows from it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from nsqclient.errors import (
+    ClosedError,
+    ConnectError,
+    DiscoveryError,
+    NSQConnectionError,
+    NSQError,
+    PublishError,
+    PublishNotSentError,
+    PublishRejectedError,
+    PublishUnknownError,
+    ServerError,
+)
+
+
+class PublishOutcome(Enum):
+    """What is known about one attempt."""
+
+    STORED = "stored"  #: nsqd answered OK
+    REJECTED = "rejected"  #: nsqd answered with an error: surely not stored
+    NOT_READ = "not read"  #: the connection ended before nsqd read it: surely not stored
+    UNKNOWN = "unknown"  #: the connection ended after the bytes had left
+
+
+class StaleConnection(ConnectError):
+    """The connection ended before anything was sent: try again at once."""
+
+
+#: Errors after which the same publish may succeed later, or on another nsqd.
+_RETRYABLE = frozenset({"E_PUB_FAILED", "E_DPUB_FAILED"})
+#: Errors that say that nsqd is unable to store now, whatever the message.
+SERVER_UNAVAILABLE = _RETRYABLE | {"E_MPUB_FAILED"}
+
+
+def outcome_of(error: ServerError) -> PublishOutcome:
+    """Classify nsqd's error for a publish."""
+    if error.code == "E_MPUB_FAILED":
+        # nsqd puts the messages one by one; those before the failure are stored.
+        return PublishOutcome.UNKNOWN
+    return PublishOutcome.REJECTED
+
+
+def is_one_at_fault(outcome: PublishOutcome, error: NSQError | None, messages: int) -> bool:
+    """Return whether several messages were rejected because of one of them.
+
+    Each is then to be sent again alone, and only that one fails.
+    """
+    return (
+        messages > 1 and outcome is PublishOutcome.REJECTED and isinstance(error, ServerError)
+        and error.code in ("E_BAD_MESSAGE", "E_BAD_BODY")
+    )
+
+
+def rejection(address: str, error: ServerError) -> PublishRejectedError:
+    """Build the exception for a publish that nsqd refused."""
+    return PublishRejectedError(
+        f"{address} refused the message: {error}", error.code, error.code in _RETRYABLE
+    )
+
+
+def final_error(text: str, reason: NSQError | None, maybe_stored: bool) -> PublishError:
+    """Build the exception for a publish that is not attempted again.
+
+    Args:
+        reason: of the last failure.
+        maybe_stored: the outcome of an attempt is unknown.
+    """
+    if maybe_stored:
+        return PublishUnknownError(text)
+    if isinstance(reason, ServerError):
+        return PublishRejectedError(text, reason.code, retryable=True)
+    return PublishNotSentError(text)
+
+
+def no_node_error(
+    error: NSQError, seconds: float, reason: NSQError | None, maybe_stored: bool
+) -> PublishError:
+    """Build the exception for a publish that found no nsqd.
+
+    Args:
+        seconds: the time that it was given.
+        reason, maybe_stored: as for ``final_error``.
+    """
+    if isinstance(error, ClosedError):
+        return PublishUnknownError("the producer was closed before the outcome was known")
+    if isinstance(error, NSQConnectionError):
+        return timeout_error(seconds, reason or error, maybe_stored)
+    # Trying again cannot help.
+    if maybe_stored:
+        return PublishUnknownError(str(error))
+    code = error.code if isinstance(error, ServerError) else None
+    # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
+    return PublishNotSentError(str(error), code, isinstance(error, DiscoveryError))
+
+
+def timeout_error(
+    seconds: float, reason: NSQError | None, maybe_stored: bool, body: bytes = b""
+) -> PublishError:
+    """Build the exception for a publish whose time is over; arguments as for ``no_node_error``."""
+    text = f"no nsqd stored the message within {seconds:g} s: {reason}{large_body_hint(body)}"
+    return final_error(text, reason, maybe_stored)
+
+
+def large_body_hint(body: bytes) -> str:
+    """What else a lost connection may mean after a large body."""
+    if len(body) < 65_536:
+        return ""
+    return (
+        " (the body is large: nsqd may have refused it, its error can be lost when it closes;"
+        " compare nsqd's --max-msg-size with our nsqd_max_msg_size)"
+    )

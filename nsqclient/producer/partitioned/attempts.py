@@ -1,0 +1,191 @@
+"""``PublishAttempts``: what the attempts of one publish to a partition led to, and what comes next.
+
+Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
+errors is :mod:`nsqclient.partitions.retry_policy`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+
+from nsqclient.errors import (
+    ClosedError,
+    InvalidMessageError,
+    NSQError,
+    PartitionError,
+    PublishError,
+    PublishNotSentError,
+    PublishUnknownError,
+    ServerError,
+)
+from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.partitions.retry_policy import (
+    LEADER_CODES,
+    RetryAction,
+    publish_retry_action,
+    retry_delay,
+)
+from nsqclient.partitions.sharding import RoundRobin, Sharding, partition_of
+from nsqclient.producer.outcome import PublishOutcome, StaleConnection, final_error, rejection
+
+
+class PublishAttempts:
+    """The attempts of one publish, or of one batch. Not thread-safe.
+
+    Args:
+        key: decides on the partition.
+        partition: the chosen partition; None with a key, or if any partition will do.
+        has_header: the topic must take headers.
+    """
+
+    def __init__(
+        self, topic: str, key: object = None, partition: int | None = None,
+        has_header: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self.partition = partition
+        self.has_header = has_header
+        self.count = 0  # attempts begun
+        self.maybe_stored = False
+        self.is_alone = False  # it failed because of another message in its command
+        self.is_leader_moving = False
+        self.failed: set[int] = set()  # partitions that failed
+        self.reason: NSQError | None = None  # of the last failure
+
+    @property
+    def is_free(self) -> bool:
+        """Whether any partition will do."""
+        return self.key is None and self.partition is None
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Whether the leader may be another one by now."""
+        return self.is_leader_moving or isinstance(self.reason, ServerError)
+
+    def check(self, meta: TopicMeta | None) -> None:
+        """Raise PartitionError where the topic does not take the publish."""
+        if meta is None:
+            return
+        if meta.ordered and self.is_free:
+            raise PartitionError(
+                f"topic {self.topic} is ordered: give key=, which decides on the partition, or"
+                " partition="
+            )
+        if self.has_header and meta.partition_num and not meta.extended:
+            raise PartitionError(f"topic {self.topic} takes no headers: create it with extend=true")
+
+    def choose(
+        self, routes: TopicRoutes, find_problem: Callable[[], NSQError | None],
+        sharding: Sharding, round_robin: RoundRobin, avoid: Collection[int] = (),
+    ) -> int | None:
+        """Return the partition of the next attempt; None when none can be written to now.
+
+        Args:
+            find_problem: says what the nsqlookupds say of the topic.
+            avoid: partitions that are not used while there are others, as those that failed.
+
+        Raises:
+            PartitionError, InvalidMessageError: no attempt can succeed.
+        """
+        self.check(routes.meta)
+        if self.is_free:
+            partition = round_robin.choose(routes.partitions, avoid=self.failed.union(avoid))
+            if partition is None:
+                self._lack(find_problem(), f"no partition of {self.topic} has a leader")
+            return partition
+        if not routes.partition_num:
+            if routes.partitions:
+                raise PartitionError(
+                    f"no nsqlookupd says how many partitions {self.topic} has, which a key needs:"
+                    " ask one with a coordinator"
+                )
+            self._lack(find_problem(), f"no nsqlookupd knows the topic {self.topic}")
+            return None
+        partition = self.partition
+        if partition is None:
+            partition = partition_of(self.key, routes.partition_num, sharding)
+        elif partition >= routes.partition_num:
+            raise PartitionError(
+                f"partition={partition}: topic {self.topic} has partitions 0 to"
+                f" {routes.partition_num - 1}"
+            )
+        if partition in routes.partitions:
+            return partition
+        # Never another one: the order of the key's messages would be lost.
+        belongs = "" if self.key is None else f", where key {self.key!r:.60} belongs,"
+        self.is_leader_moving = True
+        problem = find_problem()
+        self.reason = PublishNotSentError(
+            f"partition {partition} of {self.topic}{belongs} has no leader that can be written"
+            f" to{'' if problem is None else f': {problem}'}"
+        )
+        return None
+
+    def _lack(self, problem: NSQError | None, text: str) -> None:
+        """Note that no partition can be chosen now."""
+        self.reason = problem or self.reason or PublishNotSentError(text)
+        self.is_leader_moving = True
+
+    def on_not_sent(self, partition: int | None, error: NSQError | None) -> None:
+        """Note that an attempt was surely not stored; raise where a repetition cannot help."""
+        if isinstance(error, (ClosedError, PartitionError, InvalidMessageError)):
+            raise error
+        self.reason = error
+        if isinstance(error, ServerError):
+            self.is_alone = True  # it is about another message
+        elif isinstance(error, StaleConnection):
+            self.is_leader_moving = False
+        else:
+            self.is_leader_moving = True
+            if partition is not None:
+                self.failed.add(partition)
+
+    def on_outcome(
+        self, outcome: PublishOutcome, error: NSQError | None, nsqd: str, partition: int | None,
+        retry_unknown: bool,
+    ) -> None:
+        """Note an outcome other than STORED; raise where a repetition cannot help.
+
+        Raises:
+            PublishRejectedError, PublishUnknownError, ClosedError: the final outcome.
+        """
+        self.is_leader_moving = False
+        if outcome is PublishOutcome.NOT_READ:
+            self.on_not_sent(partition, error)
+            return
+        self.reason = error
+        if partition is not None:
+            self.failed.add(partition)
+        if isinstance(error, ServerError):
+            if publish_retry_action(error.code, error.text, self.count) is RetryAction.RAISE:
+                rejected = rejection(nsqd, error)
+                if self.maybe_stored:
+                    raise PublishUnknownError(str(rejected)) from error
+                raise rejected from error
+            self.is_leader_moving = error.code in LEADER_CODES
+        if outcome is PublishOutcome.UNKNOWN:
+            self.maybe_stored = True
+            if not retry_unknown:
+                raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
+
+    def pause(self, left: float | None, most: int, rng: random.Random) -> float | None:
+        """Return the seconds to wait before the next attempt; None when this was the last one.
+
+        Args:
+            left: seconds until the deadline.
+            most: attempts; 0: as many as the time allows.
+        """
+        if self.count == most:
+            return None
+        return retry_delay(self.count, self.is_leader_moving, left, rng)
+
+    def final_error(self) -> PublishError:
+        """Return what the publish fails with when it is not attempted again."""
+        times = "once" if self.count == 1 else f"{self.count} times"
+        return self.error_of(f"not stored in {self.topic}, tried {times}: {self.reason}")
+
+    def error_of(self, text: str) -> PublishError:
+        """Return an error of the class that fits what the attempts led to."""
+        return final_error(text, self.reason, self.maybe_stored)

@@ -1,0 +1,108 @@
+"""``ProducerStats``: the numbers of a producer."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from nsqclient.errors import PublishError, PublishUnknownError
+from nsqclient.runtime.exit_status import fail_exit
+from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.threads import is_interpreter_ending
+
+#: Synchronous publishes that are recorded before they are added up.
+MAX_RECENT = 1000
+#: Latencies that the summary looks back on.
+_LATENCIES = 2000
+
+
+@dataclass(frozen=True)
+class ProducerStats:
+    """A producer at the time of the snapshot."""
+
+    published: int  #: messages that nsqd stored
+    rejected: int  #: messages that surely were not stored
+    unknown: int  #: messages without an outcome
+    retried: int  #: tries that were repeated
+    bytes: int  #: of the bodies of synchronous publishes that were stored
+    pending: int  #: publishes without an outcome yet
+    latency_p50: float  #: seconds, of the last 2000 synchronous publishes; 0.0 without any
+    latency_p99: float
+    latency: HistogramSnapshot  #: seconds of all synchronous publishes that were stored
+    connected: list[str]  #: addresses of the nsqds that are connected
+    known: list[str]  #: addresses of all nsqds
+
+
+class Statistics:
+    """Counts. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()  # guarded by _lock, as the next two
+        self._published = 0  # synchronous ones
+        self._bytes = 0
+        self._histogram = Histogram()
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # extended without a lock
+        #: Synchronous publishes that were stored: messages, bytes, seconds. Any thread may append;
+        #: it calls ``add_recent`` when MAX_RECENT are there.
+        self.recent: list[tuple[int, int, float]] = []
+
+    def count_published(self, messages: int) -> None:
+        """Asynchronous publishes were stored."""
+        with self._lock:
+            self._counts["published"] += messages
+
+    def count_retried(self, messages: int = 1) -> None:
+        """Publishes are tried again."""
+        with self._lock:
+            self._counts["retried"] += messages
+
+    def count_failure(self, error: PublishError, messages: int = 1) -> None:
+        """Publishes were rejected, or their outcome is unknown.
+
+        Makes the process fail where the interpreter is ending: the caller may be a function at
+        exit, whose exceptions Python prints and forgets.
+        """
+        is_unknown = isinstance(error, PublishUnknownError)
+        with self._lock:
+            self._counts["unknown" if is_unknown else "rejected"] += messages
+        if is_interpreter_ending():
+            fail_exit("a publish at exit was not stored")
+
+    def add_recent(self) -> None:
+        """Add up what was recorded."""
+        with self._lock:
+            recent = self.recent[:]
+            published = self._published + sum([messages for messages, _, _ in recent])
+            size = self._bytes + sum([size for _, size, _ in recent])
+            number = len(recent)
+            # No call in between, so that an exception from a signal handler finds all or nothing.
+            self._published = published
+            self._bytes = size
+            del self.recent[:number]
+        latencies = [latency for _, _, latency in recent]
+        self._latencies.extend(latencies)
+        self._histogram.observe_all(latencies)
+
+    def snapshot(self, pending: int, connected: list[str], known: list[str]) -> ProducerStats:
+        """Put the numbers together."""
+        self.add_recent()
+        with self._lock:
+            counts = Counter(self._counts)
+            counts["published"] += self._published
+            size = self._bytes
+        latencies = sorted(self._latencies.copy())
+        return ProducerStats(
+            published=counts["published"],
+            rejected=counts["rejected"],
+            unknown=counts["unknown"],
+            retried=counts["retried"],
+            bytes=size,
+            pending=pending,
+            latency_p50=latencies[len(latencies) // 2] if latencies else 0.0,
+            latency_p99=latencies[len(latencies) * 99 // 100] if latencies else 0.0,
+            latency=self._histogram.snapshot(),
+            connected=connected,
+            known=known,
+        )

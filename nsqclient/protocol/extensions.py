@@ -1,0 +1,375 @@
+"""What the partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
+
+Client and embedded server share the values. As in :mod:`commands`, an invalid command cannot be
+built. Each publish needs its partition: the server chooses any partition for a command without one.
+Source: "How we redesign the NSQ smart client"; where it and the server (0.3.7-HA) differ, the
+server is followed: ``docs/topics/partitions.rst``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
+from nsqclient.protocol.commands import (
+    DEFAULT_MAX_BODY_SIZE,
+    DEFAULT_MAX_MSG_SIZE,
+    check_body,
+)
+from nsqclient.protocol.frames import OK
+from nsqclient.protocol.names import check_channel, check_topic
+
+#: The mark of a partitioned nsqd in the ``version`` of its answer to IDENTIFY.
+_VERSION_MARK = "-HA."
+#: The key of the JSON header that carries a trace id; its value is a decimal string.
+TRACE_KEY = "##trace_id"
+#: Keys of the JSON header that begin so belong to the server.
+RESERVED_PREFIX = "##"
+#: Bits of an internal id below its partition.
+_PARTITION_SHIFT = 50
+MAX_TRACE_ID = 2**64 - 1
+#: The name on the wire; the article calls it SUB_ORDER, which the server does not know.
+SUB_ORDERED = "SUB_ORDERED"
+#: As SUB, and messages have their position in the queue.
+SUB_ADVANCED = "SUB_ADVANCED"
+#: Partitions have ten bits of a message's id.
+MAX_PARTITION = 1023
+
+_ids = struct.Struct(">QQ")
+# "OK", internal id, trace id, queue offset, raw size
+_answer = struct.Struct(">2sQQQI")
+_detail = struct.Struct(">QI")
+_length = struct.Struct(">H")
+_size = struct.Struct(">I")
+_trace = struct.Struct(">Q")
+
+TRACE_ANSWER_SIZE = _answer.size  # 30
+#: Marks of what stands between a message's id and its body on an extended topic.
+EXT_NONE, EXT_TAG, EXT_JSON = 0, 2, 4
+#: What a stored message takes in the queue beside its body and header: size, ids, time, attempts.
+_RAW_OVERHEAD = 4 + 26
+
+
+def is_partitioned_version(version: str) -> bool:
+    """Return whether an nsqd of this version speaks the partitioned dialect."""
+    return _VERSION_MARK in version
+
+
+class MessageIds(NamedTuple):
+    """The two halves of a 16-byte message id; ``trace_id`` 0 means that it is not traced."""
+
+    internal_id: int
+    trace_id: int
+
+    @classmethod
+    def unpack(cls, message_id: bytes) -> MessageIds:
+        """Read 16 bytes, big endian."""
+        return cls(*_ids.unpack(message_id))
+
+    def pack(self) -> bytes:
+        """Return the 16 bytes."""
+        return _ids.pack(*self)
+
+    @property
+    def partition(self) -> int:
+        """The partition that gave the id."""
+        return self.internal_id >> _PARTITION_SHIFT
+
+
+def make_internal_id(partition: int, count: int) -> int:
+    """Build the internal id of a partition's ``count``-th entry."""
+    return partition << _PARTITION_SHIFT | count
+
+
+class StoredPosition(NamedTuple):
+    """Where a traced publish was stored. The next message lies at ``offset + size``.
+
+    Of several messages: the ids and the offset of the first, trace id 0, the sum of all sizes.
+    """
+
+    internal_id: int
+    trace_id: int
+    offset: int  #: bytes from the start of the partition's queue
+    size: int  #: bytes in that queue
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        return self.internal_id >> _PARTITION_SHIFT
+
+    def pack(self) -> bytes:
+        """Return the 30 bytes of the answer: ``OK`` and the values."""
+        return _answer.pack(OK, *self)
+
+
+class Stored(StoredPosition):
+    """What a traced publish returns: the position, and the nsqd."""
+
+    #: ``host:port`` of the nsqd that stored it. No part of the tuple.
+    nsqd: str = ""
+
+    @classmethod
+    def by(cls, position: StoredPosition, nsqd: str) -> Stored:
+        """Add the nsqd to a position."""
+        stored = cls(*position)
+        stored.nsqd = nsqd
+        return stored
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, partition={self.partition}, nsqd={self.nsqd!r})"
+
+
+def read_stored(data: bytes) -> StoredPosition | None:
+    """Read the answer to a traced publish; None for a plain ``OK``.
+
+    Raises:
+        RemoteProtocolError: it is neither.
+    """
+    if data == OK:
+        return None
+    if len(data) < TRACE_ANSWER_SIZE or data[:2] != OK:
+        raise RemoteProtocolError(
+            f"expected {OK!r} and {TRACE_ANSWER_SIZE - 2} bytes, nsqd answered {data[:64]!r}"
+        )
+    _, *values = _answer.unpack_from(data)
+    return StoredPosition(*values)
+
+
+def raw_size(body: bytes, ext: bytes = b"") -> int:
+    """How many bytes a message takes in the queue; ``ext`` is its mark and header, encoded."""
+    return _RAW_OVERHEAD + len(ext) + len(body)
+
+
+class MessageExtension(NamedTuple):
+    """What a partitioned nsqd says of a message beside the stock fields."""
+
+    header: bytes = b""  #: the JSON header as it came; empty where there is none
+    offset: int | None = None  #: bytes from the start of the queue; SUB_ORDERED, SUB_ADVANCED
+    size: int | None = None  #: bytes in the queue; likewise
+
+
+class MessageFormat(NamedTuple):
+    """What stands between id and body on one connection: a header, a position, or both."""
+
+    has_ext: bool  #: the topic is extended, and IDENTIFY said ``extend_support``
+    has_detail: bool  #: the subscription is SUB_ORDERED or SUB_ADVANCED
+
+    def read(self, data: bytes) -> tuple[bytes, MessageExtension]:
+        """Split what follows the id into body and extensions::
+
+            [1 B version] [2 B length] [header]    with ext; length and header only if version != 0
+            [8 B offset] [4 B size]                with detail
+            [body]
+
+        Raises:
+            RemoteProtocolError: it is too short for that.
+        """
+        pos, header, offset, size = 0, b"", None, None
+        try:
+            if self.has_ext:
+                version, pos = data[0], 1
+                if version != EXT_NONE:
+                    length, = _length.unpack_from(data, 1)
+                    pos = 3 + length
+                    header = data[3:pos] if version == EXT_JSON else b""
+            if self.has_detail:
+                offset, size = _detail.unpack_from(data, pos)
+                pos += _detail.size
+        except (IndexError, struct.error):
+            pos = len(data) + 1
+        if pos > len(data):
+            raise RemoteProtocolError(
+                f"a message of {len(data)} bytes is too short for its headers: {data[:32]!r}"
+            )
+        return data[pos:], MessageExtension(header, offset, size)
+
+    def write(self, body: bytes, ext: bytes, offset: int, size: int) -> bytes:
+        """Return what follows the id; ``ext`` is the mark and header, encoded."""
+        detail = _detail.pack(offset, size) if self.has_detail else b""
+        return (ext if self.has_ext else b"") + detail + body
+
+
+def encode_ext(header: bytes) -> bytes:
+    """Return the mark and the header as messages carry them."""
+    if not header:
+        return bytes([EXT_NONE])
+    return bytes([EXT_JSON]) + _length.pack(len(header)) + header
+
+
+def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> bytes:
+    """Build the JSON header of a PUB_EXT.
+
+    Raises:
+        InvalidMessageError: a key is no string or is reserved, a value is no JSON, or it is
+            longer than 65535 bytes.
+    """
+    fields: dict[str, Any] = {}
+    if trace_id is not None:
+        fields[TRACE_KEY] = str(check_trace_id(trace_id))
+    for key, value in headers.items():
+        if not isinstance(key, str):
+            raise InvalidMessageError(f"a header's key must be a string, not {key!r}")
+        if key.startswith(RESERVED_PREFIX) and key != "##client_dispatch_tag":
+            raise InvalidMessageError(
+                f"header {key!r}: keys that begin with {RESERVED_PREFIX!r} are the server's"
+            )
+        fields[key] = value
+    try:
+        text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        data = text.encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidMessageError(f"headers cannot be written as JSON: {exc}") from exc
+    if len(data) > 0xFFFF:
+        raise InvalidMessageError(f"headers of {len(data)} bytes: 65535 fit into a message")
+    return data
+
+
+def read_header(header: bytes) -> dict[str, Any]:
+    """Read the JSON header of a message; text that is no JSON object gives an empty dict."""
+    if not header:
+        return {}
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def check_trace_id(trace_id: object) -> int:
+    """Return a trace id that fits: a whole number from 0 (not traced) to 2^64 - 1.
+
+    Raises:
+        InvalidMessageError: it does not.
+    """
+    if isinstance(trace_id, int) and not isinstance(trace_id, bool):
+        if 0 <= trace_id <= MAX_TRACE_ID:
+            return trace_id
+    raise InvalidMessageError(f"trace_id must be a whole number from 0 to 2^64-1, not {trace_id!r}")
+
+
+# -- commands
+
+
+def check_partition(partition: object) -> int:
+    """Return a partition number that can be.
+
+    Raises:
+        LocalProtocolError: it is no whole number from 0 to 1023.
+    """
+    if isinstance(partition, int) and not isinstance(partition, bool):
+        if 0 <= partition <= MAX_PARTITION:
+            return partition
+    raise LocalProtocolError(f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
+
+
+def check_partition_argument(partition: object) -> int:
+    """As ``check_partition``, for an argument of a publish.
+
+    Raises:
+        InvalidMessageError: it cannot be.
+    """
+    try:
+        return check_partition(partition)
+    except LocalProtocolError as exc:
+        raise InvalidMessageError(str(exc)) from exc
+
+
+def sub(
+    topic: str, channel: str, partition: int, *, ordered: bool = False, with_offsets: bool = False,
+) -> bytes:
+    """SUB, SUB_ORDERED or SUB_ADVANCED: consume one partition. The server answers OK.
+
+    SUB_ADVANCED has no start position here: with one the server would ignore the partition.
+    """
+    name = SUB_ORDERED if ordered else SUB_ADVANCED if with_offsets else "SUB"
+    words = f"{name} {check_topic(topic)} {check_channel(channel)} {check_partition(partition)}\n"
+    return words.encode()
+
+
+def _line(name: str, topic: str, partition: int) -> bytes:
+    return f"{name} {check_topic(topic)} {check_partition(partition)}\n".encode()
+
+
+def _sized(body: bytes) -> bytes:
+    return _size.pack(len(body)) + body
+
+
+def pub(topic: str, partition: int, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
+    """PUB: one message to one partition. The server answers OK."""
+    return _line("PUB", topic, partition) + _sized(check_body(body, max_msg_size))
+
+
+def pub_trace(
+    topic: str, partition: int, trace_id: int, body: bytes,
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
+) -> bytes:
+    """PUB_TRACE: ``[4 B size][8 B trace id][body]``. The server answers 30 bytes."""
+    payload = _traced(trace_id, check_body(body, max_msg_size))
+    return _line("PUB_TRACE", topic, partition) + _sized(payload)
+
+
+def pub_ext(
+    topic: str, partition: int, header: bytes, body: bytes,
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
+) -> bytes:
+    """PUB_EXT: ``[4 B size][2 B length][JSON header][body]``; ``header`` from ``make_header``.
+
+    The server answers OK, or 30 bytes when the header has a trace id.
+    """
+    if not header:
+        raise InvalidMessageError("PUB_EXT needs a header: the server refuses an empty one")
+    payload = _with_header(header, check_body(body, max_msg_size))
+    return _line("PUB_EXT", topic, partition) + _sized(payload)
+
+
+def mpub(
+    topic: str, partition: int, bodies: Sequence[bytes],
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
+) -> bytes:
+    """MPUB: several messages to one partition. The server answers OK."""
+    checked = [check_body(body, max_msg_size) for body in bodies]
+    return _line("MPUB", topic, partition) + _many(checked, max_body_size)
+
+
+def mpub_trace(
+    topic: str, partition: int, messages: Sequence[tuple[int, bytes]],
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
+) -> bytes:
+    """MPUB_TRACE of (trace id, body). The server answers 30 bytes: see :class:`StoredPosition`."""
+    payloads = [_traced(trace_id, check_body(body, max_msg_size)) for trace_id, body in messages]
+    return _line("MPUB_TRACE", topic, partition) + _many(payloads, max_body_size)
+
+
+def mpub_ext(
+    topic: str, partition: int, messages: Sequence[tuple[bytes, bytes]],
+    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
+) -> bytes:
+    """MPUB_EXT of (JSON header or empty, body). The server answers OK.
+
+    After an error to it the rest of its body is read as commands: the connection is lost.
+    """
+    payloads = [_with_header(header, check_body(body, max_msg_size)) for header, body in messages]
+    return _line("MPUB_EXT", topic, partition) + _many(payloads, max_body_size)
+
+
+def _traced(trace_id: int, body: bytes) -> bytes:
+    return _trace.pack(check_trace_id(trace_id)) + body
+
+
+def _with_header(header: bytes, body: bytes) -> bytes:
+    return _length.pack(len(header)) + header + body
+
+
+def _many(payloads: Sequence[bytes], max_body_size: int) -> bytes:
+    if not payloads:
+        raise InvalidMessageError("MPUB needs at least one message")
+    body = _size.pack(len(payloads)) + b"".join([_sized(payload) for payload in payloads])
+    if len(body) > max_body_size:
+        raise InvalidMessageError(
+            f"MPUB body of {len(body)} bytes is over nsqd's limit of {max_body_size}"
+            " (nsqd --max-body-size, our option nsqd_max_body_size)"
+        )
+    return _sized(body)

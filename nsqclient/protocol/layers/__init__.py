@@ -1,0 +1,1 @@
+"""Byte layers between the socket and the frames: TLS, deflate, snappy."""

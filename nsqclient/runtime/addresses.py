@@ -1,0 +1,104 @@
+"""Addresses as text: ``host:port``, checked when they are given. No name is looked up. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from nsqclient.errors import ConfigError
+from nsqclient.sanitize import masked_address
+
+#: A name or an IP address, and nothing that a URL would take for more than a host.
+_HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
+#: A part of a host name.
+_LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
+
+
+def is_host(text: str) -> bool:
+    """Return whether text can be the host of an address; it may not exist."""
+    return _HOST.fullmatch(text) is not None
+
+
+def parse_address(
+    address: object, what: str = "address", *, example: str = "nsqd:4150", lowest_port: int = 1
+) -> tuple[str, int]:
+    """Split ``"host:port"`` or ``"[ipv6]:port"``.
+
+    Args:
+        what: how the error calls it.
+        example: what the error shows where the port is missing.
+        lowest_port: 0 where that is a port, too: any one.
+
+    Raises:
+        ConfigError: it is not of that form; the message shows what was given, without a password.
+    """
+    if not isinstance(address, str):
+        raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
+    if "," in address:
+        raise _no_address(
+            what, address,
+            f" is a list with commas: give each address as one of its own: {pieces_of(address)}")
+    if "://" in address:
+        raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise _no_address(what, address, f" has no port: give host:port, as in {example!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not host:
+            raise _no_address(what, address, " has no host")
+    elif ":" in host:
+        raise _no_address(what, address, ": write an IPv6 address as [host]:port")
+    if not is_host(host):
+        raise _no_address(what, address, ": what stands before the port is no host name")
+    number = parse_uint(port, 5)
+    if number is None or not lowest_port <= number < 65536:
+        raise _no_address(
+            what, address, f": the port must be a number from {lowest_port} to 65535")
+    return host, number
+
+
+def pieces_of(text: str) -> list[str]:
+    """Split a list with commas, as errors may show it: a comma may be part of a password."""
+    return [piece.strip() for piece in masked_address(text).split(",")]
+
+
+def parse_local_address(text: str) -> tuple[str, int]:
+    """Split the local address of a connection: a host, or ``host:port``; port 0 is any port.
+
+    Raises:
+        ConfigError: it is neither, or its host cannot be an IP address nor a name.
+    """
+    host, port = text, 0
+    if ":" in text or not re.fullmatch(r"[\w.-]+", text):
+        host, port = parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
+    if (re.fullmatch(r"[\d.]+", host) or ":" in host) and ip_version(host) == 0:
+        raise _no_address("local_addr", text, ": its host is no IP address")
+    if ":" not in host and not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        raise _no_address("local_addr", text, ": its host is no host name")
+    return host, port
+
+
+def ip_version(host: str) -> int:
+    """Return 4 or 6; 0 for a name, and for anything else."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
+
+
+def _no_address(what: str, address: str, reason: str) -> ConfigError:
+    return ConfigError(f"{what} {masked_address(address)!r}{reason}")
+
+
+def format_address(host: str, port: int) -> str:
+    """Join host and port, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_uint(text: str, most: int) -> int | None:
+    """Return the number; None for anything but ASCII digits, and for more than ``most`` of them.
+
+    The length is looked at first: int() refuses thousands of digits with a ValueError.
+    """
+    return int(text) if len(text) <= most and text.isascii() and text.isdigit() else None

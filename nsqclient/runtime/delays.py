@@ -1,0 +1,77 @@
+"""How long to wait before the next try: attempt in, seconds out. All delays are computed here."""
+
+from __future__ import annotations
+
+import random
+
+#: The longest ``leader_wait``, in seconds.
+MAX_LEADER_WAIT = 4.0
+# 2 ** 60 units is longer than any cap; larger exponents would overflow a float.
+_MAX_EXPONENT = 60
+
+
+def growing_delay(
+    tries: int, base: float, factor: float, maximum: float, jitter: float, rng: random.Random
+) -> float:
+    """``base`` after the first try, ``factor`` times as long after each further one.
+
+    Args:
+        tries: how many have failed; below 1 counts as 1.
+        maximum: seconds at most.
+        jitter: the part of the delay, 0 to 1, that is left out by chance, so that what failed
+            together does not come again together. 1: any time up to the delay.
+    """
+    try:
+        delay = min(base * factor ** max(tries - 1, 0), maximum)
+    except OverflowError:
+        delay = maximum if base else 0.0
+    return delay * (1 - jitter * rng.random())
+
+
+def exponential(attempt: int, unit: float, rng: random.Random) -> float:
+    """``unit`` times 2 to the power of ``attempt``, as go-nsq's ExponentialStrategy."""
+    return unit * float(2 ** min(attempt, _MAX_EXPONENT))
+
+
+def full_jitter(attempt: int, unit: float, rng: random.Random) -> float:
+    """A random share of the exponential delay, as go-nsq's FullJitterStrategy."""
+    return rng.random() * exponential(attempt, unit, rng)
+
+
+def requeue_delay(attempts: int, default: float, maximum: float) -> float:
+    """Delay of an automatic requeue: ``default`` for each delivery so far, at most ``maximum``."""
+    return min(default * attempts, maximum)
+
+
+def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
+    """Pause before dialing an address again: none after the first loss, then 0.5 s, 1 s, 2 s...
+
+    Spread by up to a quarter, so that many clients of a restarted nsqd do not come at once.
+    """
+    return growing_delay(failures, 0.5, 2.0, maximum, 0.25, rng) if failures > 0 else 0.0
+
+
+def lookup_delay(
+    unconnected_rounds: int, interval: float, jitter: float, rng: random.Random
+) -> float:
+    """Pause before nsqlookupds are asked again: 1 s, 2 s, 4 s ... up to the interval, jittered.
+
+    ``unconnected_rounds`` is how many rounds began before any listed nsqd had been connected; 0:
+    one is, or has been.
+    """
+    if unconnected_rounds > 0:
+        interval = growing_delay(unconnected_rounds, 1.0, 2.0, interval, 0.0, rng)
+    return jittered(interval, jitter, rng)
+
+
+def leader_wait(rng: random.Random) -> float:
+    """Pause between two lookups, or two dials, while a partition has no leader: 2 to 4 s.
+
+    An election takes half a minute, and its end is to be noticed within 5 s.
+    """
+    return MAX_LEADER_WAIT * (0.5 + 0.5 * rng.random())
+
+
+def jittered(interval: float, jitter: float, rng: random.Random) -> float:
+    """An interval with a random part of up to ``jitter`` times itself added."""
+    return interval * (1 + jitter * rng.random())

@@ -1,0 +1,83 @@
+"""``LineLimit``: how many log lines of one kind a peer can cause."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+    Logger = Union[logging.Logger, _Adapter]
+else:
+    _Adapter = logging.LoggerAdapter  # takes no brackets before Python 3.11
+
+#: Lines of one kind within ``INTERVAL`` seconds that keep their level.
+MOST_LINES, INTERVAL = 50, 60.0
+
+#: Guards the counts of all LineLimits; held for a few instructions.
+_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that does not exist in the child may hold the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class LineLimit:
+    """The lines of one kind, whose number a peer decides: one for each address that it lists, say.
+
+    The first ``MOST_LINES`` of a minute keep their level. Then one line says that there are more,
+    and these are logged at DEBUG until the minute is over. Threads: any.
+    """
+
+    def __init__(self, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._lines = 0  # since _began; guarded by _lock
+        self._began = float("-inf")  # guarded by _lock
+
+    def level(self, level: int) -> int:
+        """Return the level for the next line, which would have ``level``. Counts it."""
+        now = self._clock()
+        with _lock:
+            if now - self._began >= INTERVAL:
+                self._began, self._lines = now, 0
+            self._lines += 1
+            lines = self._lines
+        if lines == MOST_LINES + 1:
+            self._logger.log(
+                level if level > logging.INFO else logging.INFO,
+                "over %d lines like the last one in a minute: further ones are at DEBUG",
+                MOST_LINES,
+            )
+        return level if lines <= MOST_LINES else logging.DEBUG
+
+
+class PrefixedLogger(_Adapter):
+    """Puts a prefix in front of every line, and fields into every record. Threads: any.
+
+    Args:
+        fields: attributes of every record; the ``extra`` of a call adds to them.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, prefix: str, fields: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(logger, {})
+        self._fields = dict(fields or {})
+        self._prefix = prefix.replace("%", "%%")
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """For ``logging``: build the line, whose arguments are not filled in yet."""
+        kwargs["extra"] = {**self._fields, **(kwargs.get("extra") or {})}
+        return f"{self._prefix}{msg}", kwargs

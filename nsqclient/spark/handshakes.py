@@ -1,0 +1,77 @@
+"""Connects to nsqds once, so that what they do not grant is an error before a message comes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import Connection
+from nsqclient.discovery import lookup, lookup_nodes
+from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.runtime.deadline import Deadline
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Errors of a handshake that no retry fixes.
+_FATAL = (NegotiationError, NotNSQError, ServerError)
+#: Seconds for one handshake.
+_TIMEOUT = 5.0
+
+
+class _Silent:
+    """The delegate of a connection that is closed before it is started."""
+
+    def on_messages(self, conn: Any, batch: list[RawMessage]) -> None:
+        """Never: there is no subscription."""
+
+    def on_published(self, conn: Any, token: Any, error: ServerError | None) -> None:
+        """Never: nothing is published."""
+
+    def on_command_failed(self, conn: Any, error: ServerError) -> None:
+        """Never: nothing is sent."""
+
+    def on_close_wait(self, conn: Any) -> None:
+        """Never: there is no CLS."""
+
+    def on_closed(self, conn: Any, error: NSQError, unanswered: list[Any]) -> None:
+        """It was closed here."""
+
+
+def check_handshakes(
+    nsqds: Iterable[str], lookupds: Sequence[str], topic: str, config: Config
+) -> None:
+    """Negotiate with every nsqd, and close the connection.
+
+    Servers that cannot be reached are left out: that may change, and reading and writing retry it.
+
+    Args:
+        topic: whose nsqds are taken from nsqlookupds; empty: all nsqds that they know.
+
+    Blocks: ``dial_timeout`` for each server that does not answer the dial, else a moment; 5 s at
+    most for each nsqd.
+
+    Raises:
+        NegotiationError: TLS, compression or authentication was asked for and is not granted, or
+            the other way round.
+        ServerError, NotNSQError: nsqd rejects us, or it is none.
+    """
+    addresses = list(nsqds)
+    for lookupd in lookupds:
+        try:
+            addresses += (
+                lookup(lookupd, topic, config) if topic else lookup_nodes(lookupd, config))
+        except NSQError as exc:
+            logger.debug("no handshakes with nsqds of %s: %s", lookupd, exc)
+    for address in dict.fromkeys(addresses):
+        conn = Connection(address, config, _Silent())
+        try:
+            conn.open(Deadline(_TIMEOUT))
+        except _FATAL:
+            raise
+        except NSQError as exc:
+            logger.debug("no handshake: %s", exc)
+        finally:
+            conn.close()

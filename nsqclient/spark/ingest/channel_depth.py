@@ -1,0 +1,46 @@
+"""What nsqds and nsqlookupds say of the channel that the source reads."""
+
+from __future__ import annotations
+
+import logging
+
+from nsqclient.discovery import lookup_topic
+from nsqclient.errors import NSQError
+from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
+from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.spark.options import ReadOptions
+
+logger = logging.getLogger("nsqclient.spark")
+
+
+def fetch_depths(options: ReadOptions) -> ChannelDepths:
+    """Ask every nsqd. Blocks: as ``DepthQuery.fetch``."""
+    return _query(options).fetch()
+
+
+def is_topic_unknown(options: ReadOptions) -> bool:
+    """Return whether no nsqlookupd knows the topic. Blocks: as ``DepthQuery.is_topic_unknown``."""
+    return _query(options).is_topic_unknown()
+
+
+def find_partitions(options: ReadOptions) -> TopicRoutes:
+    """Return what an nsqlookupd says of the partitions of the topic; empty for one without any.
+
+    Blocks: ``lookupd_poll_timeout`` for each nsqlookupd that does not answer.
+    """
+    for lookupd in options.lookupd:
+        try:
+            found = lookup_topic(lookupd, options.topic, "r", options.config).routes
+        except NSQError as exc:
+            logger.debug("no partitions: %s", exc)
+            continue
+        if found.partitions:
+            return found
+    return TopicRoutes()
+
+
+def _query(options: ReadOptions) -> DepthQuery:
+    return DepthQuery(
+        options.topic, options.channel, options.config, nsqds=options.nsqd,
+        nsqd_http=options.nsqd_http, lookupds=options.lookupd,
+    )

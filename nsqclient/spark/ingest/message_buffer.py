@@ -1,0 +1,148 @@
+"""``MessageBuffer``: readers put messages in, the writer takes them for a segment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.spark.ingest.subscription import BulkSubscription
+from nsqclient.spark.spool.segment import ROW_BYTES, SEGMENT_BYTES
+
+_Source = TypeVar("_Source")
+
+#: The messages of a segment by connection, each in the order they came.
+SegmentBuffer = list[tuple[BulkSubscription, list[RawMessage]]]
+#: Bytes of bodies from which on the flow is paused, until the writer has taken them: max_in_flight
+#: counts messages, and these may be large.
+MOST_BYTES = 64 * 1024 * 1024
+
+
+class MessageBuffer:
+    """Collects messages until there are many, or the first has waited long enough.
+
+    Args:
+        roll_interval: how long that is, in seconds.
+        on_full: called after ``is_full`` has changed, by readers and by the writer.
+
+    Threads: ``add`` readers, ``take`` the writer, ``close`` any.
+    """
+
+    def __init__(
+        self, roll_interval: float, on_full: Callable[[], None] = lambda: None
+    ) -> None:
+        self._roll_interval = roll_interval
+        self._notify_full = on_full
+        self._due = threading.Condition()
+        # Guarded by _due, all below.
+        self._batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
+        self._rows = self._bytes = 0
+        self._first = 0.0  # when the oldest came
+        self._wanted = 1
+        self._closed = False
+        self._busy = False  # the writer is storing a segment
+
+    def set_segment_rows(self, rows: int) -> None:
+        """Set how many messages make a segment before the roll interval is over."""
+        with self._due:
+            self._wanted = max(1, rows)
+
+    def add(self, sub: BulkSubscription, batch: list[RawMessage]) -> bool:
+        """Put messages in; False when it is closed, and the caller keeps them."""
+        size = sum([len(message[3]) for message in batch])
+        with self._due:
+            if self._closed:
+                return False
+            if not self._batches:
+                self._first = time.monotonic()
+                self._due.notify()
+            before = self._rows
+            self._batches.append((sub, batch))
+            self._rows += len(batch)
+            self._bytes += size
+            became_full = self._bytes - size <= MOST_BYTES < self._bytes
+            if before < self._wanted <= self._rows or became_full:
+                self._due.notify()
+        if became_full:
+            self._notify_full()
+        return True
+
+    def close(self) -> None:
+        """Accept nothing more; ``take`` returns the rest at once."""
+        with self._due:
+            self._closed = True
+            self._due.notify()
+
+    def take(self, timeout: float) -> tuple[SegmentBuffer, bool]:
+        """Wait for the messages of a segment, at most ``timeout`` seconds.
+
+        Returns: the messages, and whether these are the last.
+        """
+        until = time.monotonic() + timeout
+        with self._due:
+            self._busy = False
+            while not self._closed:
+                now = time.monotonic()
+                due = until
+                if self._batches:
+                    due = min(until, self._first + self._roll_interval)
+                if self._is_many() or due <= now:
+                    break
+                self._due.wait(due - now)
+            is_due = self._closed or self._is_many() or (
+                bool(self._batches) and time.monotonic() >= self._first + self._roll_interval
+            )
+            batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
+            was_full = is_due and self._bytes > MOST_BYTES
+            if is_due:
+                batches, self._batches = self._batches, batches
+                self._rows = self._bytes = 0
+                self._busy = bool(batches)
+            is_last = self._closed
+        if was_full:
+            self._notify_full()
+        segments: dict[BulkSubscription, list[RawMessage]] = {}
+        for sub, batch in batches:
+            segments.setdefault(sub, []).extend(batch)
+        return list(segments.items()), is_last
+
+    def _is_many(self) -> bool:
+        return self._rows >= self._wanted or self._bytes > MOST_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so many bytes wait that the flow must pause."""
+        with self._due:
+            return self._bytes > MOST_BYTES
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing waits, and the writer has stored all that it took."""
+        with self._due:
+            return not self._batches and not self._busy
+
+
+def split_by_bytes(
+    segment: list[tuple[_Source, list[RawMessage]]], most_bytes: int = SEGMENT_BYTES
+) -> list[list[tuple[_Source, list[RawMessage]]]]:
+    """Split into segments of at most so many bytes of rows; a larger message is alone in one."""
+    segments: list[list[tuple[_Source, list[RawMessage]]]] = [[]]
+    size = 0
+    for source, messages in segment:
+        total = sum([len(message[3]) for message in messages]) + ROW_BYTES * len(messages)
+        if size + total <= most_bytes:  # the common case
+            segments[-1].append((source, messages))
+            size += total
+            continue
+        for message in messages:
+            row = ROW_BYTES + len(message[3])
+            if size + row > most_bytes and segments[-1]:
+                segments.append([])
+                size = 0
+            if not segments[-1] or segments[-1][-1][0] is not source:
+                segments[-1].append((source, []))
+            segments[-1][-1][1].append(message)
+            size += row
+    return [part for part in segments if part]

@@ -1,0 +1,160 @@
+"""``IngestJob``: a Spark job whose tasks own shards for as long as it runs.
+
+Spark places the tasks, and starts those that fail anew, elsewhere if need be. Everything else goes
+through the storage: which task has which shard (``shards.membership``), and that the job is to end.
+So a task needs nothing of the driver while it runs, neither its disk nor a port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.display import counted
+from nsqclient.errors import NSQError
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.shards.names import MemberKeys
+from nsqclient.spark.shards.owners import ShardOwners
+from nsqclient.spark.storage.store import Store, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Settings that a job of owners needs, unless the user sets them. A task that was lost with its
+#: executor counts as failed, and these are counted for as long as the job runs.
+DEFAULTS = {
+    "spark.task.maxFailures": "1000000",
+    "spark.executor.maxNumFailures": "1000000",
+}
+#: And a setting that nobody may change: a second attempt would be one more owner, not a faster one.
+FORCED = {"spark.speculation": "false"}
+
+#: Seconds for what has come to be stored and finished at the end.
+STOP_TIMEOUT = 10.0
+#: Seconds for a task to see that the job is to end, and to do so.
+_JOB_STOP_TIMEOUT = STOP_TIMEOUT + 15.0
+#: Seconds before a task fails: Spark tries it again at once.
+_RETRY_DELAY = 5.0
+
+
+class IngestJob:
+    """The driver's side of a job of owners.
+
+    Life: ``start()``, ``report()`` as often as wanted, ``stop()``; not started again. Threads: one.
+
+    Args:
+        store: the storage, opened in the driver.
+        tasks: how many; each takes a slot of Spark. Those without a slot wait for one.
+        level: of the log of the tasks, which is in stderr of the executors.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: ReadOptions, store: Store, tasks: int,
+        level: int = logging.INFO,
+    ) -> None:
+        self.name = uuid.uuid4().hex
+        self._context: Any = spark.sparkContext
+        self._store = store
+        self._ended_key = MemberKeys(options.topic, options.channel).ended(self.name)
+        self._tasks = tasks
+        self._work = functools.partial(own_in_task, options, self.name, level)
+        self._description = f"nsqclient spark ingest {options.topic}/{options.channel}"
+        self.error: Exception | None = None  #: why the job has ended by itself
+        self._last = (0, 0)  # tasks that run, and have failed
+        self._thread = threading.Thread(target=self._run, name="nsq-ingest-job", daemon=True)
+
+    def start(self) -> None:
+        """Submit the job; returns at once."""
+        self._thread.start()
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether the job runs."""
+        return self._thread.is_alive()
+
+    def report(self) -> None:
+        """Log how many tasks run, when that has changed."""
+        tracker = self._context.statusTracker()
+        running = failed = 0
+        for job in tracker.getJobIdsForGroup(self.name):
+            info = tracker.getJobInfo(job)
+            for stage in () if info is None else info.stageIds:
+                found = tracker.getStageInfo(stage)
+                if found is not None:
+                    running += found.numActiveTasks
+                    failed += found.numFailedTasks
+        if (running, failed) != self._last:
+            self._last = running, failed
+            logger.info("owners: %d of %s run, failed so far: %d", running,
+                        counted(self._tasks, "task"), failed)
+
+    def stop(self) -> None:
+        """End the tasks in order, then what is left of the job.
+
+        Blocks: until what has come is stored and finished, 25 s at most.
+        """
+        if not self._thread.is_alive():
+            return
+        try:
+            self._store.create(self._ended_key, b"")
+            self._thread.join(_JOB_STOP_TIMEOUT)
+        except StorageError as exc:
+            logger.warning("%s", exc)
+        if self._thread.is_alive():
+            logger.warning("owners: tasks did not end in time, and are cancelled: what they had not"
+                           " finished comes again after msg_timeout")
+            self._context.cancelJobGroup(self.name)
+            self._thread.join(_JOB_STOP_TIMEOUT)
+        with contextlib.suppress(StorageError):
+            self._store.delete([self._ended_key])
+
+    def _run(self) -> None:
+        try:
+            self._context.setJobGroup(self.name, self._description)
+            self._context.parallelize(range(self._tasks), self._tasks).foreachPartition(self._work)
+        except Exception as exc:  # Spark's errors have no root of their own
+            self.error = exc
+
+
+def own_in_task(options: ReadOptions, job: str, level: int, _rows: Iterable[int] = ()) -> None:
+    """Own shards in a task of Spark, until the job is to end.
+
+    Raises:
+        NSQError: the storage cannot be used. Spark tries the task again.
+    """
+    _log_to_stderr(level)
+    pause = threading.Event()  # nobody sets it
+    try:
+        store = open_store(options.storage)
+        try:
+            owners = ShardOwners(options, store, job)
+            try:
+                owners.open()
+                owners.run(pause.wait)
+            finally:
+                owners.stop(STOP_TIMEOUT)
+        finally:
+            store.close()
+    except NSQError as exc:
+        logger.error("%s; Spark retries this task", exc)
+        pause.wait(_RETRY_DELAY)
+        raise
+
+
+def _log_to_stderr(level: int) -> None:
+    """Log into what Spark keeps as stderr of the executor, unless logging is set up there."""
+    root = logging.getLogger("nsqclient")
+    if not root.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        root.addHandler(handler)
+        root.setLevel(level)

@@ -1,0 +1,202 @@
+"""Where a pipeline keeps rows that a function fails on: a topic, or a folder.
+
+The rows of a task are durable before it ends. A task that runs again keeps them again: a topic has
+them twice then, a folder once.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.producer.producer import Producer
+from nsqclient.spark.options import WriteOptions
+from nsqclient.spark.spool.folder import make_durably, open_private, sync_folder, write_durably
+from nsqclient.spark.writer_rows import Columns, RowPublisher
+
+#: In the driver's folder, so that executors recognise it. Spark reads no file with a first dot.
+_ID = ".nsqclient-id"
+
+#: Keeps rows, with their errors.
+Keep = Callable[[Any, Sequence[str]], None]
+
+
+class DeadLetters(Protocol):
+    """A place for rows. Pickles; tasks use it."""
+
+    def open(self, batch_name: str) -> AbstractContextManager[Keep]:
+        """Keep rows of one task; when the block ends without an error, they are durable.
+
+        Args:
+            batch_name: the same when the task runs again.
+        """
+        ...
+
+    def describe(self) -> str:
+        """What a log line says of the rows that were kept."""
+        ...
+
+
+def batch_name() -> str:
+    """Name the query and the batch of the task that runs."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return f"{query}-{int(batch):06d}"
+
+
+@dataclass(frozen=True)
+class TopicDeadLetters:
+    """Publishes the bodies of rows. ``options.topic`` says where."""
+
+    options: WriteOptions
+
+    @contextlib.contextmanager
+    def open(self, batch_name: str) -> Iterator[Keep]:
+        """Publish; see ``DeadLetters``. The first row connects.
+
+        Raises:
+            NSQError: nsqd did not store messages.
+        """
+        options = self.options
+        publishers: list[RowPublisher] = []
+        with contextlib.ExitStack() as stack:
+
+            def keep(batch: Any, errors: Sequence[str]) -> None:
+                if not publishers:
+                    producer = stack.enter_context(Producer(
+                        options.nsqd, lookupd_http_addresses=options.lookupd,
+                        config=options.config))
+                    columns = Columns("body", False, False)
+                    publishers.append(RowPublisher(producer, options, columns))
+                publishers[0].add(batch.select(["body"]))
+
+            yield keep
+            for publisher in publishers:
+                publisher.finish()
+
+    def describe(self) -> str:
+        """See ``DeadLetters``."""
+        return f"published to {self.options.topic}"
+
+
+@dataclass(frozen=True)
+class FolderDeadLetters:
+    """Writes rows as JSON lines, a file for each task that has any; see :meth:`prepare`.
+
+    The name of a file has a digest of what is in it: a task that runs again writes the same file,
+    and parts of the source that one task reads (``files_per_batch``) never the same.
+
+    A line has the names of ``nsq_tail --json``: ``topic``, ``id``, ``timestamp``, ``attempts``,
+    ``nsqd``, and ``body``, or ``body_base64`` where it is no UTF-8; also ``channel`` and ``error``.
+    """
+
+    path: str
+    folder_id: str
+
+    @classmethod
+    def prepare(cls, path: str) -> FolderDeadLetters:
+        """Make the folder, where the driver runs.
+
+        Raises:
+            ConfigError: it is no absolute path of a mounted file system, or cannot be used.
+        """
+        if not os.path.isabs(path):
+            raise ConfigError(
+                f"dead_letter_path {path!r}: give an absolute path of a file system that is mounted"
+                " here and where executors run")
+        name = os.path.join(path, _ID)
+        try:
+            make_durably(path)
+            with contextlib.suppress(FileExistsError):
+                write_durably(name, uuid.uuid4().hex.encode())
+            return cls(path, Path(name).read_text(encoding="ascii"))
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"dead_letter_path {path}: cannot be used: {exc}") from exc
+
+    @contextlib.contextmanager
+    def open(self, batch_name: str) -> Iterator[Keep]:
+        """Write a file; see ``DeadLetters``. The first row makes it, under a temporary name.
+
+        Raises:
+            NSQError: this executor does not see the driver's folder, or the disk takes nothing.
+        """
+        tmp = os.path.join(self.path, f".{batch_name}-{uuid.uuid4().hex}.tmp")
+        digest = hashlib.sha256()
+        with contextlib.ExitStack() as stack:
+            files: list[Any] = []
+
+            def keep(batch: Any, errors: Sequence[str]) -> None:
+                if not files:
+                    self._check_visible()
+                    stack.callback(lambda: Path(tmp).unlink(missing_ok=True))
+                    with self._explained():
+                        files.append(os.fdopen(open_private(tmp), "wb"))
+                    stack.callback(_close, files[0])
+                with self._explained():
+                    for row, error in zip(batch.to_pylist(), errors):
+                        line = json_line(row, error)
+                        digest.update(line)
+                        files[0].write(line)
+
+            yield keep
+            for file in files:
+                with self._explained():
+                    file.flush()
+                    os.fsync(file.fileno())
+                    name = f"{batch_name}-{digest.hexdigest()[:16]}.jsonl"
+                    os.replace(tmp, os.path.join(self.path, name))
+                    sync_folder(self.path)
+
+    def describe(self) -> str:
+        """See ``DeadLetters``."""
+        return f"written to {self.path}"
+
+    def _check_visible(self) -> None:
+        try:
+            found = Path(self.path, _ID).read_text(encoding="ascii")
+        except (OSError, ValueError):
+            found = ""
+        if found != self.folder_id:
+            raise NSQError(
+                f"dead_letter_path {self.path}: this executor does not see the driver's folder: use"
+                " dead_letter_topic, or a folder that all executors share")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise NSQError(f"dead_letter_path {self.path}: cannot be written: {exc}") from exc
+
+
+def _close(file: Any) -> None:
+    with contextlib.suppress(OSError):  # of what could not be written, which was reported
+        file.close()
+
+
+def json_line(row: Mapping[str, Any], error: str) -> bytes:
+    """Write a row as one line of JSON."""
+    line = {
+        "topic": row["topic"], "channel": row["channel"], "id": row["message_id"],
+        "timestamp": row["timestamp_ns"], "attempts": row["attempts"], "nsqd": row["nsqd"],
+    }
+    body: bytes = row["body"]
+    try:
+        line["body"] = body.decode()
+    except UnicodeDecodeError:
+        line["body_base64"] = base64.b64encode(body).decode()
+    line["error"] = error
+    return json.dumps(line).encode() + b"\n"

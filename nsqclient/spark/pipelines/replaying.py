@@ -1,0 +1,144 @@
+"""``replay``: what a spool or shared storage still has, once more, into files or a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import nsqclient.spark
+from nsqclient.errors import ConfigError
+from nsqclient.protocol.names import check_topic
+from nsqclient.spark.options import BATCH, ReadOptions, read_options
+from nsqclient.spark.pipelines.archiving import DATE, HOUR, check_target, with_date_and_hour
+from nsqclient.spark.pipelines.compacting import HadoopFolder
+from nsqclient.spark.pipelines.sources import option_text
+from nsqclient.spark.pipelines.streaming import Sink
+
+if TYPE_CHECKING:
+    from nsqclient.spark.replay import Replay, StorageReplay
+    from pyspark.sql import SparkSession
+
+
+class Replayed(NamedTuple):
+    """What a replay has written."""
+
+    #: The offset after which it began: the number of a segment, with storage one of each shard.
+    start: int | dict[str, int]
+    end: int | dict[str, int]  #: the offset with which it ended
+    messages: int  #: in its segments; with failOnDataLoss=false some may be lost, which is logged
+
+
+def replay(
+    spark: SparkSession,
+    *,
+    spool_dir: str = "",
+    storage: str = "",
+    path: str = "",
+    sink_topic: str = "",
+    partition_by: Sequence[str] = (DATE, HOUR),
+    format: str = "parquet",
+    sink_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Replayed:
+    """Write segments of a spool, or of shared storage, into new files, or publish them.
+
+    After a power failure a sink may lack what Spark had committed, see the page on Spark. The
+    query may run meanwhile: nothing in its log is changed. A segment whose retention is over
+    may vanish while it is read, which is an error.
+
+    Blocks: until all is written.
+
+    Args:
+        spark: a session with a JVM beside it (not Spark Connect).
+        spool_dir: that of the query; or
+        storage: that of the query, with the options ``topic`` and ``channel``.
+        path: a folder that is not there yet, for files with the columns of an archive. Give this
+            or ``sink_topic``.
+        sink_topic: where to publish the bodies, at least once and in any order.
+        partition_by, format: as for ``archive``.
+        sink_options: for a topic: where nsqd is, and whatever else the sink takes.
+        options: ``startingOffsets`` or ``startingTimestamp``, ``endingOffsets`` or
+            ``endingTimestamp``, which say what (all, by default); ``failOnDataLoss``,
+            ``transport``.
+
+    Returns: what was written.
+
+    Raises:
+        ConfigError: an argument or option is wrong, or the path is there already.
+        SpoolMismatchError: there is no spool.
+        StorageError: the storage cannot be used.
+        DataLossError: segments of the range are not kept any more, or damaged.
+    """
+    texts = replay_options(spool_dir, storage, options)
+    sink = check_sink(path, sink_topic, partition_by, format, sink_options or {})
+    if sink is None and HadoopFolder(spark, path).exists(""):
+        raise ConfigError(
+            f"{path} is there already: a replay writes into a folder of its own. What is added to"
+            " the folder of a query is in no batch of it, and Spark does not read it")
+    chosen = select(read_options(texts, BATCH))
+    # What comes or goes until Spark asks again does not change the range.
+    for name in ("startingtimestamp", "endingtimestamp"):
+        texts.pop(name, None)
+    texts["startingoffsets"] = _offset_text(chosen.start)
+    texts["endingoffsets"] = _offset_text(chosen.end)
+    nsqclient.spark.register(spark)
+    rows = spark.read.format("nsq").options(**texts).load()
+    if sink is not None:
+        sink.publish(rows.select("body"))
+    else:
+        with_date_and_hour(rows, partition_by).write.format(format).partitionBy(
+            *partition_by).save(path)
+    return Replayed(chosen.start, chosen.end, chosen.messages)
+
+
+def select(options: ReadOptions) -> Replay | StorageReplay:
+    """Find the segments that a replay reads, of a spool or of shared storage.
+
+    Raises:
+        NSQError: see ``select_segments`` and ``select_stored``.
+    """
+    from nsqclient.spark.replay import select_segments, select_stored
+
+    return select_stored(options) if options.storage else select_segments(options)
+
+
+def _offset_text(offset: int | dict[str, int]) -> str:
+    return json.dumps({"seq": offset} if isinstance(offset, int) else {"v": 2, "shards": offset})
+
+
+def replay_options(spool_dir: str, storage: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Complete and check the options of the source.
+
+    Raises:
+        ConfigError: one is wrong.
+    """
+    # Names ignore case; in lower case each can be replaced.
+    texts = {name.strip().lower(): option_text(value) for name, value in options.items()}
+    texts |= {"mode": "replay"}
+    if spool_dir or not storage:
+        texts["spooldir"] = spool_dir
+    if storage:
+        texts["storage"] = storage
+    read_options(texts, BATCH)
+    return texts
+
+
+def check_sink(
+    path: str, sink_topic: str, partition_by: Sequence[str], format: str,
+    sink_options: Mapping[str, Any],
+) -> Sink | None:
+    """Check where a replay goes; return the sink of a topic, None for files.
+
+    Raises:
+        ConfigError: there is none, or two, or something about it is wrong.
+    """
+    if bool(path) == bool(sink_topic):
+        raise ConfigError("give a path or a sink_topic: where to write what is replayed")
+    if path:
+        if sink_options:
+            raise ConfigError("options of a sink are for a sink_topic")
+        check_target(path, format, partition_by, 0)
+        return None
+    check_topic(sink_topic)
+    return Sink({}, sink_options, sink_topic, "")

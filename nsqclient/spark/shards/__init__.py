@@ -1,0 +1,7 @@
+"""Shards: the log of one topic and channel at one nsqd, on shared storage.
+
+``names`` are the keys of its objects, ``segments`` what is in them; ``recovery`` and ``admission``
+decide, and do no I/O; ``shard_log`` is the writer's side of a shard, ``owner`` receives from one
+nsqd into it, ``owners`` has one for each nsqd; ``log_reader`` is the side of Spark's driver. Needs
+pyarrow, never pyspark.
+"""

@@ -1,0 +1,244 @@
+"""Offsets over shards, and how a batch is shared among them. Pure.
+
+An offset is ``{"v": 2, "shards": {"host:4150": 812}}``: everything up to segment 812 of that shard.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nsqclient.errors import ConfigError
+from nsqclient.spark.shards.names import SegmentKey
+from nsqclient.spark.spool.segment import ROW_BYTES
+
+VERSION = 2
+
+
+def make_offset(shards: Mapping[str, int]) -> dict[str, Any]:
+    """Build an offset for Spark, which compares texts: shards are in order."""
+    return {"v": VERSION, "shards": dict(sorted(shards.items()))}
+
+
+def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
+    """Read an offset: the last segment of each shard.
+
+    Raises:
+        ConfigError: it is of a query with a spool, or of a later version.
+    """
+    if "seq" in offset:
+        raise ConfigError(
+            "the checkpoint is of a query with spoolDir, and this one has storage: give it a"
+            " checkpoint of its own, when the other one has read its spool to the end")
+    if offset.get("v") != VERSION:
+        raise ConfigError(
+            f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"
+            f" reads {VERSION}")
+    return {nsqd: int(number) for nsqd, number in offset["shards"].items()}
+
+
+class Segment(NamedTuple):
+    """A segment as a batch has it."""
+
+    number: int
+    rows: int  #: of the newest segment of a shard an estimate
+    size: int  #: bytes of the object
+
+
+class ShardSegments:
+    """The segments of one shard that a query has not committed. Not thread-safe.
+
+    Rows are known by the next segment. Those of the newest one are estimated, by the bytes of a row
+    in the segment before; without that as many as there can be.
+
+    Args:
+        number: the last segment that was committed.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._first = number + 1  # the number of the first one
+        self._before: list[int] = []  # rows before each segment
+        self._bytes: list[int] = []  # up to the end of each
+        self._forgotten = 0  # bytes of those that were removed
+        self._missing: set[int] = set()  # numbers of those that are not there any more
+
+    @property
+    def first(self) -> int:
+        """The oldest segment that is known, or would be."""
+        return self._first
+
+    @property
+    def last(self) -> int:
+        """The newest segment; the last committed one when there is none."""
+        return self._first + len(self._before) - 1
+
+    def add(self, segment: SegmentKey, size: int) -> None:
+        """Add the next segment."""
+        assert segment.number == self.last + 1
+        self._before.append(segment.before)
+        self._bytes.append(size + (self._bytes[-1] if self._bytes else self._forgotten))
+
+    def forget(self, number: int) -> None:
+        """Remove segments up to ``number``, which were committed."""
+        count = min(max(0, number - self._first + 1), len(self._before))
+        if count:
+            self._forgotten = self._bytes[count - 1]
+            del self._before[:count], self._bytes[:count]
+            self._first += count
+            self._missing = {one for one in self._missing if one >= self._first}
+
+    def skip(self, segment: SegmentKey) -> None:
+        """Leave out the segments before this one, which are not there any more."""
+        for number in range(self.last + 1, segment.number):
+            self._missing.add(number)
+            self._before.append(segment.before)
+            self._bytes.append(self._bytes[-1] if self._bytes else self._forgotten)
+
+    def total(self, start: int, end: int) -> tuple[int, int]:
+        """Rows and bytes of the segments in ``(start, end]``."""
+        low, high = self._index(start), self._index(end)
+        if high <= low:
+            return 0, 0
+        return (self._rows_before(high) - self._rows_before(low),
+                self._bytes_before(high) - self._bytes_before(low))
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """The segments in ``(start, end]``, as far as they are there."""
+        found = []
+        for index in range(self._index(start), self._index(end)):
+            if self._first + index in self._missing:
+                continue
+            rows = self._rows_before(index + 1) - self._rows_before(index)
+            size = self._bytes_before(index + 1) - self._bytes_before(index)
+            found.append(Segment(self._first + index, rows, size))
+        return found
+
+    def key(self, number: int) -> SegmentKey:
+        """What the key of a segment says."""
+        return SegmentKey(number, self._before[number - self._first])
+
+    def last_within(self, start: int, rows: float, size: float) -> int:
+        """The last segment after ``start`` with which there are so many rows and bytes at most."""
+        low = self._index(start)
+        end = bisect_right(self._bytes, self._bytes_before(low) + size, low)
+        # The rows up to the end of a segment are those before the next one.
+        limit = self._rows_before(low) + rows
+        count = len(self._before)
+        by_rows = bisect_right(self._before, limit, low + 1) - 1 if low < count else low
+        if by_rows == count - 1 and self._rows_before(count) <= limit:
+            by_rows = count
+        return max(start, self._first + min(end, max(by_rows, low)) - 1)
+
+    def _index(self, number: int) -> int:
+        return min(max(0, number - self._first + 1), len(self._before))
+
+    def _bytes_before(self, index: int) -> int:
+        return self._bytes[index - 1] if index else self._forgotten
+
+    def _rows_before(self, index: int) -> int:
+        if index < len(self._before):
+            return self._before[index]
+        return self._before[-1] + self._estimate() if self._before else 0
+
+    def _estimate(self) -> int:
+        count = len(self._before)
+        size = self._bytes[-1] - self._bytes_before(count - 1)
+        if count > 1:
+            rows = self._before[-1] - self._before[-2]
+            earlier = self._bytes[-2] - self._bytes_before(count - 2)
+            if rows and earlier:
+                return max(1, round(size * rows / earlier))
+        return max(1, size // ROW_BYTES)
+
+
+def plan_batch(
+    shards: Mapping[str, ShardSegments], start: Mapping[str, int], max_rows: int | None,
+    max_bytes: int | None, limit: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Share a batch over shards by what they have, as far as whole segments allow.
+
+    Each shard is given a segment first, so that none is starved by a larger one; where the limits
+    are too small for that, another one begins with each batch. At least one segment is in a batch,
+    if there is one.
+
+    Args:
+        start: the last segment of each shard that was committed; other shards are left out.
+        limit: the last segment of each shard that may be in it; None: all.
+
+    Returns: the last segment of each shard of ``start``.
+    """
+    lasts = {nsqd: max(start[nsqd], shards[nsqd].last if limit is None else
+                       min(shards[nsqd].last, limit.get(nsqd, 0))) for nsqd in start}
+    rows_left = float("inf") if max_rows is None else float(max_rows)
+    bytes_left = float("inf") if max_bytes is None else float(max_bytes)
+    rows, size = _sums(shards, start, lasts)
+    if rows <= rows_left and size <= bytes_left:
+        return lasts
+    names = sorted(nsqd for nsqd in start if lasts[nsqd] > start[nsqd])
+    first = sum(start.values()) % len(names)
+    names = names[first:] + names[:first]
+    ends = dict(start)
+
+    def give(nsqd: str, last: int, part: float = 1.0) -> None:
+        """Let a shard have more segments, up to ``last``, of a part of what is left."""
+        nonlocal rows_left, bytes_left
+        end = shards[nsqd].last_within(ends[nsqd], rows_left * part, bytes_left * part)
+        end = max(ends[nsqd], min(last, end))
+        rows, size = shards[nsqd].total(ends[nsqd], end)
+        rows_left, bytes_left = rows_left - rows, bytes_left - size
+        ends[nsqd] = end
+
+    for nsqd in names:
+        give(nsqd, start[nsqd] + 1)
+    waiting = {nsqd: shards[nsqd].total(ends[nsqd], lasts[nsqd])[1] for nsqd in names}
+    total = sum(waiting.values())
+    for nsqd in sorted(names, key=waiting.__getitem__):  # the largest has what the others round off
+        if waiting[nsqd]:
+            give(nsqd, lasts[nsqd], waiting[nsqd] / total)
+            total -= waiting[nsqd]
+    for nsqd in names:
+        give(nsqd, lasts[nsqd])
+    if ends == dict(start):
+        ends[names[0]] += 1
+    return ends
+
+
+def _sums(
+    shards: Mapping[str, ShardSegments], start: Mapping[str, int], end: Mapping[str, int]
+) -> tuple[int, int]:
+    """Rows and bytes of a batch."""
+    sums = [shards[nsqd].total(start[nsqd], end[nsqd]) for nsqd in start]
+    return sum(rows for rows, _ in sums), sum(size for _, size in sums)
+
+
+def join_and_leave(
+    start: Mapping[str, int], registered: Mapping[str, int], lasts: Mapping[str, int]
+) -> tuple[dict[str, int], list[str]]:
+    """Which shards join with the next batch, and which leave.
+
+    A shard joins with an empty range, at the place where its reading begins, so that both ends of
+    each later batch are in Spark's own log.
+
+    Args:
+        start: the offset so far.
+        registered: the shards that there are, each with the place where its reading begins.
+        lasts: the newest segment of each shard of ``start``.
+    """
+    joining = {nsqd: place for nsqd, place in registered.items() if nsqd not in start}
+    leaving = [nsqd for nsqd, number in start.items()
+               if nsqd not in registered and number >= lasts.get(nsqd, number)]
+    return joining, leaving
+
+
+def segments_of_batch(
+    start: Mapping[str, int], end: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    """The range of each shard in a batch: (nsqd, start, end), where it is not empty."""
+    return [(nsqd, start[nsqd], number) for nsqd, number in end.items()
+            if nsqd in start and number > start[nsqd]]
+
+
+def missing(have: Sequence[int], start: int, end: int) -> list[int]:
+    """The numbers in ``(start, end]`` that are not there."""
+    return sorted(set(range(start + 1, end + 1)).difference(have))

@@ -1,0 +1,283 @@
+"""``ShardedLog``: the logs of all shards, as Spark's driver plans batches of them.
+
+A batch is planned from listings alone, each of what is new; no row is read here. ``nsq-retention``
+is its only thread of its own: it notes what Spark has committed, and deletes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from nsqclient.errors import NSQError
+from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
+from nsqclient.spark.shards.admission import ShardSegments, make_offset, missing, read_offset
+from nsqclient.spark.shards.listing import newest_number
+from nsqclient.spark.shards.names import (
+    SegmentKey, ShardKeys, parse_note, parse_number, parse_segment, parse_shard, registry,
+    start_key, starts,
+)
+from nsqclient.spark.shards.recovery import floor_of
+from nsqclient.spark.spool.retention import Retention
+from nsqclient.spark.spool.segment import warn_of_loss
+from nsqclient.spark.spool.selection import ranges
+from nsqclient.spark.storage.store import Store, StoredObject
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Listings at once.
+_LISTINGS = 16
+#: Seconds between two notes of what Spark has committed, and of their number between deletions.
+_COMMIT_INTERVAL, _COMMITS_PER_DELETION = 1.0, 10
+
+
+class PlannedSegment(NamedTuple):
+    """A segment that a task reads."""
+
+    nsqd: str
+    key: str
+    size: int  #: bytes
+
+
+class ShardedLog:
+    """The logs of the shards of one topic and channel.
+
+    Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one; ``stop`` any.
+
+    Args:
+        retention_seconds, retention_bytes: for which committed segments are kept; the bytes of each
+            shard.
+        fail_on_data_loss: whether segments that are gone are an error; False: they are left out.
+    """
+
+    def __init__(
+        self, store: Store, topic: str, channel: str, retention_seconds: float = 600.0,
+        retention_bytes: int = 256 * 1024 * 1024, fail_on_data_loss: bool = True,
+    ) -> None:
+        self._store = store
+        self._names = (topic, channel)
+        self._retention_seconds = retention_seconds
+        self._retention_bytes = retention_bytes
+        self._fail_on_data_loss = fail_on_data_loss
+        self.shards: dict[str, ShardSegments] = {}  #: by nsqd, of those in an offset
+        self._lock = threading.Lock()
+        self._committed: dict[str, int] = {}  # by _lock
+        self._noted: dict[str, int] = {}  # written by the thread, then by stop
+        self._retentions: dict[str, Retention] = {}  # as above
+        self._end = threading.Event()
+        self._pool = ThreadPoolExecutor(_LISTINGS, "nsq-storage")
+        self._thread = threading.Thread(target=self._keep, name="nsq-retention", daemon=True)
+
+    def open(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Note what was committed, and end. Idempotent."""
+        if self._end.is_set():
+            return
+        self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            try:
+                self._note_commits()
+            except NSQError as exc:
+                logger.warning("%s", exc)
+        self._pool.shutdown()
+
+    # -- planning
+
+    def registered(self) -> list[str]:
+        """The shards that there are."""
+        listed = self._store.list_objects(registry(*self._names))
+        return [parse_shard(found.key) for found in listed]
+
+    def places(self, nsqds: Iterable[str]) -> dict[str, int]:
+        """Where the reading of a shard begins that is in no offset: after what is committed."""
+        nsqds = list(nsqds)
+        found = self._pool.map(
+            lambda nsqd: newest_number(self._store, self._keys(nsqd).of("commits")), nsqds)
+        return dict(zip(nsqds, found))
+
+    def begun(self, start: str) -> dict[str, int] | None:
+        """Where a query began whose options say ``start``, and that has committed nothing yet.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        try:
+            found = self._store.read(start_key(*self._names, start))
+        except ObjectNotFoundError:
+            return None
+        return read_offset(json.loads(found))
+
+    def begin(self, start: str, places: Mapping[str, int]) -> None:
+        """Note where a query begins; Spark may plan a batch of which its log has the end only.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        self._store.create(
+            start_key(*self._names, start), json.dumps(make_offset(places)).encode())
+
+    def forget_begun(self) -> None:
+        """The query has committed a batch, so its checkpoint says where it is.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        self._store.delete(
+            found.key for found in self._store.list_objects(starts(*self._names)))
+
+    def refresh(self, start: Mapping[str, int]) -> None:
+        """Find the new segments of the shards of an offset, and forget those before it.
+
+        Raises:
+            DataLossError: there is a gap.
+            StorageError: the storage does not answer.
+        """
+        for nsqd in [nsqd for nsqd in self.shards if nsqd not in start]:
+            del self.shards[nsqd]
+        for nsqd, number in start.items():
+            if nsqd not in self.shards or number < self.shards[nsqd].first - 1:
+                self.shards[nsqd] = ShardSegments(number)
+        lasts = [(nsqd, self.shards[nsqd].last) for nsqd in start]
+        listings = self._pool.map(lambda one: self._list(*one), lasts)
+        for (nsqd, _), listed in zip(lasts, listings):
+            shard = self.shards[nsqd]
+            for segment, size in listed:
+                self._add(nsqd, shard, segment, size)
+            shard.forget(start[nsqd])
+
+    def segments(self, nsqd: str, start: int, end: int) -> list[PlannedSegment]:
+        """The segments in ``(start, end]`` of a shard.
+
+        Raises:
+            DataLossError: some are gone.
+            StorageError: the storage does not answer.
+        """
+        shard = self.shards.get(nsqd)
+        if shard is None or start < shard.first - 1 or end > shard.last:
+            shard = ShardSegments(start)  # a batch of an earlier run
+            for segment, size in self._list(nsqd, start):
+                if segment.number > end:
+                    break
+                self._add(nsqd, shard, segment, size)
+        keys = self._keys(nsqd)
+        found = shard.between(start, end)
+        gone = missing([one.number for one in found], start, end)
+        if gone:
+            self._report_loss(nsqd, ranges(gone))
+        return [PlannedSegment(nsqd, keys.segment(*shard.key(one.number)), one.size)
+                for one in found]
+
+    def _add(self, nsqd: str, shard: ShardSegments, segment: SegmentKey, size: int) -> None:
+        if segment.number > shard.last + 1:
+            self._report_loss(nsqd, ranges(range(shard.last + 1, segment.number)))
+            shard.skip(segment)
+        shard.add(segment, size)
+
+    def _list(self, nsqd: str, number: int) -> list[tuple[SegmentKey, int]]:
+        keys = self._keys(nsqd)
+        listed = self._store.list_objects(keys.of("segments"), keys.after_segment(number))
+        return list(_parsed(listed))
+
+    def _report_loss(self, nsqd: str, numbers: str) -> None:
+        url = f"{self._store.url}/{self._keys(nsqd).folder}"
+        text = f"lacks segments {numbers}: the messages in them were acknowledged to nsqd"
+        if self._fail_on_data_loss:
+            raise DataLossError(url, f"{text} and are lost. Restore them, or set"
+                                     " failOnDataLoss=false")
+        warn_of_loss(url, text)
+
+    def _keys(self, nsqd: str) -> ShardKeys:
+        return ShardKeys(*self._names, nsqd)
+
+    # -- what is committed
+
+    def mark_committed(self, offset: Mapping[str, int]) -> None:
+        """Spark has committed everything up to an offset."""
+        with self._lock:
+            # Also shards that have left it: what they have is noted and deleted all the same.
+            self._committed.update(offset)
+
+    def is_noted(self, nsqd: str, number: int) -> bool:
+        """Return whether the storage says that a shard is committed up to ``number``.
+
+        A shard leaves no sooner: when its nsqd comes back, its reading begins there.
+        """
+        return number <= self._noted.get(nsqd, 0)
+
+    def _keep(self) -> None:
+        rounds = 0
+        while not self._end.wait(_COMMIT_INTERVAL):
+            rounds += 1
+            try:
+                self._note_commits()
+                if rounds % _COMMITS_PER_DELETION == 0:
+                    self.delete_expired(time.monotonic())
+            except StorageError as exc:
+                logger.warning("%s; trying again", exc)
+            except Exception:
+                logger.exception("recording commits failed; the query continues")
+
+    def _note_commits(self) -> None:
+        with self._lock:
+            committed = dict(self._committed)
+        now = time.monotonic()
+        for nsqd, number in committed.items():
+            if nsqd not in self._retentions:
+                # What was committed before this run counts from now on.
+                self._retentions[nsqd] = Retention(self._retention_seconds)
+                self._retentions[nsqd].restart(number, now)
+            if number and number > self._noted.get(nsqd, 0):
+                keys = self._keys(nsqd)
+                self._store.create(keys.commit(number), b"")
+                self._noted[nsqd] = number
+                self._retentions[nsqd].committed(number, now)
+                self._store.delete(
+                    found.key for found in self._store.list_objects(keys.of("commits"))
+                    if (parse_number(found.key) or number) < number)
+
+    def delete_expired(self, now: float) -> None:
+        """Delete committed segments whose retention is over. ``now`` is the monotonic clock.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        for nsqd, number in list(self._noted.items()):
+            keys = self._keys(nsqd)
+            notes = [parse_note(found.key) for found in self._store.list_objects(keys.of("notes"))]
+            clean_to = max((note.clean_to for note in notes if note is not None), default=0)
+            listed = list(_parsed(self._store.list_objects(keys.of("segments"))))
+            if not listed:
+                continue
+            expired = self._retentions[nsqd].expired(now)
+            kept = 0  # bytes of committed segments, from the newest on
+            for segment, size in reversed(listed):
+                if segment.number <= number:
+                    kept += size
+                    if kept > self._retention_bytes:
+                        expired = max(expired, segment.number)
+                        break
+            floor = floor_of(number, expired, clean_to, listed[-1][0].number)
+            gone = [keys.segment(*segment) for segment, _ in listed if segment.number <= floor]
+            if not gone:
+                continue
+            # First the floor, which a writer looks at after a create, then what is under it.
+            self._store.create(keys.floor(floor), b"")
+            self._store.delete(gone)
+            self._store.delete(found.key for found in self._store.list_objects(keys.of("floors"))
+                               if (parse_number(found.key) or floor) < floor)
+
+
+def _parsed(listed: Iterable[StoredObject]) -> Iterable[tuple[SegmentKey, int]]:
+    for found in listed:
+        segment = parse_segment(found.key)
+        if segment is not None:
+            yield segment, found.size

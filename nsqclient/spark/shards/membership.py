@@ -1,0 +1,167 @@
+"""``Membership``: divides shards among the owners of a topic and channel, by heartbeats.
+
+The heartbeats are objects on the storage, so that owners need no connection to each other, nor to
+a coordinator. ``assignment`` says what follows from them. ``nsq-members`` is the only thread here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterable
+
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError
+from nsqclient.spark.shards.assignment import Members, assign, digest_of
+from nsqclient.spark.shards.names import MemberKey, MemberKeys, parse_heartbeat
+from nsqclient.spark.storage.store import Store
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two heartbeats. A dead member is noticed after ``PROVEN_LOOKS`` of these.
+INTERVAL = 3.0
+#: Seconds for the last request at the end.
+_JOIN = 5.0
+
+
+class Membership:
+    """One member: what it can reach, and which shards are its own.
+
+    Life: created, ``join()``, ``leave()``; not used again. Threads: any.
+
+    Args:
+        job: name of the job that this member is a part of, and ends with; empty: of none.
+    """
+
+    def __init__(self, store: Store, topic: str, channel: str, job: str = "") -> None:
+        self.name = uuid.uuid4().hex
+        self._store = store
+        self._keys = MemberKeys(topic, channel)
+        self._ended_key = self._keys.ended(job) if job else ""
+        self._members = Members()  # of the thread that looks
+        #: What other members can reach, and what they have, after its digest; the same.
+        self._others: dict[str, tuple[str, list[str], list[str]]] = {}
+        self._mine: list[str] = []  # keys of heartbeats that may be there; the same
+        self._looking = threading.Lock()  # one look at a time
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._reachable: list[str] = []
+        self._assigned: list[str] = []
+        self._serial = 0
+        #: Set when there may be other shards than at the last ``assigned()``.
+        self.changed = threading.Event()
+        self.is_over = False  #: whether the job is to end
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nsq-members", daemon=True)
+
+    def join(self, nsqds: Iterable[str]) -> None:
+        """Become a member, and look which other ones there are.
+
+        Args:
+            nsqds: those that can be reached from here.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        with self._lock:
+            self._reachable = sorted(nsqds)
+        self.look()
+        self._thread.start()
+
+    def announce(self, nsqds: Iterable[str]) -> None:
+        """Say which nsqds can be reached from now on. The thread stores it at once."""
+        nsqds = sorted(nsqds)
+        with self._lock:
+            if nsqds == self._reachable:
+                return
+            self._reachable = nsqds
+        self._wake.set()
+
+    def assigned(self) -> list[str]:
+        """The nsqds whose shards are this member's, as far as is known now. Blocks: never."""
+        self.changed.clear()
+        with self._lock:
+            return list(self._assigned)
+
+    def leave(self) -> None:
+        """Be a member no longer: the others take over at their next look. Idempotent.
+
+        Blocks: a few seconds at most, when the storage does not answer.
+        """
+        self._end.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN)
+            if self._thread.is_alive():
+                logger.warning("owners: the thread nsq-members did not end in time")
+                return
+        with contextlib.suppress(StorageError):  # then the others notice later
+            self._store.delete(self._mine)
+
+    def look(self) -> None:
+        """Store a heartbeat, find out which members live, and what that means.
+
+        Raises:
+            StorageError: the storage does not answer; nothing has changed.
+        """
+        with self._looking:
+            with self._lock:
+                reachable, held = self._reachable, self._assigned
+                self._serial += 1
+                key = MemberKey(self.name, self._serial, digest_of(reachable, held))
+            self._mine.append(self._keys.heartbeat(key))
+            self._store.create(self._mine[-1], json.dumps({
+                "v": 1, "owner": f"{socket.gethostname()}, process {os.getpid()}",
+                "nsqds": reachable, "owned": held}).encode())
+            if len(self._mine) > 1:
+                self._store.delete(self._mine[:-1])
+                del self._mine[:-1]
+            listed = [found.key for found in self._store.list_objects(self._keys.folder)]
+            found = [parsed for parsed in map(parse_heartbeat, listed) if parsed is not None]
+            dead = self._members.look(other for other in found if other.member != self.name)
+            self._read(self._members.alive)
+            reached = {name: other[1] for name, other in self._others.items()}
+            owned = {name: other[2] for name, other in self._others.items()}
+            assigned = assign(
+                {**reached, self.name: reachable}, {**owned, self.name: held})[self.name]
+            with self._lock:
+                is_new = assigned != self._assigned
+                self._assigned = assigned
+            if self._ended_key in listed:
+                self.is_over = True
+            if is_new or self.is_over:
+                self.changed.set()
+            for other in dict.fromkeys(other.member for other in dead):
+                logger.info("owners: %s is gone: its shards are divided among the others", other)
+            self._store.delete(map(self._keys.heartbeat, dead))
+
+    def _read(self, alive: list[MemberKey]) -> None:
+        """Find out what the other members say: read when the digest is a new one."""
+        former, self._others = self._others, {}
+        for key in alive:
+            known = former.get(key.member, ("", [], []))
+            if known[0] != key.digest:
+                # Where it was deleted meanwhile, there is a newer one, which the next look finds.
+                with contextlib.suppress(ObjectNotFoundError):
+                    said = json.loads(self._store.read(self._keys.heartbeat(key)))
+                    known = key.digest, said["nsqds"], said["owned"]
+            self._others[key.member] = known
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(INTERVAL)
+            self._wake.clear()
+            if self._end.is_set():
+                break
+            try:
+                self.look()
+            except StorageError as exc:
+                # The shards that are owned stay so: which members live is not known.
+                logger.warning("owners: %s; trying again", exc)
+            except Exception:
+                logger.exception("owners: a heartbeat failed; it goes on")

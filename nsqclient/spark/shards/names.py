@@ -1,0 +1,203 @@
+"""The keys of the objects of shards, below the URL of the storage. Pure.
+
+::
+
+    TOPIC/CHANNEL/shards/HOST:PORT                there is such a shard
+    TOPIC/CHANNEL/migration/begun                 what a spool has is copied here; no owner begins,
+    TOPIC/CHANNEL/migration/done                  until this is there
+    TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         where a query without a checkpoint begins, until
+                                                  its first commit; named by a hash of its option
+    TOPIC/CHANNEL/HOST:PORT/segments/000000000/000000000812-000000000203000.arrow
+                                                  segment 812; those before it have 203,000 rows
+    TOPIC/CHANNEL/HOST:PORT/notes/000000000800-000003.json
+                                                  the third list of the messages of segments up to
+                                                  800 that are perhaps not finished at nsqd
+    TOPIC/CHANNEL/HOST:PORT/commits/000000000790  Spark has committed segments up to 790
+    TOPIC/CHANNEL/HOST:PORT/floors/000000000500   segments up to 500 are deleted, or about to be
+    TOPIC/CHANNEL/HOST:PORT/epochs/000000000003   the process of the third start of a writer
+    TOPIC/CHANNEL/owners/MEMBER/000000000042-1f0c...
+                                                  the 42nd heartbeat of an owner of shards, which
+                                                  reaches the nsqds with this digest
+    TOPIC/CHANNEL/owners/ended-JOB                the owners of this job are to end
+
+The key of a segment follows from the segment before it: its number is the next one, and the rows
+before it are known. So two writers that know the same segments want the same key, and the storage
+decides between them. Rows of all segments but the last are seen in a listing. Each folder of
+segments has a thousand numbers, so that a listing of new ones opens one or two, also on a disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+_IN_FOLDER = 1000
+_SEGMENT = re.compile(r"/segments/\d{9,}/(\d{12,})-(\d{15,})\.arrow$", re.ASCII)
+_NUMBER = re.compile(r"/(\d{12,})$", re.ASCII)
+_MEMBER = re.compile(r"/owners/([0-9a-f]+)/(\d{12,})-([0-9a-f]{16})$", re.ASCII)
+_NOTE = re.compile(r"/notes/(\d{12,})-(\d{6,})\.json$", re.ASCII)
+
+
+class SegmentKey(NamedTuple):
+    """What the key of a segment says."""
+
+    number: int
+    before: int  #: rows in all segments before it
+
+
+class NoteKey(NamedTuple):
+    """What the key of a note says. The highest one counts."""
+
+    clean_to: int  #: the note is about the segments up to this one
+    serial: int
+
+
+class MemberKey(NamedTuple):
+    """What the key of a heartbeat says."""
+
+    member: str
+    serial: int
+    digest: str  #: of the nsqds that it can reach
+
+
+def channel_folder(topic: str, channel: str) -> str:
+    """Where everything of a topic and channel is."""
+    return f"{topic}/{quote(channel, safe='')}"
+
+
+class ShardKeys(NamedTuple):
+    """The keys of one shard."""
+
+    topic: str
+    channel: str
+    nsqd: str  #: address, host:port
+
+    @property
+    def shard(self) -> str:
+        """The object that says that there is such a shard."""
+        return f"{registry(self.topic, self.channel)}/{quote(self.nsqd, safe=':[]')}"
+
+    @property
+    def folder(self) -> str:
+        """Where everything of the shard is."""
+        return f"{channel_folder(self.topic, self.channel)}/{quote(self.nsqd, safe=':[]')}"
+
+    def of(self, kind: str) -> str:
+        """The folder of ``segments``, ``notes``, ``commits``, ``floors`` or ``epochs``."""
+        return f"{self.folder}/{kind}"
+
+    def segment(self, number: int, before: int) -> str:
+        """The key of a segment."""
+        return f"{self._segment_start(number)}-{before:015d}.arrow"
+
+    def after_segment(self, number: int) -> str:
+        """What is before the keys of all segments with higher numbers, and behind the others."""
+        return self._segment_start(number + 1)
+
+    def _segment_start(self, number: int) -> str:
+        return f"{self.of('segments')}/{number // _IN_FOLDER:09d}/{number:012d}"
+
+    def note(self, key: NoteKey) -> str:
+        """The key of a note."""
+        return f"{self.of('notes')}/{key.clean_to:012d}-{key.serial:06d}.json"
+
+    def commit(self, number: int) -> str:
+        """The key of what Spark has committed."""
+        return f"{self.of('commits')}/{number:012d}"
+
+    def floor(self, number: int) -> str:
+        """The key of what is deleted."""
+        return f"{self.of('floors')}/{number:012d}"
+
+    def epoch(self, number: int) -> str:
+        """The key of the start of a writer."""
+        return f"{self.of('epochs')}/{number:012d}"
+
+
+class MigrationKeys(NamedTuple):
+    """The keys of a migration from a spool into a channel."""
+
+    topic: str
+    channel: str
+
+    @property
+    def folder(self) -> str:
+        """Where both are."""
+        return f"{channel_folder(self.topic, self.channel)}/migration"
+
+    @property
+    def begun(self) -> str:
+        """The object that says that it has begun."""
+        return f"{self.folder}/begun"
+
+    @property
+    def done(self) -> str:
+        """The object that says that it is over."""
+        return f"{self.folder}/done"
+
+
+def registry(topic: str, channel: str) -> str:
+    """The folder with one object for each shard."""
+    return f"{channel_folder(topic, channel)}/shards"
+
+
+def starts(topic: str, channel: str) -> str:
+    """The folder that says where a query begins."""
+    return f"{channel_folder(topic, channel)}/starts"
+
+
+def start_key(topic: str, channel: str, start: str) -> str:
+    """The key of where a query begins whose options say ``start``."""
+    digest = hashlib.sha256(start.encode()).hexdigest()[:16]
+    return f"{starts(topic, channel)}/{digest}"
+
+
+def parse_shard(key: str) -> str:
+    """The nsqd of an object of the registry."""
+    return unquote(key.rpartition("/")[2])
+
+
+def parse_segment(key: str) -> SegmentKey | None:
+    """Read the key of a segment; None when it is none."""
+    match = _SEGMENT.search(key)
+    return None if match is None else SegmentKey(int(match[1]), int(match[2]))
+
+
+def parse_note(key: str) -> NoteKey | None:
+    """Read the key of a note; None when it is none."""
+    match = _NOTE.search(key)
+    return None if match is None else NoteKey(int(match[1]), int(match[2]))
+
+
+def parse_number(key: str) -> int | None:
+    """Read the key of a commit, a floor or an epoch; None when it is none."""
+    match = _NUMBER.search(key)
+    return None if match is None else int(match[1])
+
+
+class MemberKeys(NamedTuple):
+    """The keys of the heartbeats of owners."""
+
+    topic: str
+    channel: str
+
+    @property
+    def folder(self) -> str:
+        """Where they are."""
+        return f"{channel_folder(self.topic, self.channel)}/owners"
+
+    def heartbeat(self, key: MemberKey) -> str:
+        """The key of a heartbeat."""
+        return f"{self.folder}/{key.member}/{key.serial:012d}-{key.digest}"
+
+    def ended(self, job: str) -> str:
+        """The object that says that the owners of a job are to end."""
+        return f"{self.folder}/ended-{job}"
+
+
+def parse_heartbeat(key: str) -> MemberKey | None:
+    """Read the key of a heartbeat; None when it is none."""
+    match = _MEMBER.search(key)
+    return None if match is None else MemberKey(match[1], int(match[2]), match[3])

@@ -1,0 +1,151 @@
+"""``ShardOwner``: receives from one nsqd, or one partition, and writes the log of its shard.
+
+``nsq-shard-HOST:PORT`` is its only thread: it looks for what Spark has committed, and writes notes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+
+from nsqclient.errors import NSQError
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.ingest.ingest import Ingest
+from nsqclient.spark.ingest.subscription import partition_of_source
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.shards.epochs import Epoch
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.shard_log import ShardLog
+from nsqclient.spark.shards.status import ShardStatus
+from nsqclient.spark.storage.store import Store
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two looks at what Spark has committed.
+_INTERVAL = 1.0
+#: Looks between two notes, where few segments are new.
+_LOOKS_PER_NOTE = 5
+#: Part of its limit that what waits must fall under before more is received.
+_RESUME = 0.8
+
+
+class ShardOwner:
+    """The owner of one shard.
+
+    Two owners of one shard at once lose nothing and store nothing twice; each segment that one
+    writes the other one reads. So that is for moments, such as a takeover.
+
+    Life: created, ``start()``, ``stop()``; not started again. Threads: one; ``stop`` any.
+
+    Args:
+        options: of ``nsqclient spark ingest``; the nsqds in it are not used.
+        nsqd: address, or the name of a partition, which is read from the nsqd that leads it.
+        on_failed: called when nothing more can be received, from any thread.
+    """
+
+    def __init__(
+        self, options: ReadOptions, store: Store, nsqd: str,
+        on_failed: Callable[[NSQError], None] = lambda error: None,
+    ) -> None:
+        config = options.config
+        patience = min(config.read_timeout, 2 * config.heartbeat_interval)
+        self.nsqd = nsqd
+        self.log = ShardLog(
+            store, ShardKeys(options.topic, options.channel, nsqd), 2 * patience)
+        partition = partition_of_source(nsqd)
+        self._partitions = None if partition is None else frozenset({partition})
+        self._options = dataclasses.replace(
+            options, nsqd=(nsqd,) if partition is None else (), nsqd_http=(),
+            lookupd=() if partition is None else options.lookupd)
+        self._notify_failed = on_failed
+        self._ingest: Ingest | None = None
+        self._is_failed = False
+        self._is_held = False  # Spark is behind
+        self._end = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
+
+    def start(self) -> None:
+        """Read what is in the log, then connect.
+
+        Blocks: for the storage, until the ids that a new writer needs are read.
+
+        Raises:
+            StorageError, DataLossError: see ``ShardLog.open``.
+        """
+        self.log.open()
+        self._ingest = Ingest(
+            self._options, self.log, on_stored=self.balance, on_failed=self._on_failed,
+            partitions=self._partitions)
+        self._ingest.start()
+        self.balance()
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Store and finish what has come, requeue the rest, and note that. Idempotent."""
+        if self._ingest is None or self._end.is_set():
+            return
+        self._end.set()
+        self._ingest.stop(timeout)
+        self._thread.join(timeout)
+        self.log.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether there is a connection to the nsqd."""
+        return self.connections > 0
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were received and are not answered."""
+        return 0 if self._ingest is None else self._ingest.in_flight
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are to the nsqd."""
+        return 0 if self._ingest is None else self._ingest.connections
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether nothing is received: Spark is behind, or the storage takes nothing."""
+        return self._is_held or self.log.is_full
+
+    def status(self) -> ShardStatus:
+        """The state of the shard, as far as its owner knows it. Asks neither storage nor nsqd."""
+        log, options = self.log, self._options
+        messages, size = log.waiting
+        return ShardStatus(
+            options.topic, options.channel, self.nsqd, Epoch(log.epoch, log.writer).owner,
+            log.epoch, log.end.number, log.committed, messages, size, log.oldest, log.written)
+
+    def balance(self) -> None:
+        """Pause the flow (RDY 0) while Spark is behind, or the storage takes nothing."""
+        rows, size = self.log.waiting
+        options = self._options
+        part = max(rows / options.max_spool_messages, size / options.max_spool_bytes)
+        if part >= 1:
+            self._is_held = True
+        elif part < _RESUME:
+            self._is_held = False
+        if self._ingest is not None:
+            self._ingest.set_paused(self._is_held or self.log.is_full or self._is_failed)
+
+    def _on_failed(self, error: NSQError) -> None:
+        self._is_failed = True
+        self._notify_failed(error)
+
+    def _run(self) -> None:
+        looks = 0
+        while not self._end.wait(_INTERVAL):
+            looks += 1
+            try:
+                self.log.look_for_commits()
+                self.log.retry()
+                self.log.write_note(*((1,) if looks % _LOOKS_PER_NOTE == 0 else ()))
+            except StorageError as exc:
+                logger.warning("shard %s: %s; trying again", self.nsqd, exc)
+            except Exception:
+                logger.exception("shard %s: maintenance failed; it continues", self.nsqd)
+            self.balance()

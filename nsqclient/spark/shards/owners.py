@@ -1,0 +1,227 @@
+"""``ShardOwners``: the owners of one process. No thread of its own but that of ``Membership``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from nsqclient.discovery import lookup_topic
+from nsqclient.display import counted, show_size
+from nsqclient.errors import NSQError
+from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.ingest.subscription import partition_source
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.shards.membership import Membership
+from nsqclient.spark.shards.names import parse_shard, registry
+from nsqclient.spark.shards.owner import ShardOwner
+from nsqclient.spark.storage.store import Store, probe
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Owners that are started or stopped at once.
+_AT_ONCE = 16
+#: Seconds between two checks whether an owner has failed, or has another shard.
+_CHECK_INTERVAL = 0.5
+#: Seconds between two lines about the work.
+_REPORT_INTERVAL = 30.0
+
+
+class ShardOwners:
+    """The owners of one process: of the shards that are assigned to it.
+
+    It shares the shards that it can reach with all other processes that own shards of this topic
+    and channel on this storage (see ``assignment``).
+
+    Life: ``open()``, ``update()`` as often as wanted or ``run()``, ``stop()``. Threads: one.
+
+    Args:
+        options: of ``nsqclient spark ingest``.
+        job: name of the Spark job that this process works for, and ends with. Then a shard that
+            fails is tried again at the next discovery, and the others go on.
+    """
+
+    def __init__(self, options: ReadOptions, store: Store, job: str = "") -> None:
+        self._options = options
+        self._store = store
+        self._is_job = bool(job)
+        self.members = Membership(store, options.topic, options.channel, job)
+        self._reachable: list[str] = []
+        self._lock = threading.Lock()
+        self._errors: dict[str, NSQError] = {}  # by nsqd, of owners that receive nothing; by _lock
+        self.owners: dict[str, ShardOwner] = {}  #: by nsqd
+
+    def open(self) -> None:
+        """Probe the storage, negotiate with every nsqd that is there, and begin.
+
+        Raises:
+            StorageError: the storage cannot be used.
+            NSQError: see ``check_handshakes``.
+        """
+        probe(self._store)
+        options = self._options
+        if not self._is_job:
+            check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+        self._discover()
+        self.members.join(self._reachable)
+        self.rebalance()
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Own shards until the end is asked for, here or for the job.
+
+        Args:
+            wait: waits so many seconds, or less; returns whether to end.
+
+        Raises:
+            NSQError: as ``update``.
+        """
+        discovered = reported = time.monotonic()
+        while not wait(_CHECK_INTERVAL) and not self.members.is_over:
+            self.check()
+            now = time.monotonic()
+            if now - discovered >= self._options.config.lookupd_poll_interval:
+                discovered = now
+                self.update()
+            elif self.members.changed.is_set():
+                self.rebalance()
+            if now - reported >= _REPORT_INTERVAL:
+                reported = now
+                self._report()
+
+    def update(self) -> None:
+        """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again.
+
+        Blocks: for nsqlookupds and the storage.
+
+        Raises:
+            NSQError: an owner can receive nothing more, or cannot begin; not in a job.
+        """
+        self.check()
+        with self._lock:  # but not what has come since
+            self._errors = {nsqd: error for nsqd, error in self._errors.items()
+                            if nsqd in self.owners}
+        self._discover()
+        self.members.announce(self._reachable)
+        self.rebalance()
+
+    def rebalance(self) -> None:
+        """Begin to own the shards that are assigned to us now, and leave the others.
+
+        Blocks: for the storage.
+
+        Raises:
+            NSQError: an owner cannot begin; not in a job.
+        """
+        assigned = self.members.assigned()
+        gone = [nsqd for nsqd in self.owners if nsqd not in assigned]
+        with self._lock:
+            new = [nsqd for nsqd in assigned
+                   if nsqd not in self.owners and nsqd not in self._errors]
+        for nsqd in gone:
+            if nsqd in self._reachable:
+                logger.info("shard %s: another owner has it now", nsqd)
+            else:
+                logger.info("shard %s: its nsqd is gone", nsqd)
+        with ThreadPoolExecutor(_AT_ONCE, "nsq-shards") as pool:
+            left = [self.owners.pop(nsqd) for nsqd in gone]
+            list(pool.map(lambda owner: owner.stop(), left))
+            self._keep_registry([owner for owner in left if owner.nsqd not in self._reachable])
+            list(pool.map(self._begin, new))
+
+    def _begin(self, nsqd: str) -> None:
+        logger.info("shard %s: receiving", nsqd)
+        owner = ShardOwner(self._options, self._store, nsqd,
+                           lambda error: self._on_failed(nsqd, error))
+        try:
+            owner.start()
+        except NSQError as exc:
+            if not self._is_job:
+                raise
+            self._on_failed(nsqd, exc)
+        self.owners[nsqd] = owner
+
+    def _keep_registry(self, ended: Sequence[ShardOwner]) -> None:
+        """Let shards end of which discovery has no nsqd any more; register those that are owned.
+
+        Another owner may have let one of these end, from where its nsqd could not be seen.
+        """
+        options = self._options
+        try:
+            for owner in ended:
+                owner.log.unregister()
+            listed = self._store.list_objects(registry(options.topic, options.channel))
+            registered = {parse_shard(found.key) for found in listed}
+            for nsqd, owner in self.owners.items():
+                if nsqd not in registered:
+                    owner.log.register()
+        except StorageError as exc:
+            logger.warning("%s; trying again", exc)
+
+    def check(self) -> None:
+        """Look whether an owner can receive nothing more.
+
+        Raises:
+            NSQError: the reason; in a job that owner is stopped instead.
+        """
+        with self._lock:
+            errors = dict(self._errors)
+        for nsqd, error in errors.items():
+            if not self._is_job:
+                raise error
+            if nsqd in self.owners:
+                logger.error("shard %s: %s; it is tried again at the next discovery", nsqd, error)
+                self.owners.pop(nsqd).stop()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop all owners in order, at once, and let others take over. Idempotent."""
+        with ThreadPoolExecutor(_AT_ONCE, "nsq-shards") as pool:
+            list(pool.map(lambda owner: owner.stop(timeout), self.owners.values()))
+        self.owners.clear()
+        self.members.leave()
+
+    def _discover(self) -> None:
+        """Find out which nsqds, or which partitions of the topic, can be reached from here."""
+        options = self._options
+        found: list[str] = list(options.nsqd)
+        for lookupd in options.lookupd:
+            try:
+                found += shards_of(
+                    lookup_topic(lookupd, options.topic, "r", options.config).routes)
+            except NSQError as exc:
+                logger.warning("%s; trying again", exc)
+                found += self._reachable  # nothing is known of what is gone
+        connected = [nsqd for nsqd, owner in self.owners.items() if owner.is_connected]
+        self._reachable = reachable(found, connected)
+
+    def _report(self) -> None:
+        for nsqd, owner in sorted(self.owners.items()):
+            rows, size = owner.log.waiting
+            logger.info(
+                "shard %s: segment %d, %s that Spark has not committed (%s), %s dropped", nsqd,
+                owner.log.end.number, counted(rows, "message"), show_size(size),
+                counted(owner.log.copies_dropped, "copy", "copies"))
+
+    def _on_failed(self, nsqd: str, error: NSQError) -> None:
+        with self._lock:
+            self._errors.setdefault(nsqd, error)
+
+
+def shards_of(routes: TopicRoutes) -> list[str]:
+    """The shards of a topic: its nsqds, or its partitions, whose nsqds may change. Pure."""
+    partitions = {*range(routes.partition_num), *routes.partitions}
+    return [*routes.plain, *map(partition_source, sorted(partitions))]
+
+
+def reachable(found: Iterable[str], connected: Iterable[str]) -> list[str]:
+    """The nsqds that can be reached. Pure.
+
+    Args:
+        found: the nsqds that have the topic, by discovery.
+        connected: those with a connection: an nsqd may have left nsqlookupd, or nsqlookupd may
+            have been restarted, and there are messages all the same.
+    """
+    return sorted({*found, *connected})

@@ -1,0 +1,90 @@
+"""What a writer must read before it writes, and what may be deleted. Pure.
+
+The log of a shard is dense: segment ``n`` is followed by ``n + 1``, and the oldest are deleted
+first, never the newest. A note that is ``clean_to`` a segment lists every message up to there that
+is perhaps not finished at nsqd; of segments behind it all messages may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nsqclient.spark.shards.names import SegmentKey
+
+
+class End(NamedTuple):
+    """The end of a log, as a writer knows it: what the next segment's key is made of."""
+
+    number: int = 0  #: of the last segment
+    rows: int = 0  #: in all segments
+
+    def next(self, rows: int) -> End:
+        """The end behind one more segment."""
+        return End(self.number + 1, self.rows + rows)
+
+
+class RecoveryPlan(NamedTuple):
+    """Which segments a new writer reads."""
+
+    doubtful: list[SegmentKey]  #: all of their messages may come again
+    #: Segments of which copies are not to be expected, newest first. The last segment of all is
+    #: among these or those, for its rows.
+    proven: list[SegmentKey]
+
+
+def plan_recovery(
+    segments: Sequence[SegmentKey], clean_to: int, most_rows: int
+) -> RecoveryPlan | None:
+    """Plan what a writer reads that starts, or has lost track.
+
+    Args:
+        segments: all that there are behind the floor, in order.
+        clean_to: of the newest note; 0: there is none.
+        most_rows: of proven segments, at most, save for the newest one.
+
+    Returns: None when these do not belong together: the listings are of different moments.
+    """
+    if any(later.number != earlier.number + 1 or later.before < earlier.before
+           for earlier, later in zip(segments, segments[1:])):
+        return None
+    first = segments[0].number if segments else 1
+    last = segments[-1].number if segments else 0
+    if first > clean_to + 1 or last < clean_to:
+        return None
+    doubtful = [segment for segment in segments if segment.number > clean_to]
+    proven: list[SegmentKey] = []
+    rows = 0
+    for segment, end in zip(reversed(segments), [None, *reversed(segments)]):
+        if segment.number > clean_to:
+            continue
+        rows += 0 if end is None else end.before - segment.before  # the last one's are not known
+        if rows > most_rows:
+            break
+        proven.append(segment)
+    return RecoveryPlan(doubtful, proven)
+
+
+def is_void(number: int, floor: int) -> bool:
+    """Return whether a segment was created where others have been, and were deleted.
+
+    A writer that has slept for long may do so. Nobody reads that segment, so its messages are not
+    stored, and must not be finished. A floor is written before anything up to it is deleted, so
+    it is enough to look at it after the create.
+
+    Args:
+        floor: the last segment that is deleted, or about to be.
+    """
+    return floor >= number
+
+
+def floor_of(committed: int, expired: int, clean_to: int, last: int) -> int:
+    """The last segment that may be deleted.
+
+    Args:
+        committed: by Spark.
+        expired: the last segment whose retention is over.
+        clean_to: of the newest note: of later ones a new writer needs the ids.
+        last: the newest segment, which stays: it has the number for the next one.
+    """
+    return max(0, min(committed, expired, clean_to, last - 1))

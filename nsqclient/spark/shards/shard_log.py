@@ -1,0 +1,444 @@
+"""``ShardLog``: the writer's side of a shard's log. The sink of an ingest.
+
+The order of the steps matters. A segment is created under the one key that comes next, which the
+storage grants once; then it is known that it is not void (see ``recovery.is_void``); only then may
+FIN be sent. A writer whose create loses reads the ids of every segment that it did not write before
+it tries the next key. So whatever the number of writers, each of them knows all ids that are before
+its own segment, and stores no message twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from nsqclient.spark.errors import (
+    ObjectNotFoundError,
+    SpoolFullError,
+    StorageError,
+    StorageUnavailableError,
+)
+from nsqclient.spark.shards.epochs import begin_epoch
+from nsqclient.spark.shards.names import (
+    MigrationKeys, NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment,
+)
+from nsqclient.spark.shards.recovery import End, is_void, plan_recovery
+from nsqclient.spark.shards.segments import (
+    SegmentIds, decode_note, encode_note, seal, segment_ids,
+)
+from nsqclient.spark.spool.known_ids import MOST_PROVEN, Claim, KnownIds
+from nsqclient.spark.spool.spool import AppendResult
+from nsqclient.spark.storage.store import Store, StoredObject
+
+logger = logging.getLogger("nsqclient.spark")
+
+#: Times that a recovery begins anew, since objects were deleted while it read them.
+_RECOVERIES = 10
+#: Requests at once while a new writer reads segments.
+_READERS = 8
+#: Segments behind the newest note from which on another one is due: a new writer reads them all.
+SEGMENTS_PER_NOTE = 16
+
+
+class _Waiting(NamedTuple):
+    """A segment that Spark has not committed."""
+
+    number: int
+    rows: int
+    size: int  #: bytes
+    stored: float  #: seconds since 1970
+
+
+class ShardLog:
+    """Writes the log of one shard.
+
+    Life: created (nothing is touched), ``open()``, ``close()``. Threads: any, once it is open.
+
+    Args:
+        settle_time: seconds after which a FIN on a connection that still lives has surely been
+            read by nsqd.
+    """
+
+    def __init__(
+        self, store: Store, keys: ShardKeys, settle_time: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        #: The name of this writer. It is in each segment: no two writers have the same bytes.
+        self.writer = f"{uuid.uuid4().hex} ({socket.gethostname()}, process {os.getpid()})"
+        self._store = store
+        self._keys = keys
+        self._settle_time = settle_time
+        self._clock = clock
+        self._appending = threading.Lock()  # held over a create; taken before _changed
+        self._known = KnownIds()  # guarded by _appending
+        self._end = End()  # guarded by _appending
+        self._is_lost = True  # the end is not known: recover first. By _appending
+        #: What the newest note is about, as far as this writer knows, and whether it has news.
+        self._note = NoteKey(0, 0)  # guarded by _appending
+        self._must_note = False  # guarded by _appending
+        self._changed = threading.Lock()
+        # Guarded by _changed, all below.
+        self._waiting: deque[_Waiting] = deque()
+        self._sums = (0, 0)  # rows and bytes of these
+        self._committed = 0
+        self._full: SpoolFullError | None = None
+        self._written = 0.0  # when the newest segment was stored, in seconds since 1970
+        self.epoch = 0  #: the number of this start
+        self.redelivered = 0  #: messages that came with attempts over 1
+        self.copies_dropped = 0  #: copies of durable messages that were finished and not stored
+        self.lost_creates = 0  #: segments that another writer has created first
+
+    def __str__(self) -> str:
+        return f"{self._store.url}/{self._keys.folder}"
+
+    # -- life
+
+    def open(self) -> None:
+        """Register the shard, and read what other writers have left.
+
+        Raises:
+            StorageError: the storage cannot be used, the log has a gap, or a migration from a
+                spool is not over.
+            DamagedSegmentError: a segment whose ids are needed is damaged.
+        """
+        self.register()
+        self._check_migration()
+        self.epoch = begin_epoch(self._store, self._keys, self.writer)
+        with self._appending:
+            self._recover()
+        self.look_for_commits()
+
+    def _check_migration(self) -> None:
+        keys = MigrationKeys(self._keys.topic, self._keys.channel)
+        found = {stored.key for stored in self._store.list_objects(keys.folder)}
+        if keys.begun in found and keys.done not in found:
+            raise StorageError(
+                self._store.url, f"a migration into {keys.topic}/{keys.channel} has begun and is"
+                " not over: run nsqclient spark migrate again, then start owners")
+
+    def register(self) -> None:
+        """Say that there is this shard.
+
+        Raises:
+            StorageError: the storage cannot be used.
+        """
+        self._store.create(self._keys.shard, b"")
+
+    def unregister(self) -> None:
+        """Say that there is no such shard any more: it ends when Spark has read it.
+
+        Raises:
+            StorageError: the storage cannot be used.
+        """
+        self._store.delete([self._keys.shard])
+
+    def close(self) -> None:
+        """Note what is surely finished at nsqd. Connections must be closed before."""
+        try:
+            self.write_note(at_least=1)
+        except StorageError as exc:
+            # Then the next writer reads the ids from the segments, as after a crash.
+            logger.warning("%s", exc)
+
+    def _recover(self) -> None:
+        """Find the end of the log, and the messages that may come again. Needs _appending."""
+        for _ in range(_RECOVERIES):
+            try:
+                if self._try_to_recover():
+                    return
+            except ObjectNotFoundError as exc:
+                logger.debug("%s: deleted meanwhile: %s", self, exc)
+        raise StorageError(
+            self._store.url, f"{self._keys.folder} has a gap: segments, or the newest note, are"
+            " not there. Restore them; if that cannot be, begin in an empty folder")
+
+    def _try_to_recover(self) -> bool:
+        store, keys = self._store, self._keys
+        notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
+        note = max((key for key in notes if key is not None), default=NoteKey(0, 0))
+        known = KnownIds()
+        if note.serial:
+            key = keys.note(note)
+            known.load(decode_note(store.url, key, store.read(key)))
+        listed = [(parse_segment(found.key), found)
+                  for found in store.list_objects(keys.of("segments"))]
+        found = [(key, stored) for key, stored in listed if key is not None]
+        floor = self._floor()  # after the listing: nothing behind it was deleted before
+        found = [(key, stored) for key, stored in found if key.number > floor]
+        segments = [key for key, _ in found]
+        plan = plan_recovery(segments, note.clean_to, MOST_PROVEN)
+        if plan is None:
+            return False
+        last = segments[-1] if segments else None
+        end = End()
+        with ThreadPoolExecutor(_READERS, "nsq-storage") as pool:
+            # The oldest of the proven ones first: they are the first that are forgotten.
+            proven = list(reversed(plan.proven))
+            for segment, content in zip(proven, pool.map(self._read, proven)):
+                for nsqd, ids in content.ids.items():
+                    known.remember(nsqd, ids)
+                if segment == last:
+                    end = End(segment.number, segment.before + content.rows)
+            for segment, content in zip(plan.doubtful, pool.map(self._read, plan.doubtful)):
+                for nsqd, ids in content.ids.items():
+                    known.doubt(nsqd, ids, segment.number)
+                if segment == last:
+                    end = End(segment.number, segment.before + content.rows)
+        self._known, self._end, self._note, self._is_lost = known, end, note, False
+        self._set_waiting(found, end)
+        return True
+
+    def _read(self, segment: SegmentKey) -> SegmentIds:
+        key = self._keys.segment(*segment)
+        return segment_ids(self._store.url, key, self._store.read(key))
+
+    # -- writing: the sink of an ingest
+
+    def write_tmp(self, data: Any) -> bytes:
+        """Make the bytes of an object of the Arrow file; nothing is stored yet."""
+        return seal(data, self.writer)
+
+    def append(
+        self, tmp: bytes | None, rows: int, claims: Sequence[Claim],
+        copies: Sequence[Claim] = (),
+    ) -> AppendResult:
+        """Make the bytes the next segment, unless some of its messages are known.
+
+        When this returns a number, FIN may be sent for ``claims`` and ``copies``. When it returns
+        positions instead, nothing was stored: make a segment without these messages, and hand them
+        over as ``copies``.
+
+        Raises:
+            StorageUnavailableError: it may be stored or not; send no FIN. Later ones may be.
+        """
+        with self._appending:
+            try:
+                number, found = self._append(tmp, rows, claims)
+            except StorageError as exc:
+                # What became of the create is not known; the next one finds out.
+                raise StorageUnavailableError(
+                    str(self), f"{exc.reason} (nothing of it is acknowledged to nsqd)",
+                    0 if tmp is None else len(tmp)) from exc
+            if found is not None:
+                return AppendResult(0, found)
+            if copies:
+                self._known.add_copies(copies, self._clock())
+        with self._changed:
+            self.copies_dropped += sum(len(claim.ids) for claim in copies)
+        return AppendResult(number, None)
+
+    def _append(
+        self, tmp: bytes | None, rows: int, claims: Sequence[Claim]
+    ) -> tuple[int, list[list[int]] | None]:
+        """Create the next segment; or return the positions of copies. Needs _appending."""
+        while True:
+            if self._is_lost:
+                self._recover()
+            found = self._known.find_copies(claims)
+            if found is not None or tmp is None:
+                return 0, found
+            number = self._end.number + 1
+            key = self._keys.segment(number, self._end.rows)
+            if not self._store.create(key, tmp):
+                with self._changed:
+                    self.lost_creates += 1
+                self._catch_up()
+            elif is_void(number, self._floor(number)):
+                logger.warning("%s: segment %d was another writer's, and is deleted: reading what"
+                               " there is now", self, number)
+                self._is_lost = True
+                self._store.delete([key])
+            else:
+                self._end = self._end.next(rows)
+                self._known.add(claims, number, self._clock())
+                self._add_waiting(number, rows, len(tmp))
+                return number, None
+
+    def _floor(self, number: int = 1) -> int:
+        """The last segment that is deleted, or about to be; 0: none from ``number`` on."""
+        floors = self._store.list_objects(self._keys.of("floors"), self._keys.floor(number - 1))
+        return max((parse_number(found.key) or 0 for found in floors), default=0)
+
+    def _catch_up(self) -> None:
+        """Read the segments that others have written. Needs _appending.
+
+        Their keys follow from what is known, so that no listing is needed, which a network file
+        system may have an old one of.
+        """
+        is_first = True
+        while True:
+            segment = SegmentKey(self._end.number + 1, self._end.rows)
+            key = self._keys.segment(*segment)
+            try:
+                data = self._store.read(key)
+            except ObjectNotFoundError:
+                # The winner's segment is deleted already: much has happened.
+                self._is_lost = self._is_lost or is_first
+                return
+            content = segment_ids(self._store.url, key, data)
+            for nsqd, ids in content.ids.items():
+                self._known.doubt(nsqd, ids, segment.number)
+            self._end = self._end.next(content.rows)
+            self._add_waiting(segment.number, content.rows, len(data))
+            is_first = False
+
+    def report_full(self, error: SpoolFullError) -> None:
+        """A segment could not be stored. The owner pauses the flow, and tries again."""
+        with self._changed:
+            is_new = self._full is None
+            self._full = error
+        if is_new:
+            logger.warning("%s; reading from its nsqd is paused until that works", error)
+
+    def count_redelivered(self, number: int) -> None:
+        """Messages came with attempts over 1."""
+        with self._changed:
+            self.redelivered += number
+
+    def refused(self, nsqd: str, message_id: bytes) -> None:
+        """nsqd refused FIN for a durable message: it will send a copy."""
+        with self._appending:
+            self._known.doubt(nsqd, [message_id])
+
+    def conn_closed(self, conn: str, clean: bool) -> None:
+        """A connection ended; see ``KnownIds.closed``. May be called again."""
+        with self._appending:
+            self._known.closed(conn, clean)
+
+    # -- what is not committed
+
+    @property
+    def end(self) -> End:
+        """The end of the log, as this writer knows it."""
+        return self._end
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Rows and bytes that Spark has not committed, as far as is known here."""
+        with self._changed:
+            return self._sums
+
+    @property
+    def committed(self) -> int:
+        """The last segment that Spark has committed, as far as is known here."""
+        return self._committed
+
+    @property
+    def oldest(self) -> float:
+        """When the oldest row was stored that Spark has not committed, in seconds since 1970; 0:
+        there is none."""
+        with self._changed:
+            return self._waiting[0].stored if self._waiting else 0.0
+
+    @property
+    def written(self) -> float:
+        """When the newest segment was stored, in seconds since 1970; 0: there is none."""
+        return self._written
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the storage did not take the last segment."""
+        return self._full is not None
+
+    def retry(self) -> None:
+        """Look whether the storage answers again, where it did not take a segment.
+
+        Raises:
+            StorageError: it does not.
+        """
+        if self._full is None:
+            return
+        self.look_for_commits()
+        with self._changed:
+            self._full = None
+        logger.info("%s: the storage answers again; reading from nsqd continues", self)
+
+    def look_for_commits(self) -> None:
+        """Find out what Spark has committed.
+
+        Raises:
+            StorageError: the storage does not answer.
+        """
+        listed = self._store.list_objects(
+            self._keys.of("commits"), self._keys.commit(self._committed))
+        newest = max((parse_number(found.key) or 0 for found in listed), default=0)
+        with self._changed:
+            self._committed = max(self._committed, newest)
+            self._drop_committed()
+
+    def _add_waiting(self, number: int, rows: int, size: int) -> None:
+        now = time.time()
+        with self._changed:
+            self._written = now
+            self._waiting.append(_Waiting(number, rows, size, now))
+            self._sums = (self._sums[0] + rows, self._sums[1] + size)
+            self._drop_committed()
+
+    def _set_waiting(self, found: list[tuple[SegmentKey, StoredObject]], end: End) -> None:
+        ends = [key.before for key, _ in found[1:]] + [end.rows]
+        with self._changed:
+            self._waiting = deque(
+                _Waiting(key.number, rows - key.before, stored.size, stored.stored)
+                for (key, stored), rows in zip(found, ends))
+            self._written = self._waiting[-1].stored if self._waiting else 0.0
+            self._sums = (sum(one.rows for one in self._waiting),
+                          sum(one.size for one in self._waiting))
+            self._drop_committed()
+
+    def _drop_committed(self) -> None:
+        """Needs _changed."""
+        while self._waiting and self._waiting[0].number <= self._committed:
+            one = self._waiting.popleft()
+            self._sums = (self._sums[0] - one.rows, self._sums[1] - one.size)
+
+    # -- notes
+
+    def write_note(self, at_least: int = SEGMENTS_PER_NOTE) -> bool:
+        """Write down which messages are perhaps not finished at nsqd; delete older notes.
+
+        Args:
+            at_least: segments that are new in it, where nothing else is.
+
+        Returns: whether there was something to note.
+
+        Raises:
+            StorageError: it could not be stored. A later call does it.
+        """
+        with self._appending:
+            if self._is_lost:
+                return False
+            self._known.settle(self._clock() - self._settle_time)
+            clean_to = self._note.clean_to
+            while clean_to < self._end.number and not self._known.is_held(clean_to + 1):
+                clean_to += 1
+            if clean_to - self._note.clean_to < at_least and not (
+                self._must_note or self._known.saved_grew
+            ):
+                return False
+            if clean_to == 0:
+                return False  # a note is about segments
+            self._known.leave_segments(range(self._note.clean_to + 1, clean_to + 1))
+            ids = self._known.take_saved()
+            serial = self._note.serial + 1 if clean_to == self._note.clean_to else 1
+            self._note = NoteKey(clean_to, serial)
+            self._must_note = True
+            note = self._note
+        data = encode_note(self.writer, ids)
+        while not self._store.create(self._keys.note(note), data):
+            note = note._replace(serial=note.serial + 1)  # another writer's
+        with self._appending:
+            if self._note <= note:
+                self._note = note
+                self._must_note = False
+        older = [found.key for found in self._store.list_objects(self._keys.of("notes"))
+                 if (parse_note(found.key) or note) < note]
+        self._store.delete(older)
+        return True

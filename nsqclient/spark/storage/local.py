@@ -1,0 +1,139 @@
+"""``LocalStore``: a folder, of this machine or mounted from another one (NFS, CephFS)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError
+from nsqclient.spark.spool.folder import make_durably, sync_folder, write_durably
+from nsqclient.spark.spool.names import TMP_PREFIX
+from nsqclient.spark.storage.store import StoredObject
+
+_counter = itertools.count()
+#: Folders are deleted when they become empty, perhaps between two steps of a create.
+_TRIES = 5
+
+
+class LocalStore:
+    """Objects are files: written under a temporary name, brought to disk, linked under their own.
+
+    A link fails where a rename would replace, on network file systems too. Files and folders are
+    their owner's alone.
+
+    Args:
+        path: absolute; made with the first object.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @property
+    def url(self) -> str:
+        """``file:///...``."""
+        return f"file://{self._path}"
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise StorageError(self.url, f"{doing}: {exc.strerror or exc}") from exc
+
+    def create(self, key: str, data: Any) -> bool:
+        """See ``Store``."""
+        path = self._name(key)
+        # Of many machines, each with many processes.
+        name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"
+        tmp = os.path.join(os.path.dirname(path), name)
+        with self._explained(f"{key} cannot be written"):
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._link(tmp, path, data)
+                except FileExistsError:
+                    break
+                except FileNotFoundError:
+                    if not left:
+                        raise
+        # Over NFS also a link that was made may be said to fail: its answer was lost.
+        try:
+            return self.read(key) == bytes(data)
+        except ObjectNotFoundError:
+            return False  # deleted since
+
+    def _link(self, tmp: str, path: str, data: Any) -> bool:
+        make_durably(os.path.dirname(path))
+        try:
+            write_durably(tmp, data)
+            os.link(tmp, path)
+            sync_folder(os.path.dirname(path))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(tmp)
+        return True
+
+    def read(self, key: str) -> bytes:
+        """See ``Store``."""
+        with self._explained(f"{key} cannot be read"):
+            try:
+                with open(self._name(key), "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                raise ObjectNotFoundError(self.url, key) from None
+
+    def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
+        """See ``Store``. A folder of which all keys are before ``after`` is not opened."""
+        found: list[StoredObject] = []
+        with self._explained(f"{folder} cannot be listed"):
+            self._walk(folder, after, found)
+        return sorted(found)
+
+    def _walk(self, folder: str, after: str, found: list[StoredObject]) -> None:
+        try:
+            entries = os.scandir(self._name(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            for entry in entries:
+                key = f"{folder}/{entry.name}"
+                if entry.name.startswith(TMP_PREFIX):
+                    continue
+                if entry.is_dir():
+                    if f"{key}/" > after or after.startswith(f"{key}/"):
+                        self._walk(key, after, found)
+                elif key > after:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        file = entry.stat()
+                        found.append(StoredObject(key, file.st_size, file.st_mtime))
+
+    def list_folders(self, folder: str) -> list[str]:
+        """See ``Store``."""
+        with self._explained(f"{folder or 'it'} cannot be listed"):
+            try:
+                with os.scandir(self._name(folder)) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except FileNotFoundError:
+                return []
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ``Store``. Folders that become empty are deleted, too."""
+        folders = set()
+        with self._explained("cannot be cleaned up"):
+            for key in keys:
+                path = self._name(key)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                folders.add(os.path.dirname(path))
+        for folder in folders - {self._path}:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _name(self, key: str) -> str:
+        return os.path.join(self._path, *key.split("/"))

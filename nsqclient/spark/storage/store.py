@@ -1,0 +1,141 @@
+"""``Store``: what is needed of a storage, how a URL is opened, and the probe.
+
+Everything that decides between two writers is one operation, ``create``: it stores an object
+unless there is one of that key. No object is ever changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import uuid
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import StorageError, StorageUnsuitableError
+from nsqclient.spark.options import check_storage
+
+#: Where the probe writes. No topic has a name with a percent sign.
+_PROBES = "%probe"
+
+
+class StoredObject(NamedTuple):
+    """An object as a listing has it."""
+
+    key: str  #: below the URL of the storage
+    size: int  #: bytes
+    stored: float = 0.0  #: when it was created, in seconds since 1970, by the clock of the storage
+
+
+class Store(Protocol):
+    """A storage. Threads: every method, any thread. Every method may block for the storage.
+
+    Raises, all methods: StorageError when the storage cannot be used or does not answer.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    def create(self, key: str, data: Any) -> bool:
+        """Store an object, unless there is one of that key; it is durable when this returns.
+
+        Returns: whether the object is ours: this call has stored it, or it has exactly these
+        bytes, as after a call whose answer was lost. So the bytes must name their writer.
+        """
+        ...
+
+    def read(self, key: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+        """
+        ...
+
+    def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
+        """List what is under ``folder/``, in the order of the keys.
+
+        Args:
+            after: only keys behind this text; keys before it cost nothing.
+        """
+        ...
+
+    def list_folders(self, folder: str) -> list[str]:
+        """List the names of the folders in a folder, or with an empty name in the storage."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, as far as they are there, in this order."""
+        ...
+
+    def close(self) -> None:
+        """Close connections. Idempotent."""
+        ...
+
+
+def open_store(url: str) -> Store:
+    """Open a storage by its URL. Nothing is asked of it yet.
+
+    Raises:
+        ConfigError: the URL is wrong, or s3fs is not installed.
+    """
+    scheme, place = check_storage(url)
+    if scheme == "file":
+        from nsqclient.spark.storage.local import LocalStore
+
+        return LocalStore(place)
+    try:
+        from nsqclient.spark.storage.s3 import S3Store
+    except ImportError as exc:
+        raise ConfigError(
+            f"storage {url}: s3fs is needed: pip install 'nsqclient[spark-storage]' ({exc})"
+        ) from exc
+    return S3Store(place)
+
+
+def shared_store(url: str) -> Store:
+    """Return the storage that all tasks of this process read; it is never closed.
+
+    To open S3 takes a few tenths of a second, and Spark's worker processes live for many tasks.
+    """
+    return _shared_store(url, os.getpid())
+
+
+@functools.lru_cache(maxsize=10)
+def _shared_store(url: str, pid: int) -> Store:
+    return open_store(url)
+
+
+def probe(store: Store) -> None:
+    """Do once all that is needed of a storage.
+
+    Raises:
+        StorageUnsuitableError: it replaces an object that is to be created, or does not read or
+            list what it has stored.
+        StorageError: it cannot be used.
+    """
+    folder = f"{_PROBES}/{uuid.uuid4().hex}"
+    key = f"{folder}/object"
+    try:
+        if not store.create(key, b"first"):
+            raise StorageUnsuitableError(store.url, "a new object is said to be there already")
+        if store.create(key, b"second") or store.read(key) != b"first":
+            raise StorageUnsuitableError(
+                store.url, "it replaces an object that was to be created only if there was none."
+                " Two writers could not be kept apart: use a storage that honours"
+                " If-None-Match, as S3 and MinIO do")
+        listed = [found.key for found in store.list_objects(folder)]
+        if listed != [key] or store.list_objects(folder, key):
+            raise StorageUnsuitableError(store.url, "it does not list what it has just stored")
+    finally:
+        with contextlib.suppress(StorageError):  # of a storage that cannot be used at all
+            store.delete([key])
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error of another library, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,190 @@
+"""``make_message`` and ``handle``: a handler is tested without a server, a consumer or a thread."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.retry import RetryPolicy, decide
+from nsqclient.errors import AlreadyRespondedError, ConfigError
+from nsqclient.message import Failure, Message, Requeue
+from nsqclient.protocol.commands import check_body
+from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.user_functions import check_result
+
+_numbers = itertools.count(1)
+
+
+class RecordedMessage(Message):
+    """A message that keeps its answers, made by :func:`make_message`. Nothing is sent.
+
+    It is answered once, as any message: a second answer raises AlreadyRespondedError.
+    """
+
+    __slots__ = ("finished", "requeued", "given_up", "touched", "error", "_headers")
+
+    #: Whether it was finished; also where it was given up.
+    finished: bool
+    #: The delay (None for the automatic one) and the backoff that it was requeued with; None where
+    #: it was not requeued.
+    requeued: Requeue | None
+    #: Why :func:`handle` gave it up; None where it did not.
+    given_up: Failure | None
+    #: How often it was touched; ``keep_alive()`` touches once here.
+    touched: int
+    #: What the handler raised in :func:`handle`, save ``Requeue``.
+    error: BaseException | None
+    _headers: dict[str, Any]
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Its JSON headers, those that :func:`make_message` was given."""
+        return self._headers
+
+
+def make_message(
+    body: bytes,
+    attempts: int = 1,
+    *,
+    message_id: bytes | None = None,
+    timestamp: int | None = None,
+    time_left: Duration = 60.0,
+    nsqd_address: str = "127.0.0.1:4150",
+    headers: Mapping[str, Any] | None = None,
+) -> RecordedMessage:
+    """Return a message to call a handler with.
+
+    Args:
+        body: bytes, not empty.
+        attempts: how many times it has been delivered, this time included.
+        message_id: 16 hex digits in ASCII; None: another one for each message.
+        timestamp: when nsqd took it, in nanoseconds since the epoch; None: now.
+        time_left: seconds until nsqd would give it to another consumer.
+        nsqd_address: the nsqd that it seems to come from.
+        headers: JSON headers, as a partitioned NSQ has them.
+
+    Raises:
+        InvalidMessageError: the body is not bytes, or empty.
+        ConfigError: another argument cannot be that of a message.
+    """
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or not 0 <= attempts <= 65535:
+        raise ConfigError(f"attempts must be a whole number up to 65535, not {attempts!r}")
+    if message_id is None:
+        message_id = b"%016x" % next(_numbers)
+    if not isinstance(message_id, bytes) or len(message_id) != 16:
+        raise ConfigError(f"message_id must be 16 hex digits as bytes, not {message_id!r:.80}")
+    now = time.monotonic()
+    message = RecordedMessage(
+        check_body(body), message_id, attempts, time.time_ns() if timestamp is None else timestamp,
+        now, now + to_seconds(time_left, "time_left"), _Recorder(nsqd_address),
+    )
+    message.finished, message.touched = False, 0
+    message.requeued = message.given_up = message.error = None
+    message._headers = dict(headers or {})
+    return message
+
+
+def handle(
+    handler: Callable[[Message], Any] | BatchHandler,
+    *messages: RecordedMessage,
+    retry: RetryPolicy | None = None,
+    max_attempts: int = 5,
+) -> None:
+    """Call a handler with messages one after the other, and answer them as a consumer does.
+
+    Returning finishes a message, raising ``Requeue`` or anything else requeues it, ``GiveUp`` or
+    the last attempt give it up (``message.given_up``, and it is finished), ``enable_async`` leaves
+    it open; ``message.error`` has what was raised, unless it is ``Requeue``. A
+    :class:`~nsqclient.BatchHandler` gets all messages as one batch, whatever its size.
+
+    Args:
+        retry: the consumer's retry policy.
+        max_attempts: the consumer's option; 0: no limit.
+
+    Not done here: ``on_giving_up``, middleware, backoff. What ``retry`` raises is raised.
+    """
+    def on_failure(message: Message, error: BaseException) -> None:
+        assert isinstance(message, RecordedMessage)
+        if not isinstance(error, Requeue):
+            message.error = error
+        if message.has_responded:
+            return
+        requeue, message.given_up, _ = decide(
+            retry, message, error, message.attempts, max_attempts)
+        if requeue is not None:
+            message.requeue(requeue.delay, requeue.backoff)
+        else:
+            message.finish()
+
+    if isinstance(handler, BatchHandler):
+        once = BatchHandler(handler._handle, size=max(1, len(messages)))
+        once.bind(_OneBatch(on_failure))
+        for message in messages:
+            once(message)
+        return
+    for message in messages:
+        try:
+            result = handler(message)
+            check_result(result, may_be_future=message.is_async or message.has_responded)
+        except Exception as exc:
+            on_failure(message, exc)
+        else:
+            if not (message.has_responded or message.is_async):
+                message.finish()
+
+
+class _OneBatch:
+    """The BatchDelegate of a handler that gets one full batch."""
+
+    topic, channel = "topic", "channel"
+
+    def __init__(self, on_failure: Callable[[Message, BaseException], None]) -> None:
+        self.on_failure = on_failure
+
+    def is_starved(self) -> bool:
+        """It is full, or more comes."""
+        return False
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """No time passes."""
+
+    def run_on_worker(self, task: Callable[[], None]) -> None:
+        """Called by the timer alone."""
+
+
+class _Recorder:
+    """The Responder of one message: writes its answers down."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def finish(self, message: Message) -> None:
+        """Note FIN."""
+        _recorded(message, "finished").finished = True
+        message._responded = True
+
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
+        """Note REQ."""
+        _recorded(message, "requeued").requeued = Requeue(delay, backoff)
+        message._responded = True
+
+    def touch(self, message: Message) -> None:
+        """Note TOUCH."""
+        _recorded(message, "touched").touched += 1
+
+    def keep_alive(self, message: Message) -> None:
+        """Note the first TOUCH."""
+        self.touch(message)
+
+    def drop_expired(self, message: Message) -> None:
+        """It stays unanswered."""
+
+
+def _recorded(message: Message, what: str) -> RecordedMessage:
+    assert isinstance(message, RecordedMessage)
+    if message.has_responded:
+        raise AlreadyRespondedError(f"{message!r} was answered; it cannot be {what}")
+    return message

@@ -1,0 +1,61 @@
+"""``Published``: what an embedded nsqd has stored, consumed or not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from nsqclient.devserver.nsqd import Nsqd
+
+
+class Published:
+    """The bodies that were published to an embedded nsqd from now on, by topic.
+
+    Each that nsqd stored is there once, in their order, whether by TCP, HTTP or ``nsqd.publish()``;
+    consumers do not change that. What nsqd refused is not there. An nsqd has one such record: a
+    second one takes the place of the first.
+
+    Threads: any.
+    """
+
+    def __init__(self, nsqd: Nsqd) -> None:
+        self._changed = threading.Condition()
+        self._bodies: defaultdict[str, list[bytes]] = defaultdict(list)  # by _changed
+        nsqd._observe_publishes(self._on_published)
+
+    def __call__(self, topic: str) -> list[bytes]:
+        """Return the bodies of a topic; an empty list where nothing was published."""
+        with self._changed:
+            return list(self._bodies.get(topic, ()))
+
+    def json(self, topic: str) -> list[Any]:
+        """Return the values whose JSON the bodies of a topic are.
+
+        Raises:
+            ValueError: a body is not JSON.
+        """
+        return [json.loads(body) for body in self(topic)]
+
+    def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[bytes]:
+        """Wait until a topic has so many bodies, as another thread publishes them; return them.
+
+        Blocks: at most ``timeout`` seconds.
+
+        Raises:
+            TimeoutError: there are fewer; says how many.
+        """
+        with self._changed:
+            if self._changed.wait_for(
+                    lambda: len(self._bodies.get(topic, ())) >= count, timeout):
+                return list(self._bodies.get(topic, ()))
+            found = len(self._bodies.get(topic, ()))
+        raise TimeoutError(
+            f"{found} of {count} messages were published to {topic} in {timeout:g} s")
+
+    def _on_published(self, topic: str, bodies: Sequence[bytes]) -> None:
+        with self._changed:
+            self._bodies[topic].extend(bodies)
+            self._changed.notify_all()

@@ -1,0 +1,6 @@
+"""The worker: one command that runs registered handlers until a signal.
+
+``registry`` keeps what ``@nsqclient.handler`` registers, ``loading`` imports handlers by name,
+``group`` makes their consumers, ``runner`` runs them in this process, ``supervisor`` in several,
+and ``reloading`` again when code changes. The command line, Django and Flask call ``runner``.
+"""

@@ -1,0 +1,238 @@
+"""``ConsumerGroup``: the consumers of one process, and how they start and stop together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from nsqclient.config import OPTIONS, Config
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.middleware import Middleware, check_middleware
+from nsqclient.consumer.processor import Handler
+from nsqclient.consumer.stats import StopReport
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.user_functions import check_function
+from nsqclient.sanitize import without_password
+from nsqclient.worker.errors import UnknownTargetError
+from nsqclient.worker.registry import Registration
+
+#: Functions of a registration that are called within the context of a group, and with what.
+_WITHIN = {"retry": ("message", "exception"), "on_giving_up": ("message",)}
+#: Options that the banner leaves out.
+_UNSHOWN = {"user_agent", "max_in_flight"}
+
+
+class Metrics(Protocol):
+    """What a group and the server of a worker's metrics need of an exporter."""
+
+    def timed(self, handler: Handler, topic: str, channel: str) -> Handler:
+        """Return a handler that measures ``handler``."""
+        ...
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Export a consumer's counters."""
+        ...
+
+    def snapshot(self) -> object:
+        """Return all counters as a value for ``json.dumps``."""
+        ...
+
+    def render(self, snapshots: Mapping[str, object]) -> tuple[str, bytes]:
+        """Return content type and text of a scrape, from the snapshots of processes by name."""
+        ...
+
+
+def stop_error(reports: Iterable[StopReport]) -> str:
+    """Return the error text of a stop with a hint; empty when no message was abandoned."""
+    abandoned = sum(report.abandoned for report in reports)
+    if not abandoned:
+        return ""
+    return (
+        f"abandoned while being handled: {counted(abandoned, 'message')}; nsqd delivers again after"
+        " the msg_timeout, a longer --stop-timeout lets them finish"
+    )
+
+
+class ConsumerGroup:
+    """Consumers that start and stop together.
+
+    Args:
+        config: options of all consumers; a registration may change some.
+        addresses: arguments of each Consumer: ``nsqd_tcp_addresses``, ``lookupd_http_addresses``.
+        middleware: stands around each call of every handler, outside of the handler's own.
+        metrics: gets every consumer; None: none are exported.
+        context: stands around each call of ``retry`` and ``on_giving_up`` of a registration.
+
+    Life: created, ``add``, then ``start`` and ``stop``. Threads: ``stop`` from any; the rest in
+    one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        addresses: Mapping[str, Any],
+        middleware: Iterable[Middleware] = (),
+        metrics: Metrics | None = None,
+        context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.config = config
+        self.addresses = dict(addresses)
+        self.metrics = metrics
+        self._context = context
+        self._middleware = check_middleware(middleware)
+        self.registrations: list[Registration] = []
+        self.consumers: list[Consumer] = []
+
+    def add(self, registration: Registration) -> Consumer:
+        """Add the consumer of a registration.
+
+        Raises:
+            ConfigError, InvalidTopicError, InvalidChannelError: as a Consumer does.
+        """
+        for former in self.registrations:
+            if former.place == registration.place:
+                raise ConfigError(f"{registration.place} has two handlers:"
+                                  f" {former.name} and {registration.name}")
+        max_in_flight = registration.max_in_flight
+        if max_in_flight is None:
+            max_in_flight = max(registration.workers, self.config.max_in_flight)
+        handler = registration.handler
+        if isinstance(handler, BatchHandler):  # one serves one consumer
+            handler = handler.wrapped(lambda function: function)
+        if self.metrics is not None:
+            handler = self.metrics.timed(handler, registration.topic, registration.channel)
+        arguments = dict(registration.arguments)
+        # Where nothing was given the consumer decides: one for each partition, if there are any.
+        is_given = registration.max_in_flight is not None
+        if is_given or max_in_flight > 1 and not arguments.get("ordered"):
+            arguments["max_in_flight"] = max_in_flight
+        try:
+            # The decorator has warned of what may be milliseconds.
+            config = self.config._changed(registration.options, ())
+            for name, parameters in _WITHIN.items():
+                if arguments.get(name) is not None:
+                    arguments[name] = self._within(arguments[name], name, parameters)
+            consumer = Consumer(
+                registration.topic, registration.channel, handler, workers=registration.workers,
+                config=config,
+                middleware=(*self._middleware, *registration.middleware),
+                **self.addresses, **arguments,
+            )
+        except ConfigError as exc:
+            raise ConfigError(f"{registration.name} for {registration.place}: {exc}") from exc
+        if self.metrics is not None:
+            self.metrics.add_consumer(consumer)
+        self.registrations.append(registration)
+        self.consumers.append(consumer)
+        return consumer
+
+    def _within(
+        self, function: Callable[..., Any], name: str, parameters: Sequence[str]
+    ) -> Callable[..., Any]:
+        check_function(function, name, *parameters)  # the wrapper would hide an async function
+
+        def call(*arguments: Any) -> Any:
+            with self._context():
+                return function(*arguments)
+
+        # Of a Retry or a RetryTable: the Consumer checks it.
+        call.max_attempts = getattr(function, "max_attempts", 0)  # type: ignore[attr-defined]
+        return call
+
+    def banner(self) -> list[str]:
+        """Return lines that say what is consumed, from where, and with which options."""
+        lines = []
+        for registration, consumer in zip(self.registrations, self.consumers):
+            own = _shown({name: getattr(consumer.config, name) for name in registration.options})
+            parts = [
+                counted(registration.workers, "worker"), f"max_in_flight {consumer.max_in_flight}",
+                *own, *(name for name in registration.arguments),
+            ]
+            lines.append(
+                f"consuming {registration.topic} on channel {registration.channel} with"
+                f" {registration.name}: {', '.join(parts)}")
+        for kind, addresses in self.addresses.items():
+            if addresses:
+                name = "nsqd" if kind.startswith("nsqd") else "nsqlookupd"
+                shown = ", ".join(map(without_password, addresses))
+                lines.append(f"from {name} {shown}")
+        defaults = Config()
+        changed = _shown({
+            name: value for name in OPTIONS
+            if (value := getattr(self.config, name)) != getattr(defaults, name)
+        })
+        if changed:
+            lines.append(f"options: {', '.join(changed)}")
+        return lines
+
+    def health(self) -> dict[str, tuple[bool, str]]:
+        """Return ``healthy()`` of each consumer: ``topic/channel`` -> (whether, reason)."""
+        return {
+            f"{consumer.topic}/{consumer.channel}": (bool(health), health.reason)
+            for consumer in self.consumers for health in [consumer.healthy()]
+        }
+
+    def start(self) -> None:
+        """Start all consumers. Returns at once."""
+        for consumer in self.consumers:
+            consumer.start()
+
+    def stop(self, timeout: float = 30.0) -> list[StopReport]:
+        """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
+        reports: list[StopReport] = []
+        threads = [
+            LibraryThread(
+                lambda consumer=consumer: reports.append(consumer.stop(timeout)),
+                "nsq-stop-group",
+            )
+            for consumer in self.consumers
+        ]
+        deadline = Deadline(timeout)
+        rest = []
+        for thread, consumer in zip(threads, self.consumers):
+            try:
+                thread.launch()
+            except ThreadStartError:
+                rest.append(consumer)
+        for consumer in rest:  # one after the other, within the deadline
+            reports.append(consumer.stop(deadline.at_most(timeout)))
+        for thread in threads:
+            thread.join()
+        return reports
+
+
+def add_all(
+    group: ConsumerGroup, registrations: Iterable[Registration], topics: Iterable[str] = ()
+) -> None:
+    """Add registrations to a group; ``topics``: only those of these topics.
+
+    Raises:
+        UnknownTargetError: there is none for one of the topics.
+        ConfigError: there is none at all, or an argument is wrong.
+        InvalidTopicError, InvalidChannelError: a name is invalid.
+    """
+    wanted = set(topics)
+    for registration in registrations:
+        if not wanted or registration.topic in wanted:
+            group.add(registration)
+    missing = wanted - {consumer.topic for consumer in group.consumers}
+    if missing:
+        raise UnknownTargetError(f"no handler is registered for {', '.join(sorted(missing))}")
+    if not group.consumers:
+        raise ConfigError("no handler is registered")
+
+
+#: What creating a group may raise.
+GROUP_ERRORS = (ConfigError, LocalProtocolError)
+
+
+def _shown(options: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} {'...' if OPTIONS[name].secret else value}" for name, value in options.items()
+        if name not in _UNSHOWN
+    ]

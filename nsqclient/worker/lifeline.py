@@ -1,0 +1,136 @@
+"""``Lifeline``: how a process of a worker notices that its parent is gone, and reports to it.
+
+A child runs the command line of its parent again, with one end of a socket pair. The system closes
+the parent's end when the parent ends, also by SIGKILL; then the child stops as after SIGTERM, and
+ends itself should that hang. Linux could send a signal instead (``PR_SET_PDEATHSIG``), but that is
+sent when the *thread* that made the child ends, is lost between fork and the call that asks for
+it, and does not exist elsewhere. The socket also carries the child's reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nsqclient.runtime.threads import LibraryThread
+
+#: In the environment of a child: "DESCRIPTOR ROLE".
+_VARIABLE = "NSQCLIENT_WORKER_PARENT"
+#: The role of a child that a Reloader runs.
+RELOADED = "reloaded"
+#: Seconds beyond the timeout of the stop, after which a child that lost its parent ends itself.
+_GRACE = 5.0
+#: Exit status then.
+_ABANDONED = 1
+
+
+class Child(NamedTuple):
+    """A child process, and the parent's end of its socket."""
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket
+
+
+def spawn(role: str) -> Child:
+    """Run this process's command line again in a child with a role.
+
+    Raises:
+        OSError: no process could be made.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *sys.orig_argv[1:]], pass_fds=[theirs.fileno()],
+            env={**os.environ, _VARIABLE: f"{theirs.fileno()} {role}"},
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return Child(process, ours)
+
+
+class Lifeline:
+    """A child's end of the socket.
+
+    Life: created, ``watch()`` once. Threads: ``report`` from one.
+    """
+
+    def __init__(self, connection: socket.socket, role: str) -> None:
+        self.role = role
+        self._socket = connection
+        self._unsent = b""
+        self._is_watching = False
+
+    def watch(self, stop_timeout: float) -> None:
+        """From now on end this process when its parent has ended. Idempotent.
+
+        Args:
+            stop_timeout: seconds that the stop may take.
+        """
+        if not self._is_watching:
+            self._is_watching = True
+            LibraryThread(self._watch, "nsq-parent-watch", (stop_timeout,)).launch()
+
+    def _watch(self, stop_timeout: float) -> None:
+        try:
+            while self._socket.recv(64):
+                pass  # a parent says nothing
+        except OSError:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        # Not reached by a process that stops in time: this thread is a daemon.
+        time.sleep(stop_timeout + _GRACE)
+        os._exit(_ABANDONED)
+
+    def report(self, **state: Any) -> None:
+        """Send a state to the parent; never waits for it. A report that it is late to read waits.
+
+        Args:
+            state: values for JSON.
+        """
+        if not self._unsent:
+            self._unsent = json.dumps(state).encode() + b"\n"
+        try:
+            sent = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
+        except OSError:
+            return  # full, or the parent is gone: the watch sees to that
+        self._unsent = self._unsent[sent:]
+
+
+def has_parent(environ: Mapping[str, str]) -> bool:
+    """Return whether another process of a worker has started this one; before ``attach()``."""
+    return _VARIABLE in environ
+
+
+_attached: list[Lifeline | None] = []
+
+
+def attach() -> Lifeline | None:
+    """Return this process's Lifeline; None where no worker's process started it.
+
+    The variable is removed from the environment, so that the programs that handlers start are no
+    children of the worker.
+    """
+    if not _attached:
+        descriptor, _, role = os.environ.pop(_VARIABLE, "").partition(" ")
+        found = None
+        if role and descriptor.isdecimal():
+            try:
+                connection = socket.socket(fileno=int(descriptor))
+            except OSError:
+                pass  # inherited by a program that is no child: the descriptor is not there
+            else:
+                os.set_inheritable(connection.fileno(), False)
+                found = Lifeline(connection, role)
+        _attached.append(found)
+    return _attached[0]

@@ -1,0 +1,58 @@
+"""``LogContext``: log records of handlers, and of what they call, have the fields of the message.
+
+::
+
+    logging.basicConfig(format="%(levelname)s %(topic)s/%(channel)s %(message_id)s %(message)s")
+    logging.getLogger().handlers[0].addFilter(LogContext.filter)
+    Consumer("orders", "billing", bill, middleware=[LogContext()], ...)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from nsqclient.consumer.middleware import Handling
+
+_current: ContextVar[dict[str, object] | None] = ContextVar("nsqclient_message", default=None)
+#: What records have that are logged outside of a handler.
+_NOTHING: dict[str, object] = {
+    "topic": "", "channel": "", "nsqd": "", "message_id": "", "attempts": 0,
+}
+
+
+class LogContext:
+    """A middleware that keeps what is being handled, for ``LogContext.filter``.
+
+    Each record then has the attributes ``topic``, ``channel``, ``nsqd``, ``message_id`` and
+    ``attempts``; of a batch those of its first message. Threads: any. Threads that a handler starts
+    begin without it, unless they run in a copy of its context (``contextvars.copy_context``).
+    """
+
+    @contextmanager
+    def __call__(self, handling: Handling) -> Iterator[None]:
+        """For the consumer: stand around one handling."""
+        first = handling.messages[0]
+        token = _current.set({
+            "topic": handling.topic, "channel": handling.channel, "nsqd": first.nsqd_address,
+            "message_id": str(first.id), "attempts": first.attempts,
+        })
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    @staticmethod
+    def filter(record: logging.LogRecord) -> bool:
+        """Give a record the fields; add it to a handler of ``logging`` with ``addFilter``.
+
+        A record that has one of them keeps its own.
+
+        Returns: True: no record is left out.
+        """
+        for name, value in (_current.get() or _NOTHING).items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True

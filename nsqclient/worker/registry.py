@@ -1,0 +1,204 @@
+"""``HandlerRegistry``: which function handles which channel, and with which options.
+
+``nsqclient.handler`` registers with the registry of the process, which ``nsqclient worker``,
+``manage.py nsq_consume`` and ``flask nsq consume`` run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from nsqclient.config import OPTIONS, Config
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.middleware import Middleware, check_middleware
+from nsqclient.consumer.processor import Handler
+from nsqclient.errors import ConfigError
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.user_functions import check_function
+
+H = TypeVar("H", bound=Handler)
+
+#: Arguments of a Consumer that a registration may give beside its own.
+_CONSUMER_ARGUMENTS = (
+    "desired_tag", "discovery_filter", "header_filter", "on_backoff", "on_blocked", "on_connect",
+    "on_disconnect", "on_error", "on_giving_up", "ordered", "partitions", "retry", "start_at",
+    "with_offsets",
+)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A handler, its channel, and the options of its consumer. Immutable."""
+
+    topic: str
+    channel: str
+    handler: Handler
+    name: str  #: of the handler, for messages
+    workers: int = 1
+    max_in_flight: int | None = None
+    middleware: tuple[Middleware, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)  #: others of the Consumer
+    options: Mapping[str, Any] = field(default_factory=dict)  #: of its Config
+
+    @property
+    def place(self) -> str:
+        """``topic/channel``."""
+        return f"{self.topic}/{self.channel}"
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that was given beside the names and the handler."""
+        given: dict[str, Any] = {"workers": self.workers, "max_in_flight": self.max_in_flight,
+                                 "middleware": self.middleware, **self.arguments, **self.options}
+        return {name: value for name, value in given.items() if value not in (None, ())}
+
+
+def register(
+    topic: str,
+    channel: str,
+    handler: Handler,
+    *,
+    name: str = "",
+    workers: int = 1,
+    max_in_flight: int | None = None,
+    middleware: Iterable[Middleware] = (),
+    **options: Any,
+) -> Registration:
+    """Check a handler and its options, and return the Registration; nothing is kept.
+
+    Arguments and errors are those of :meth:`HandlerRegistry.handler`.
+    """
+    shown = name or name_of(handler)
+    check_topic(topic)
+    check_channel(channel)
+    check_function(handler, f"handler {shown}", "message")
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ConfigError(
+            f"handler {shown}: workers must be a whole number from 1, not {workers!r}")
+    arguments = {key: options.pop(key) for key in _CONSUMER_ARGUMENTS if key in options}
+    for key in options:
+        if key not in OPTIONS:
+            known = [*OPTIONS, *_CONSUMER_ARGUMENTS, "workers", "max_in_flight", "middleware"]
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"handler {shown}: unknown option {key!r}{hint}")
+    try:
+        checked = Config().replace(
+            **options, **({} if max_in_flight is None else {"max_in_flight": max_in_flight}))
+        around = check_middleware(middleware)
+    except ConfigError as exc:
+        raise ConfigError(f"handler {shown}: {exc}") from exc
+    return Registration(
+        topic, channel, handler, shown, workers,
+        None if max_in_flight is None else checked.max_in_flight, around, arguments, options,
+    )
+
+
+def name_of(handler: object) -> str:
+    """Return the dotted name of a handler, as far as it has one."""
+    function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
+    function = getattr(function, "func", function)  # of a partial
+    module = getattr(function, "__module__", None)
+    qualname = getattr(function, "__qualname__", None)
+    if isinstance(module, str) and isinstance(qualname, str):
+        return f"{module}.{qualname}"
+    return f"{type(handler).__module__}.{type(handler).__qualname__}"
+
+
+class HandlerRegistry:
+    """The handlers of a process or of an application, at most one for each channel.
+
+    Life: usable at once; a registration stays. Iterating gives the Registrations in the order of
+    their registration. Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[str, str], Registration] = {}  # guarded by _lock
+
+    def handler(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        workers: int = 1,
+        max_in_flight: int | None = None,
+        middleware: Iterable[Middleware] = (),
+        **options: Any,
+    ) -> Callable[[H], H]:
+        """Register a function, or a BatchHandler, for a channel; a decorator.
+
+        The function itself is returned, so a test can call it. Nothing is connected.
+
+        Args:
+            topic, channel: what it handles.
+            workers: threads that run it.
+            max_in_flight: messages out at once; None: the worker's, and at least one for each
+                thread.
+            middleware: stands around each call, inside of the worker's own middleware.
+            options: options of :class:`Config` by their names (``max_attempts=3``), and the
+                arguments ``retry``, ``ordered``, ``on_blocked``, ``on_giving_up``, the other
+                callbacks of :class:`Consumer`, and those for partitioned NSQ.
+
+        Raises:
+            InvalidTopicError, InvalidChannelError: a name is invalid.
+            ConfigError: the function cannot handle messages, an option is unknown or out of
+                range, or the channel has a handler already.
+        """
+
+        def decorate(function: H) -> H:
+            self.add(register(
+                topic, channel, function, workers=workers, max_in_flight=max_in_flight,
+                middleware=middleware, **options))
+            return function
+
+        return decorate
+
+    def add(self, registration: Registration) -> None:
+        """Keep a Registration.
+
+        A function that is defined inside of another one, such as an application factory that
+        runs twice, replaces its former self.
+
+        Raises:
+            ConfigError: its channel has a handler already; says which, and how options differ.
+        """
+        key = registration.topic, registration.channel
+        with self._lock:
+            former = self._entries.get(key)
+            is_same = former is not None and former.name == registration.name
+            if former is None or is_same and "<locals>" in registration.name:
+                self._entries[key] = registration
+                return
+        if former is not registration:
+            raise ConfigError(_conflict(former, registration))
+
+    def __iter__(self) -> Iterator[Registration]:
+        with self._lock:
+            return iter(list(self._entries.values()))
+
+    def remove(self, topic: str, channel: str) -> None:
+        """Forget the handler of a channel, if there is one; for tests."""
+        with self._lock:
+            self._entries.pop((topic, channel), None)
+
+
+def _conflict(former: Registration, other: Registration) -> str:
+    before, after = former.settings(), other.settings()
+    differing = [
+        f"{name} {before.get(name, 'not given')!s:.60} and {after.get(name, 'not given')!s:.60}"
+        for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)
+    ]
+    names = former.name if former.name == other.name else f"{former.name} and {other.name}"
+    text = f"{former.place} has two handlers: {names}"
+    if differing:
+        text += f", with contradicting options ({'; '.join(differing)})"
+    return f"{text}: keep one of them, or give the other a channel of its own"
+
+
+#: The registry of the process.
+registry = HandlerRegistry()
+handler = registry.handler

@@ -1,0 +1,245 @@
+"""``run_worker``: runs the handlers of a command until a signal; the same for every command.
+
+The command line, Django and Flask bring a function that makes the consumers, and the options; here
+is decided whether this process watches the code, supervises others, checks, or consumes.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
+from nsqclient.version import __version__
+from nsqclient.worker.checks import check_group
+from nsqclient.worker.errors import UsageError
+from nsqclient.worker.group import ConsumerGroup, Metrics, stop_error
+from nsqclient.worker.lifeline import RELOADED, Lifeline, attach
+from nsqclient.worker.reloading import Reloader
+from nsqclient.worker.status_server import (
+    ProcessState, Response, StatusServer, live_response, ready_response,
+)
+from nsqclient.worker.supervisor import FAILED, Supervisor, describe
+
+#: Seconds between two reports of a child, and between two looks at signals.
+_INTERVAL = 0.5
+#: Seconds without a report after which a process hangs. After so long nsqd has closed its
+#: connections as well: two heartbeats without an answer, 30 s each by default.
+HANG_TIMEOUT = 60.0
+#: A busy machine delays a report by less.
+_LEAST_HANG_TIMEOUT = 5.0
+#: More processes on one machine are a mistake.
+_MOST_PROCESSES = 1024
+
+#: Makes the consumers; gets the exporter of metrics, or None.
+Build = Callable[["Metrics | None"], ConsumerGroup]
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What the flags of a command say. Immutable.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    processes: int = 0  #: 0: the handlers run in this process, without a supervisor
+    reload_folder: Path | None = None  #: sources to watch; None: they are not watched
+    health_address: str = ""
+    metrics_address: str = ""
+    is_check: bool = False
+    stop_timeout: float = 30.0  #: seconds
+    hang_timeout: float = HANG_TIMEOUT  #: seconds without a report of a process; 0: no limit
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.processes <= _MOST_PROCESSES:
+            raise UsageError(
+                f"--processes must be from 0 to {_MOST_PROCESSES}, not {self.processes}")
+        if not 0 <= self.stop_timeout < threading.TIMEOUT_MAX:
+            raise UsageError(f"--stop-timeout must be 0 s or more, not {self.stop_timeout}")
+        if self.hang_timeout and not _LEAST_HANG_TIMEOUT <= self.hang_timeout < math.inf:
+            raise UsageError(
+                f"--hang-timeout must be {_LEAST_HANG_TIMEOUT:g} s or more, or 0 for no limit,"
+                f" not {self.hang_timeout}")
+
+
+def run_worker(
+    build: Build,
+    options: WorkerOptions,
+    report: Callable[[str], None],
+    make_metrics: Callable[[], Metrics],
+) -> int:
+    """Run a worker until SIGINT or SIGTERM; return the exit status.
+
+    Args:
+        build: imports the handlers and makes their consumers; called in each process that
+            consumes, and not in a supervisor or reloader.
+        report: called with lines for the person that starts it.
+        make_metrics: creates the exporter; called where there is a ``metrics_address``.
+
+    Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
+    times in a row; 128 plus the number of a second signal. Of several processes the status of the
+    first child, where that could not start.
+
+    Blocks: until the end. Call it in the main thread.
+
+    Raises:
+        ConfigError, InvalidTopicError, InvalidChannelError: nothing was started; says why.
+        KeyboardInterrupt: a second Ctrl-C broke off the stop, without a supervisor.
+    """
+    lifeline = attach()
+    if lifeline is not None:
+        lifeline.watch(options.stop_timeout)
+    if options.is_check:
+        if check_group(build(make_metrics() if options.metrics_address else None), report):
+            report("OK     everything is in order")
+            return 0
+        return FAILED
+    if lifeline is None and options.reload_folder is not None:
+        return Reloader(options.reload_folder, report).run()
+    if options.processes and (lifeline is None or lifeline.role == RELOADED):
+        return _supervise(options, report, make_metrics, escalates=lifeline is None)
+    is_supervised = lifeline is not None and lifeline.role != RELOADED
+    if is_supervised:
+        # The supervisor hands Ctrl-C on as SIGTERM.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    metrics = make_metrics() if options.metrics_address else None
+    group = build(metrics)
+    if is_supervised:
+        return _consume(group, options, report, lifeline, reports=True)
+
+    def states() -> dict[str, ProcessState]:
+        return {"1": ProcessState(group.health(), metrics and metrics.snapshot())}
+
+    with _status_servers(options, states, lambda: True, 1, metrics) as addresses:
+        return _consume(group, options, report, lifeline, addresses)
+
+
+def _supervise(
+    options: WorkerOptions, report: Callable[[str], None], make_metrics: Callable[[], Metrics],
+    *, escalates: bool,
+) -> int:
+    supervisor = Supervisor(options.processes, options.stop_timeout,
+                            hang_timeout=options.hang_timeout, escalates=escalates)
+    metrics = make_metrics() if options.metrics_address else None
+    with _status_servers(
+        options, supervisor.states, supervisor.is_live, options.processes, metrics
+    ) as addresses:
+        report(describe(options.processes))
+        for line in addresses:
+            report(line)
+        return supervisor.run()
+
+
+@contextmanager
+def _status_servers(
+    options: WorkerOptions,
+    states: Callable[[], dict[str, ProcessState]],
+    is_live: Callable[[], bool],
+    processes: int,
+    metrics: Metrics | None,
+) -> Iterator[list[str]]:
+    """Answer probes and scrapes; yield lines that say where."""
+
+    def scrape() -> Response:
+        assert metrics is not None
+        snapshots = {name: state.metrics for name, state in states().items()
+                     if state.metrics is not None}
+        return Response(200, *metrics.render(snapshots))
+
+    health: Mapping[str, Callable[[], Response]] = {
+        "/live": lambda: live_response(is_live()),
+        "/ready": lambda: ready_response(states(), processes),
+    }
+    wanted: dict[str, tuple[str, dict[str, Callable[[], Response]]]] = {}
+    if options.health_address:
+        wanted[options.health_address] = "--health-address", dict(health)
+    if options.metrics_address:
+        flag, routes = wanted.get(options.metrics_address, ("--metrics-address", {}))
+        wanted[options.metrics_address] = flag, {**routes, "/metrics": scrape}
+    lines = []
+    with ExitStack() as stack:
+        servers = []
+        for address, (flag, routes) in wanted.items():
+            server = StatusServer(address, flag, routes)
+            stack.callback(server.close)
+            servers.append(server)
+            paths = " and ".join(routes)
+            lines.append(f"answering {paths} on http://{server.address}")
+        for server in servers:  # all ports are free
+            server.start()
+        yield lines
+
+
+def _consume(
+    group: ConsumerGroup,
+    options: WorkerOptions,
+    report: Callable[[str], None],
+    lifeline: Lifeline | None,
+    addresses: Iterable[str] = (),
+    *,
+    reports: bool = False,
+) -> int:
+    """Start the consumers, wait for a signal, stop them; return the exit status.
+
+    Args:
+        reports: whether the parent wants to be sent states: it is a supervisor.
+    """
+
+    def send_report() -> None:
+        if lifeline is not None and reports:
+            metrics = None if group.metrics is None else group.metrics.snapshot()
+            lifeline.report(consumers=group.health(), metrics=metrics)
+
+    with catch_shutdown_signals() if lifeline is None else _first_signal() as signaled:
+        if lifeline is None or lifeline.role in (RELOADED, "process 1"):
+            # Inside: a reader of these lines may send a signal at once.
+            report(f"nsqclient {__version__}")
+            for line in [*group.banner(), *addresses]:
+                report(line)
+            report("Ctrl-C stops")
+        group.start()
+        send_report()
+        # A timeout lets Python run signal handlers on every platform.
+        while not signaled.wait(_INTERVAL):
+            send_report()
+        for consumer in group.consumers:
+            LifecycleLogger(consumer.topic, consumer.channel).signal_came()
+        error = stop_error(group.stop(options.stop_timeout))
+    if error:
+        report(error)
+        return FAILED
+    return 0
+
+
+@contextmanager
+def _first_signal() -> Iterator[SignalFlag]:
+    """Yield a flag that the first SIGINT or SIGTERM sets; later ones do nothing.
+
+    For a child: systemd sends SIGTERM, and a terminal SIGINT, to all processes, and the parent
+    once more, and the second must not break the stop off. The parent sees to a stop that hangs.
+    """
+    came, seen = SignalFlag(), []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            came.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal that closes
+    try:
+        yield came
+    finally:
+        # Not the default, nor a function, which the end of the interpreter replaces by it: the
+        # second signal may come only now, and would spoil the exit status.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,411 @@
+"""``Supervisor``: runs several processes of a worker, and replaces those that end.
+
+It imports none of the user's code: each child runs the same command line and imports the handlers
+itself, so a restarted child has the code of today, and a fork never happens beside threads.
+
+- The first child starts alone. Where it ends with an error before it consumes, the worker ends with
+  its status; else the others follow.
+- A child that ends is started again after a pause that grows (``restarts``).
+- A child that consumes reports twice a second. Where no report came for ``hang_timeout`` seconds,
+  it hangs: it is killed, and started again.
+- SIGTERM and SIGINT are handed on as SIGTERM. A child that still runs some seconds after its
+  ``stop_timeout`` is killed. A second signal kills all at once.
+- SIGHUP replaces the children one by one: the new one must be healthy, or have run for some
+  seconds, before the old one stops; where it does not come so far, the old ones stay.
+- A supervisor that is killed leaves no child: see ``lifeline``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from nsqclient.worker.lifeline import Child, spawn
+from nsqclient.worker.restarts import MOST_DEATHS, RestartPolicy, Silence
+from nsqclient.worker.status_server import ProcessState
+
+logger = logging.getLogger("nsqclient.worker")
+
+#: Exit statuses: a child failed or was killed; the command line is wrong; children die at once.
+FAILED, USAGE, CHILDREN_DIE = 1, 2, 3
+#: Seconds that a child has beyond its stop_timeout, before it is killed.
+_GRACE = 5.0
+#: Seconds in which the successor of a running child has to consume.
+_START_TIMEOUT = 60.0
+#: Seconds after which a successor that runs, and is not healthy, takes over all the same: the
+#: nsqds may be down for old and new alike.
+_SETTLE_TIMEOUT = 10.0
+#: The loop looks at everything at least so often, in seconds.
+_TICK = 0.5
+#: A line of a child that is longer is no report.
+_LONGEST_REPORT = 16 * 2**20
+#: The loop is stuck when it was not passed for so many seconds.
+_STUCK = 10.0
+
+
+class _Process:
+    """One child process, from its start to its end."""
+
+    def __init__(self, child: Child, now: float, silence: Silence) -> None:
+        self.child = child
+        self.pid = child.process.pid
+        self.began = now
+        self.started_at: float | None = None  # it has imported all, and begun to consume
+        self.is_leaving = False  # it was asked to stop
+        self.kill_at: float | None = None
+        self.heard = now
+        self.silence = silence
+        self.consumers: Mapping[str, tuple[bool, str]] = {}
+        self.metrics: object = None
+        self._buffer = b""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it came to consume."""
+        return self.started_at is not None
+
+    def can_take_over(self, now: float) -> bool:
+        """Return whether its predecessor may stop: it is healthy, or had time to become so."""
+        if self.started_at is None:
+            return False
+        is_healthy = all(healthy for healthy, _ in self.consumers.values())
+        return is_healthy or now - self.started_at >= _SETTLE_TIMEOUT
+
+    def signal(self, number: int) -> None:
+        """Send a signal; to a child that has ended nothing happens."""
+        self.child.process.send_signal(number)
+
+    def read(self, now: float) -> bool:
+        """Take in what it has reported; return False where it has closed its end."""
+        try:
+            data = self.child.socket.recv(1 << 20)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > _LONGEST_REPORT:
+            self._buffer = b""
+        for line in lines:
+            try:
+                state = json.loads(line)
+                self.consumers = {
+                    place: (bool(healthy), str(reason))
+                    for place, (healthy, reason) in state.get("consumers", {}).items()
+                }
+                self.metrics = state.get("metrics")
+            except (ValueError, AttributeError, TypeError):
+                continue  # written by a handler into a descriptor that is not its own
+            self.heard = now
+            self.silence.on_report()
+            if self.started_at is None:
+                self.started_at = now
+        return bool(data)
+
+
+class _Slot:
+    """A place for one process, and its replacement while it is replaced."""
+
+    def __init__(self, number: int, policy: RestartPolicy) -> None:
+        self.number = number
+        self.policy = policy
+        self.current: _Process | None = None
+        self.successor: _Process | None = None
+        self.start_at: float | None = None
+
+
+class Supervisor:
+    """Runs ``processes`` children until a signal.
+
+    Args:
+        processes: how many.
+        stop_timeout: seconds that the handlers of a child have at the end.
+        hang_timeout: seconds without a report after which a child that consumes is killed; 0:
+            never.
+        make_policy: creates the policy of restarts for one process.
+        escalates: whether a second signal kills the children; not under a reloader, which hands
+            on what a terminal has sent to both, and kills this process itself.
+
+    Life: created, ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
+    """
+
+    def __init__(
+        self,
+        processes: int,
+        stop_timeout: float,
+        make_policy: Callable[[], RestartPolicy] = RestartPolicy,
+        *,
+        hang_timeout: float = 0.0,
+        escalates: bool = True,
+    ) -> None:
+        self._escalates = escalates
+        self._slots = [_Slot(number, make_policy()) for number in range(1, processes + 1)]
+        self._stop_timeout = stop_timeout
+        self._hang_timeout = hang_timeout
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[_Process] = []  # all that live
+        self._signals: deque[int] = deque()
+        self._roll: deque[_Slot] = deque()  # that are still to be replaced
+        self._rolled: _Process | None = None  # that leaves for its successor
+        self._has_started = False  # some child came to consume
+        self._is_stopping = False
+        self._status = 0
+        self._passed = time.monotonic()
+
+    # -- for the status server
+
+    def states(self) -> dict[str, ProcessState]:
+        """Return what each process reported last; those that do not run are left out."""
+        now = time.monotonic()
+        found = {}
+        for slot in self._slots:
+            process = slot.current
+            if process is not None:
+                found[str(slot.number)] = ProcessState(
+                    process.consumers, process.metrics, now - process.heard)
+        return found
+
+    def is_live(self) -> bool:
+        """Return whether the loop works."""
+        return time.monotonic() - self._passed < _STUCK
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Run until a signal, or until the children cannot run; return the exit status."""
+        with self._caught_signals():
+            self._start(self._slots[0], time.monotonic())
+            try:
+                while self._processes or not self._is_stopping:
+                    self._pass()
+            finally:
+                for process in self._processes:  # an error of ours: leave nothing behind
+                    process.signal(signal.SIGKILL)
+                    process.child.process.wait()
+                    process.child.socket.close()
+                self._selector.close()
+        return self._status
+
+    def _pass(self) -> None:
+        ready = self._selector.select(_TICK)
+        former, self._passed = self._passed, time.monotonic()
+        for process in self._processes:
+            process.silence.add(self._passed - former)
+        for key, _ in ready:
+            if isinstance(key.data, _Process):
+                if not key.data.read(time.monotonic()):
+                    self._selector.unregister(key.fileobj)  # it ends, or a handler closed it
+            else:
+                os.read(key.fd, 4096)
+        now = time.monotonic()
+        for process in list(self._processes):
+            if process.child.process.poll() is not None:
+                self._on_end(process, now)
+        while self._signals:
+            self._on_signal(self._signals.popleft(), now)
+        if not self._is_stopping:
+            self._kill_hanging()
+            self._note_started(now)
+            self._advance_roll(now)
+            for slot in self._slots:
+                if slot.start_at is not None and slot.start_at <= now:
+                    self._start(slot, now)
+        for process in self._processes:
+            if process.kill_at is not None and process.kill_at <= now:
+                process.kill_at = None
+                logger.warning("process with pid %d did not end in time and is killed", process.pid)
+                process.signal(signal.SIGKILL)
+
+    @contextmanager
+    def _caught_signals(self) -> Iterator[None]:
+        """Note signals, and have each end the wait of the loop."""
+        read, write = os.pipe()
+        for descriptor in (read, write):
+            os.set_blocking(descriptor, False)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        former_fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        former = {
+            number: signal.signal(number, note)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        }
+        self._selector.register(read, selectors.EVENT_READ)
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                if not self._escalates and number in (signal.SIGINT, signal.SIGTERM):
+                    handler = signal.SIG_IGN  # the reloader's may come only now
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.set_wakeup_fd(former_fd)
+            os.close(read)
+            os.close(write)
+
+    def _kill_hanging(self) -> None:
+        """Kill the children that consume, and report nothing any more."""
+        for process in self._processes:
+            if process.is_started and not process.is_leaving and process.silence.is_too_long:
+                process.silence.on_report()  # it is killed once
+                logger.error("process with pid %d hangs: it has reported nothing for %g s, and is"
+                             " killed", process.pid, self._hang_timeout)
+                process.signal(signal.SIGKILL)
+
+    # -- starts and ends
+
+    def _spawn(self, slot: _Slot, now: float) -> _Process | None:
+        try:
+            child = spawn(f"process {slot.number}")
+        except OSError as exc:
+            logger.error("process %d cannot be started: %s", slot.number, exc)
+            return None
+        process = _Process(child, now, Silence(self._hang_timeout))
+        self._processes.append(process)
+        self._selector.register(child.socket, selectors.EVENT_READ, process)
+        return process
+
+    def _start(self, slot: _Slot, now: float) -> None:
+        slot.start_at = None
+        slot.current = self._spawn(slot, now)
+        if slot.current is None:
+            self._again(slot, slot.policy.on_death(0.0, False), now)
+        else:
+            logger.info("process %d runs with pid %d", slot.number, slot.current.pid)
+
+    def _again(self, slot: _Slot, delay: float | None, now: float) -> None:
+        """Start a slot after a pause; None: it died at once too often."""
+        if delay is None:
+            logger.error("process %d ended right after its start %d times in a row: the worker"
+                         " ends", slot.number, MOST_DEATHS)
+            self._stop(now, CHILDREN_DIE)
+        else:
+            slot.start_at = now + delay
+
+    def _on_end(self, process: _Process, now: float) -> None:
+        """A child has ended."""
+        self._processes.remove(process)
+        process.read(now)
+        if process.child.socket in self._selector.get_map():
+            self._selector.unregister(process.child.socket)
+        process.child.socket.close()
+        slots = [s for s in self._slots if process in (s.current, s.successor)]
+        slot = slots[0] if slots else None
+        status: int = process.child.process.returncode
+        is_replacement = slot is not None and slot.successor is process
+        if slot is not None:
+            if is_replacement:
+                slot.successor = None
+            else:
+                slot.current, slot.successor = slot.successor, None
+                if slot.current is not None:
+                    slot.current.kill_at = None
+        if process.is_leaving or self._is_stopping:
+            # A child that does not consume yet dies of the signal, and has nothing to hand back.
+            if status and not (status == -signal.SIGTERM and not process.is_started):
+                self._status = self._status or FAILED
+                logger.warning("process with pid %d %s", process.pid, _described(status))
+        elif slot is None:
+            return
+        elif is_replacement:
+            logger.error("process %d: its replacement %s, so the old process continues",
+                         slot.number, _described(status))
+            self._roll.clear()
+        elif not self._has_started and status in (FAILED, USAGE) and not process.is_started:
+            self._stop(now, status)  # it has said why
+        elif slot.current is None:
+            delay = slot.policy.on_death(now - process.began, process.is_started)
+            if delay is not None:
+                logger.warning("process %d (pid %d) %s; it starts again in %g s", slot.number,
+                               process.pid, _described(status), delay)
+            self._again(slot, delay, now)
+
+    def _note_started(self, now: float) -> None:
+        """When the first child consumes, the others may start."""
+        if self._has_started or not any(process.is_started for process in self._processes):
+            return
+        self._has_started = True
+        for slot in self._slots:
+            if slot.current is None and slot.start_at is None:
+                slot.start_at = now
+
+    # -- signals
+
+    def _on_signal(self, number: int, now: float) -> None:
+        if number == signal.SIGCHLD:
+            return
+        if number == signal.SIGHUP:
+            if not self._is_stopping:
+                logger.info("received SIGHUP: replacing the processes one by one")
+                self._roll = deque(self._slots)
+        elif not self._is_stopping:
+            logger.info("stopping: received a signal")
+            self._stop(now, 0)
+        elif self._escalates:
+            logger.warning("received a second signal: killing the processes")
+            self._status = 128 + number
+            for process in self._processes:
+                process.signal(signal.SIGKILL)
+
+    def _stop(self, now: float, status: int) -> None:
+        """Ask every child to stop, once."""
+        self._is_stopping = True
+        self._status = status
+        for process in self._processes:
+            self._leave(process, now)
+
+    def _leave(self, process: _Process, now: float) -> None:
+        if not process.is_leaving:
+            process.is_leaving = True
+            process.kill_at = now + self._stop_timeout + _GRACE
+            process.signal(signal.SIGTERM)
+
+    def _advance_roll(self, now: float) -> None:
+        """Take the next step of the replacement that SIGHUP asked for."""
+        for slot in self._slots:
+            successor = slot.successor
+            if successor is not None and successor.can_take_over(now):
+                successor.kill_at = None
+                self._rolled, slot.current, slot.successor = slot.current, successor, None
+                logger.info("process %d runs with pid %d", slot.number, successor.pid)
+                if self._rolled is not None:
+                    self._leave(self._rolled, now)
+        if self._rolled is not None:
+            if self._rolled in self._processes:
+                return  # one after the other
+            self._rolled = None
+        if not self._roll or any(slot.successor is not None for slot in self._slots):
+            return
+        slot = self._roll.popleft()
+        if slot.current is None:
+            slot.start_at = now
+            return
+        slot.successor = self._spawn(slot, now)
+        if slot.successor is None:
+            self._roll.clear()
+        else:
+            slot.successor.kill_at = now + _START_TIMEOUT
+
+
+def _described(status: int) -> str:
+    if status < 0:
+        try:
+            return f"was ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was ended by signal {-status}"
+    return f"ended with status {status}"
+
+
+def describe(processes: int, pid: int | None = None) -> str:
+    """Return the line with which a supervisor begins."""
+    which: Any = os.getpid() if pid is None else pid
+    return f"supervisor with pid {which}: {processes} processes; SIGHUP replaces them one by one"

@@ -1,0 +1,235 @@
+"""Permissions: foreign pages, names in the Host header, read-only pages, the ACL header."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import requests
+
+from nsqclient.admin import AdminSettings
+from nsqclient.admin.server import AdminServer
+from nsqclient.errors import ConfigError
+from tests.support.browser.admin import Admin, running_admin
+
+
+@pytest.fixture
+def admin(cluster):
+    """A page on which every user may act."""
+    return cluster.admin()
+
+
+def test_a_foreign_page_cannot_act(admin):
+    """A request with another page's Origin, or from another site, is rejected."""
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"},
+                    {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+        answer = admin.post("/api/topics", {"topic": "made"}, **headers)
+        assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_ORIGIN")
+    assert admin.json("/api/topics")["topics"] == []
+
+
+def test_our_own_page_can_act(admin):
+    """The same request with our own Origin is carried out."""
+    headers = {"Origin": admin.url, "Sec-Fetch-Site": "same-origin"}
+    assert admin.post("/api/topics", {"topic": "made"}, **headers).status_code == 200
+
+
+@pytest.mark.parametrize("content_type", [
+    "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None])
+def test_a_form_cannot_act(admin, content_type):
+    """A content type that a foreign form can send is rejected."""
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    answer = admin.raw("POST", "/api/topics", data=b'{"topic":"made"}', headers=headers)
+    assert (answer.status_code, answer.json()["message"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert admin.raw("POST", "/api/topics/t", headers=headers).status_code == 415
+
+
+def test_a_page_on_loopback_answers_only_to_known_names(cluster, admin):
+    """A name that an attacker points at 127.0.0.1 gets 403 for every path."""
+    for path in ("/", "/api/topics", "/metrics", "/static/base.css"):
+        answer = admin.get(path, Host="evil.example:80")
+        assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_HOST")
+    assert admin.get("/ping", Host="localhost:4171").status_code == 200
+    proxied = cluster.admin(allowed_hosts=["Admin.example"])
+    assert proxied.get("/ping", Host="admin.example").status_code == 200
+    assert proxied.get("/ping", Host="127.0.0.1").status_code == 200
+
+
+def test_a_page_on_every_address_answers_to_any_name():
+    """On a public address the page accepts every name, unless ``allowed_hosts`` is given."""
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",))
+    with AdminServer(settings, "0.0.0.0", 0) as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        answer = requests.get(f"{url}ping", headers={"Host": "any.example"}, timeout=10)
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "nsq.example.com"])
+def test_actions_on_a_public_address_need_allowed_hosts(host):
+    """Otherwise an attacker's host name that points at the page could act."""
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",), allow_actions=True)
+    with pytest.raises(ConfigError, match="--allowed-host"):
+        AdminServer(settings, host, 0)
+
+
+def test_an_action_under_an_unknown_host_name_is_rejected(leak_guard):
+    """DNS rebinding: a page of another name, whose Origin matches its Host."""
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",), allow_actions=True,
+                             allowed_hosts=("nsq.example.com",))
+    with AdminServer(settings, "0.0.0.0", 0) as server:
+        admin = Admin(server.url.replace("0.0.0.0", "127.0.0.1"))
+        for headers in ({"Host": "evil.example"}, {}):
+            answer = admin.post("/api/topics", {"topic": "made"}, **headers)
+            assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_HOST")
+        answer = admin.post("/api/topics", {"topic": "made"}, Host="nsq.example.com")
+        assert answer.status_code == 502  # no nsqd is there
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://]", "http://[::1", "//", ""])
+def test_a_malformed_origin_is_rejected(admin, origin):
+    """It gets 403 as a foreign origin does, and no 500."""
+    answer = admin.post("/api/topics", {"topic": "made"}, Origin=origin)
+    assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_ORIGIN")
+
+
+def exchange(admin, *lines, body=b""):
+    """Send a request as it is; return the status."""
+    host, port = admin.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        sock.sendall(b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body]))
+        sock.shutdown(socket.SHUT_WR)
+        with sock.makefile("rb") as file:
+            return int(file.readline().split()[1])
+
+
+@pytest.mark.parametrize("lines", [
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\rX-Forwarded-User: ada"],
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\r\rX-Forwarded-User: ada"],
+    [b"POST /api/topics HTTP/1.1", b"X-A\x00: b"],
+    [b"POST /api/topics HTTP/1.1", b"X-A: b\x1b[2J"],
+    [b"GET /\x1b[2J HTTP/1.1"],
+    [b"GET /ping\rX HTTP/1.1"],
+])
+def test_a_control_character_in_a_header_is_a_bad_request(cluster, lines):
+    """A bare CR would begin a header that a proxy in front does not see."""
+    admin = cluster.admin(admin_users=["ada"])
+    host = admin.url.removeprefix("http://").encode()
+    head = [*lines, b"Host: " + host, b"Content-Type: application/json"]
+    assert exchange(admin, *head, body=b'{"topic":"made"}') == 400
+    assert admin.json("/api/topics")["topics"] == []
+    assert exchange(admin, b"GET /ping HTTP/1.1", b"Host: " + host, b"X-A: b\tc \xc3\xa4") == 200
+
+
+@pytest.mark.parametrize("host", [b"[", b"[::1", b"a b", b"]:1"])
+def test_a_malformed_host_is_rejected(admin, host):
+    """It matches no allowed host."""
+    assert exchange(admin, b"GET / HTTP/1.1", b"Host: " + host) in (400, 403)
+
+
+@pytest.mark.parametrize("host, words", [("[", "names no host"), ("[::1", "names no host")])
+def test_the_hint_describes_a_malformed_host(admin, host, words):
+    """The hint never suggests ``--allowed-host`` without a name."""
+    hint = admin.get("/ping", Host=host).json()["hint"]
+    assert words in hint and "--allowed-host" not in hint
+
+
+def answer_to(admin, *lines):
+    """Send a request without a body of its own, as it is; return the first line of the answer."""
+    host, port = admin.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        sock.sendall(b"\r\n".join([*lines, b"Host: " + admin.url[7:].encode(), b"", b"0\r\n\r\n"]))
+        with sock.makefile("rb") as file:
+            return file.readline().decode()
+
+
+@pytest.mark.parametrize("lines", [
+    [b"GET http://[::1/api HTTP/1.1"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 0", b"Content-Length: 5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 0", b"content-length : 0"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 0, 5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: +5"],
+    [b"GET /ping HTTP/1.1", b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+])
+def test_a_request_that_can_be_read_in_two_ways_is_a_bad_request(admin, lines):
+    """It gets an answer, and its body is not read as another request."""
+    assert " 400 " in answer_to(admin, *lines)
+    assert " 200 " in answer_to(admin, b"GET /ping HTTP/1.1", b"Content-Length: 0")
+
+
+def test_a_page_is_read_only_by_default(cluster):
+    """Without --allow-actions nothing can be changed, and the error has a hint."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(allow_actions=False)
+    for answer in (
+        admin.post("/api/topics", {"topic": "made"}), admin.delete("/api/topics/events"),
+        admin.post("/api/topics/events", {"action": "pause"}),
+        admin.delete("/api/topics/events/archive"),
+        admin.delete(f"/api/nodes/{cluster.addresses[0]}", {"topic": "events"}),
+        admin.post("/api/live/publish", {"topic": "events", "body": "x"}),
+        admin.raw("PUT", "/config/log_level", json="debug"),
+    ):
+        assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN")
+        assert "--allow-actions" in answer.json()["hint"]
+    assert admin.json("/api/topics/events")["channels"][0]["depth"] == 6
+
+
+def test_only_users_in_the_acl_header_may_act(cluster):
+    """With --admin-user only users that the proxy names may act, and see buttons."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(admin_users=["ada", "bob"], acl_http_header="X-User")
+    body = {"action": "pause"}
+    for headers in ({}, {"X-User": "eve"}, {"X-Forwarded-User": "ada"}, {"X-User": ""}):
+        assert admin.post("/api/topics/events", body, **headers).status_code == 403
+        assert 'data-may-act="no"' in admin.get("/", **headers).text
+    assert admin.post("/api/topics/events", body, **{"X-User": "bob"}).status_code == 200
+    assert 'data-may-act="yes"' in admin.get("/", **{"X-User": "ada"}).text
+
+
+def test_messages_are_shown_only_with_permission(cluster):
+    """Peeking needs --allow-peek, and with --admin-user one of these users."""
+    cluster.fill("events", "archive")
+    path, body = "/api/live/peek", {"topic": "events", "count": 1, "seconds": 0.1}
+    assert cluster.admin().post(path, body).status_code == 403
+    named = cluster.admin(allow_peek=True, admin_users=["ada"])
+    assert named.post(path, body).status_code == 403
+    assert named.post(path, body, **{"X-Forwarded-User": "ada"}).status_code == 200
+    reader = cluster.admin(allow_peek=True, allow_actions=False)
+    assert reader.post(path, body).status_code == 200
+    # A loan counts as an attempt, so it changes something.
+    assert reader.post(path, {**body, "channel": "archive"}).status_code == 403
+
+
+def test_every_answer_carries_the_security_headers(admin):
+    """Pages, data, assets and errors forbid frames, sniffing and inline scripts."""
+    for path in ("/", "/api/topics", "/static/base.css", "/nothing", "/topics/b$d"):
+        headers = admin.get(path).headers
+        policy = headers["Content-Security-Policy"]
+        assert "script-src 'self'" in policy and "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_a_huge_body_is_not_read(admin):
+    """A body above the limit is rejected."""
+    answer = admin.post("/api/live/publish", {"topic": "t", "body": "x" * (3 * 1024 * 1024)})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2fserver.py",
+                                  "/static//etc/passwd", "/..%2f..%2fetc/passwd"])
+def test_only_assets_can_be_read(path):
+    """No path leads out of the folder of assets."""
+    with running_admin(nsqd_http_addresses=["127.0.0.1:1"]) as admin:
+        session = requests.Session()
+        request = requests.Request("GET", admin.url).prepare()
+        request.url = admin.url + path
+        with session:
+            assert session.send(request, timeout=10).status_code in (403, 404)
+
+
+def test_a_name_in_a_path_is_shown_as_text(cluster):
+    """Markup in a path does not become markup."""
+    admin: Admin = cluster.admin()
+    text = admin.get("/nodes/<script>alert(1)<%2Fscript>").text
+    assert "<script>alert" not in text

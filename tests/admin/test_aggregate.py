@@ -1,0 +1,74 @@
+"""Sums over nsqds, from their ``/stats``."""
+
+from __future__ import annotations
+
+from nsqclient.admin.aggregate import Source, client_count, merge_topic, number, objects
+
+NOW = 1000.5
+
+
+def channel(name="c", **values):
+    """A channel of /stats."""
+    return {"channel_name": name, "depth": 3, "backend_depth": 1, "in_flight_count": 2, **values}
+
+
+def topic(**values):
+    """A topic of /stats."""
+    return {"topic_name": "t", "depth": 5, "backend_depth": 2, "message_count": 10,
+            "channels": [channel()], "paused": False, **values}
+
+
+def merged(*topics):
+    """The sum of a topic on several nsqds, named n0, n1 and so on."""
+    return merge_topic("t", [Source(f"n{i}", "host", each) for i, each in enumerate(topics)], NOW)
+
+
+def test_numbers_are_summed_and_parts_are_kept():
+    """The sum of two nsqds has both numbers, and each nsqd keeps its own."""
+    found = merged(topic(), topic(depth=7))
+    assert (found["depth"], found["memory_depth"], found["backend_depth"]) == (12, 8, 4)
+    assert [node["depth"] for node in found["nodes"]] == [5, 7]
+
+
+def test_a_channel_of_one_node_is_not_the_sum():
+    """The channels of each nsqd have that nsqd's numbers; nsqadmin mixes them up."""
+    found = merged(topic(), topic())
+    assert found["channels"][0]["depth"] == 6
+    assert [node["channels"][0]["depth"] for node in found["nodes"]] == [3, 3]
+    assert [part["node"] for part in found["channels"][0]["nodes"]] == ["n0", "n1"]
+
+
+def test_one_paused_nsqd_pauses_the_sum():
+    """A topic that is paused anywhere is shown as paused, and so is a channel."""
+    found = merged(topic(), topic(paused=True, channels=[channel(paused=True)]))
+    assert found["paused"] is True
+    assert found["channels"][0]["paused"] is True
+
+
+def test_clients_name_their_nsqd_and_how_long_they_are_connected():
+    """A client has its nsqd, and its age in nanoseconds of whole seconds."""
+    client = {"client_id": "w", "hostname": "h", "connect_ts": 990, "tls": True}
+    found = merged(topic(channels=[channel(clients=[client])]))
+    shown = found["channels"][0]["clients"][0]
+    assert (shown["node"], shown["connected"], shown["tls"]) == ("n0", 10_000_000_000, True)
+
+
+def test_latencies_are_weighted_by_how_many_messages_they_saw():
+    """The average of a percentile over nsqds counts each one's messages."""
+    def latency(count, value):
+        return {"count": count, "percentiles": [{"quantile": 0.99, "value": value}]}
+
+    found = merged(topic(e2e_processing_latency=latency(1, 100)),
+                   topic(e2e_processing_latency=latency(3, 200)))["e2e_processing_latency"]
+    assert found["count"] == 4
+    assert found["percentiles"] == [
+        {"quantile": 0.99, "max": 200, "min": 100, "count": 4, "average": 175.0}]
+
+
+def test_missing_and_invalid_numbers_count_as_zero():
+    """A field of an older nsqd, or of nonsense, is 0 or empty."""
+    assert number({"depth": "many", "x": True}, "depth") == 0
+    assert number({"x": True}, "x") == 0
+    assert objects({"channels": None}, "channels") == []
+    assert client_count({"clients": [{}, {}]}) == 2
+    assert merged({"topic_name": "t"})["depth"] == 0

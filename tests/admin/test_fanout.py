@@ -1,0 +1,279 @@
+"""Requests to many servers at once: failures are listed, silent servers get fewer requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from nsqclient.admin import fanout
+from nsqclient.admin.fanout import WAITING, FanOut, Request
+from nsqclient.errors import NSQHTTPTransportError, NSQHTTPStatusError
+from nsqclient.runtime.deadline import Deadline
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def fan_out(leak_guard: None) -> Iterator[FanOut]:
+    """A FanOut whose rounds take half a second at most."""
+    found = FanOut(0.5)
+    yield found
+    found.close()
+
+
+def raising(exc: Exception):
+    """A request that fails."""
+    def ask():
+        raise exc
+
+    return ask
+
+
+def test_answers_come_in_order_and_failures_are_named(fan_out):
+    """Answers are in the order of the requests; failures have a reason."""
+    answers, failures = fan_out.run({
+        "b": Request("nsqd", "b:1", lambda: 2),
+        "x": Request(
+            "nsqd", "x:1", raising(NSQHTTPStatusError("u", 404, "TOPIC_NOT_FOUND")), "y:1"
+        ),
+        "a": Request("nsqd", "a:1", lambda: 1),
+    })
+    assert list(answers.items()) == [("b", 2), ("a", 1)]
+    assert failures[0].text() == "nsqd x:1 (asked at y:1): HTTP 404: TOPIC_NOT_FOUND"
+    assert (failures[0].status, failures[0].code) == (404, "TOPIC_NOT_FOUND")
+
+
+def test_requests_run_at_the_same_time(fan_out):
+    """Each of three waits until all three are under way."""
+    together = threading.Barrier(3, timeout=10)
+    answers, failures = fan_out.run(
+        {n: Request("nsqd", str(n), together.wait) for n in range(3)})
+    assert len(answers) == 3 and not failures
+
+
+def test_a_silent_server_does_not_delay_the_others(fan_out):
+    """At the deadline the round ends with the answers so far."""
+    release = threading.Event()
+    answers, failures = fan_out.run({
+        "silent": Request("nsqd", "silent:1", lambda: release.wait(20)),
+        "quick": Request("nsqd", "quick:1", lambda: "here"),
+    })
+    release.set()
+    assert answers == {"quick": "here"}
+    assert failures[0].text() == "nsqd silent:1: no answer within 0.5 s"
+
+
+def test_a_silent_server_gets_no_requests_for_a_while(fan_out):
+    """Otherwise each round would wait for it. An action sends a request nevertheless."""
+    asked = []
+
+    def ask():
+        asked.append(1)
+        raise NSQHTTPTransportError("u", "no connection within 2 s")
+
+    request = {"k": Request("nsqd", "far:1", ask)}
+    for _ in range(3):
+        assert fan_out.run(request)[1][0].reason == "no connection within 2 s"
+    assert len(asked) == 1
+    fan_out.run(request, even_if_slow=True)
+    assert len(asked) == 2
+
+
+def test_a_server_that_rejects_requests_gets_one_in_every_round(fan_out):
+    """A rejection costs nothing, so its end is noticed at once."""
+    outcomes = iter([raising(NSQHTTPTransportError("u", "connection refused")), lambda: "back"])
+    request = {"k": Request("nsqd", "near:1", lambda: next(outcomes)())}
+    assert fan_out.run(request)[1]
+    assert fan_out.run(request)[0] == {"k": "back"}
+
+
+def test_an_unexpected_exception_is_a_failure_and_logged(fan_out, caplog):
+    """It ends neither the round nor the thread."""
+    answers, failures = fan_out.run({"k": Request("nsqd", "a:1", raising(KeyError("oops")))})
+    assert not answers and "oops" in failures[0].reason
+    assert "request to nsqd a:1 failed" in caplog.text
+
+
+# -- progressive rounds
+
+
+@pytest.fixture
+def patient(leak_guard: None) -> Iterator[FanOut]:
+    """A FanOut whose rounds may take long: rounds that end early are progressive."""
+    found = FanOut(60.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[threading.Event]:
+    """The event that a hung server waits for."""
+    release = threading.Event()
+    yield release
+    release.set()
+
+
+def test_a_progressive_round_does_not_wait_for_a_hung_server(patient, silent):
+    """The other answers are there after a second; the failure is marked as waiting."""
+    answers, failures = patient.run({
+        "hung": Request("nsqd", "hung:1", lambda: silent.wait(60)),
+        "well": Request("nsqd", "well:1", lambda: "here"),
+    }, progressive=True)
+    assert answers == {"well": "here"}
+    assert (failures[0].reason, failures[0].is_waiting) == (WAITING, True)
+
+
+def test_a_hung_server_gets_one_request(patient, silent):
+    """Further rounds do not occupy a thread each, and do not wait for it again."""
+    asked = []
+    request = Request("nsqd", "hung:1", lambda: asked.append(1) or silent.wait(60))
+    for _ in range(20):
+        answers, failures = patient.run({"hung": request}, progressive=True)
+        assert not answers and failures[0].is_waiting
+    assert len(asked) == 1
+    silent.set()
+    assert wait_until(lambda: patient.run({"hung": request}, progressive=True)[0]) == {
+        "hung": True}
+
+
+def test_a_slow_server_gets_the_time_of_its_last_answer(patient, silent, monkeypatch):
+    """After a late answer the next round waits that long."""
+    monkeypatch.setattr(fanout, "_WAIT", 0.01)
+    timer = threading.Timer(0.5, silent.set)
+    timer.start()
+    request = {"slow": Request("nsqd", "slow:1", lambda: silent.wait(60) and "here")}
+    assert patient.run(request, progressive=True)[0] == {}
+    wait_until(lambda: patient.run(request, progressive=True)[0])
+    silent.clear()
+    timer.join()
+    timer = threading.Timer(0.1, silent.set)
+    timer.start()
+    assert patient.run(request, progressive=True)[0] == {"slow": "here"}
+    timer.join()
+
+
+def test_a_silent_server_keeps_its_reason(patient, silent):
+    """While a new request is under way after the penalty, the former reason is shown."""
+    def refuse():
+        raise NSQHTTPTransportError("u", "no whole answer within 5 s")
+
+    patient.run({"k": Request("nsqd", "a:1", refuse)}, progressive=True)
+    with patient._lock:
+        patient._servers["a:1"].penalty_until = 0.0
+    again = {"k": Request("nsqd", "a:1", lambda: silent.wait(60)),
+             "well": Request("nsqd", "b:1", lambda: "here")}
+    answers, failures = patient.run(again, progressive=True)
+    assert answers == {"well": "here"}
+    assert (failures[0].reason, failures[0].is_waiting) == ("no whole answer within 5 s", False)
+
+
+def test_a_failure_has_the_name_of_its_request(patient):
+    """For a server with two names, a remembered failure has the name of the request."""
+    def refuse():
+        raise NSQHTTPTransportError("u", "no connection within 2 s")
+
+    patient.run({"k": Request("nsqd", "given:1", refuse)})
+    failures = patient.run({"k": Request("nsqd", "named:1", refuse, "given:1")})[1]
+    assert (failures[0].address, failures[0].asked) == ("named:1", "given:1")
+
+
+def test_no_request_is_sent_after_close(silent):
+    """Requests that are queued behind a hung server are dropped."""
+    asked = []
+    fan_out = FanOut(60.0)
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60))
+            for n in range(fanout._THREADS)}
+    fan_out.run(hung, progressive=True)
+    fan_out.run({"k": Request("nsqd", "a:1", lambda: asked.append(1))}, progressive=True)
+    fan_out.close()
+    silent.set()
+    for pool in fan_out._pools:
+        pool.stop(Deadline(20))
+    assert asked == []
+
+
+# -- many silent servers
+
+
+def test_silent_servers_leave_threads_to_a_server_that_answered(patient, silent):
+    """A server that answered the last time is queried at once, however many others are silent."""
+    good = Request("nsqd", "good:1", lambda: "here", sources=("a",))
+    patient.set_sources(["a"])
+    assert patient.run({"good": good})[0] == {"good": "here"}
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("a",))
+            for n in range(200)}
+    for _ in range(3):
+        assert patient.run({**hung, "good": good}, progressive=True)[0] == {"good": "here"}
+
+
+def test_silent_servers_of_one_nsqlookupd_leave_threads_to_those_of_another(patient, silent):
+    """A new server that another nsqlookupd lists is queried at once."""
+    patient.set_sources(["hostile", "good"])
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("hostile",))
+            for n in range(200)}
+    good = {"good": Request("nsqd", "good:1", lambda: "here", sources=("good", "hostile"))}
+    assert patient.run({**hung, **good}, progressive=True)[0] == {"good": "here"}
+
+
+def test_servers_that_answered_once_and_hang_leave_threads_to_those_of_another(patient, silent):
+    """Servers that hang after one answer occupy only the share of their own nsqlookupd."""
+    patient.set_sources(["hostile", "good"])
+    silent.set()
+    requests = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60) and "here",
+                           sources=("hostile",)) for n in range(200)}
+    good = {"good": Request("nsqd", "good:1", lambda: "here", sources=("good",))}
+    assert len(patient.run({**requests, **good})[0]) == 201
+    silent.clear()
+    later = {"good": Request("nsqd", "other:1", lambda: "here", sources=("good",))}
+    patient._timeout = 2.0
+    assert patient.run({**requests, **good}, progressive=True)[0] == {"good": "here"}
+    assert patient.run({**requests, **later}, progressive=True)[0] == {"good": "here"}
+
+
+def test_silent_nsqds_leave_threads_to_nsqlookupds(patient, silent):
+    """nsqlookupds have their own threads, and a silent one occupies only its share of them."""
+    patient.set_sources(["silent", "good"])
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("good",))
+            for n in range(200)}
+    lookupds = {"s": Request("nsqlookupd", "silent", lambda: silent.wait(60)),
+                "g": Request("nsqlookupd", "good", lambda: "here")}
+    assert patient.run(hung, progressive=True)[0] == {}
+    for _ in range(50):
+        assert patient.run(lookupds, progressive=True)[0] == {"g": "here"}
+
+
+def test_a_request_that_missed_its_round_is_not_sent_later(silent):
+    """The round ends; an action that waited for a thread is not carried out later."""
+    done = []
+    fan_out = FanOut(0.5)
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60))
+            for n in range(fanout._THREADS)}
+    action = {"k": Request("nsqd", "a:1", lambda: done.append(1))}
+    try:
+        assert not fan_out.run({**hung, **action}, even_if_slow=True)[0]
+        failures = fan_out.run(action, even_if_slow=True)[1]
+        assert failures[0].reason == "no request yet: too many servers do not answer"
+    finally:
+        silent.set()
+        fan_out.close()
+        for pool in fan_out._pools:
+            pool.stop(Deadline(20))
+    assert done == []
+
+
+def test_requests_of_a_removed_nsqlookupd_are_still_sent(patient):
+    """The nsqlookupds may change between the list of nsqds and the requests to these."""
+    patient.set_sources(["former"])
+    patient.set_sources(["new"])
+    request = {"k": Request("nsqd", "a:1", lambda: "here", sources=("former",))}
+    assert patient.run(request)[0] == {"k": "here"}
+
+
+def test_responsive_servers_are_kept_when_very_many_silent_ones_are_listed(patient, silent):
+    """Servers that never answered are dropped first."""
+    good = {"good": Request("nsqd", "good:1", lambda: "here")}
+    patient.run(good)
+    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60)) for n in range(2500)}
+    assert patient.run({**hung, **good}, progressive=True)[0] == {"good": "here"}
+    assert len(patient._servers) <= fanout._MOST_SERVERS and "good:1" in patient._servers

@@ -1,0 +1,128 @@
+"""Rates and their history, from counters; and the overview."""
+
+from __future__ import annotations
+
+from nsqclient.admin.cluster import Node
+from nsqclient.admin.overview import (
+    POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
+)
+
+
+def rounds(*counts, step=2.0):
+    """The history after rounds in which nsqd "n" had these counts of "k"."""
+    history = RateHistory()
+    for index, count in enumerate(counts):
+        history.add_round({"k": Sample({"n": count}, count)}, {"n": index * step})
+    return history
+
+
+def test_the_first_round_has_no_rate():
+    """A single value of a counter gives no rate."""
+    assert rounds(100).rate("k") is None
+
+
+def test_a_rate_is_the_number_of_messages_per_second():
+    """20 messages between two rounds, 2 s apart."""
+    assert rounds(100, 120).rate("k") == 10.0
+
+
+def test_a_restart_counts_from_zero():
+    """A lower count means a restart: all of it is new."""
+    assert rounds(100, 6).rate("k") == 3.0
+
+
+def test_rates_of_nsqds_are_summed():
+    """Each nsqd's rate is over its own time."""
+    history = RateHistory()
+    for at, a, b in ((0.0, 0, 0), (2.0, 10, 40)):
+        history.add_round({"k": Sample({"a": a, "b": b}, 0)}, {"a": at, "b": at * 2})
+    assert history.rate("k") == 5.0 + 10.0
+
+
+def test_an_nsqd_that_was_silent_shows_its_average():
+    """After a round without an answer the rate covers the whole time."""
+    history = RateHistory()
+    for at, counts in ((0.0, {"a": 0, "b": 0}), (2.0, {"b": 2}), (4.0, {"a": 40, "b": 4})):
+        history.add_round({"k": Sample(counts, 0)}, {node: at for node in counts})
+    assert history.rate("k") == 10.0 + 1.0
+
+
+def test_a_round_that_waits_for_another_nsqd_changes_no_rate():
+    """The times of the answers count, not the end of the round."""
+    history = RateHistory()
+    for end, at, count in ((7.0, 0.1, 0), (7.1, 7.05, 417), (14.1, 7.2, 426)):
+        assert at <= end
+        history.add_round({"k": Sample({"n": count}, 0)}, {"n": at})
+    assert history.rate("k") == 60.0
+
+
+def test_a_topic_that_returns_is_not_counted_from_zero():
+    """Its nsqd was silent for a round: its count is compared with the last known one."""
+    history = RateHistory()
+    rounds = ({"a": 60_000}, {}, {"b": 5}, {"b": 5, "a": 60_060})
+    for number, counts in enumerate(rounds):
+        samples = {"k": Sample(counts, 0)} if counts else {}
+        history.add_round(samples, {node: 2.0 * number for node in counts or {"b": 0}})
+    assert history.rate("k") == 60 / 6.0
+
+
+def test_the_history_is_bounded_and_dropped_with_its_topic():
+    """A history has a limited number of points, and none of a deleted topic."""
+    history = rounds(*range(POINTS + 5))
+    assert len(history.rates("k")) == len(history.depths("k")) == POINTS
+    history.add_round({}, {"n": 1000.0})
+    assert history.rates("k") == [] and history.rate("k") is None
+
+
+def test_a_silent_nsqd_leaves_a_gap():
+    """While it does not answer nothing is measured; a topic that was deleted has no history."""
+    history = RateHistory()
+    for at in range(4):
+        answered = at not in (1, 2)
+        history.add_round({"k": Sample({"n": at}, at)} if answered else {},
+                          {"n": at * 1.0} if answered else {"other": at * 1.0}, 100.0 + at)
+    assert history.depths("k") == [0, None, None, 3]
+    assert history.rates("k") == [None, None, None, 1.0]
+    assert history.times("k") == [100.0, 101.0, 102.0, 103.0]
+    history.add_round({}, {"n": 9.0}, 104.0)
+    assert history.depths("k") == []
+
+
+def test_the_history_of_a_silent_nsqd_ends():
+    """After as many rounds as there are points nothing is left of it."""
+    history = rounds(1, 2)
+    for at in range(POINTS + 1):
+        history.add_round({}, {"other": 100.0 + at})
+    assert history.depths("k") == []
+
+
+NODE = Node("n", "n", "n", "n", "n", 1, 2, "1.3.0")
+STATS = {NODE: {"topics": [{
+    "topic_name": "t", "depth": 1, "message_count": 9, "channels": [
+        {"channel_name": "c", "depth": 2, "in_flight_count": 3, "deferred_count": 4,
+         "client_count": 5, "message_count": 9, "paused": True}],
+}]}}
+
+
+def test_a_row_sums_a_topic_with_its_channels():
+    """The depth of a topic in the list includes its channels."""
+    rows = build_rows(STATS, ["t", "lonely"], RateHistory())
+    assert rows["t"] == Row("t", 3, 3, 4, None, 5, 1, 1, 1, 9)
+    assert rows["lonely"] == Row("lonely", 0, 0, 0, None, 0, 0, 0, 0, 0)
+
+
+def test_samples_contain_topics_and_channels():
+    """Topics and channels have their own histories."""
+    found = samples(STATS)
+    assert found["topic", "t", ""] == Sample({"n": 9}, 3)
+    assert found["channel", "t", "c"] == Sample({"n": 9}, 2)
+
+
+def test_only_what_changed_since_a_round_is_sent():
+    """A page gets the rows that changed since its round, or all after a deletion."""
+    rows = build_rows(STATS, ["lonely"], RateHistory())
+    overview = Overview(5, 0.0, 2.0, rows, {"t": 5, "lonely": 2}, 3, (), frozenset(), {}, ())
+    assert overview.since(4) == [rows["t"]]
+    assert overview.since(5) == []
+    assert overview.since(2) is None, "a row vanished in round 3"
+    assert overview.since(0) is None and overview.since(6) is None

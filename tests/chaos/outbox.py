@@ -1,0 +1,308 @@
+"""Chaos for the outbox: relays, nsqd and PostgreSQL are killed while applications write.
+
+``python -m tests.chaos.outbox`` (``make outbox-chaos``). Threads commit rows with their messages,
+or roll both back; two relays publish. At the end the table of rows says what must have arrived:
+each row at least once, nothing else, and the messages of a key in their order.
+
+The nsqd writes each message to disk before it answers (``--mem-queue-size=0 --sync-every=1``), and
+has no channel until the end: what else it loses with SIGKILL is not the outbox's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import django.db
+from django.db import connections, transaction
+
+from examples.django_outbox.postgres import Postgres
+from nsqclient import Config, Consumer, Message
+from nsqclient.contrib.django import publish_in_transaction
+from tests.support import django_settings
+from tests.support.processes import CHECKOUT
+from tests.support.servers.postgres import running_postgres
+from tests.support.servers.real_servers import RealNsqd
+from tests.support.waiting import wait_until
+
+ALIAS = "postgres"
+TOPIC = "outbox"
+RELAYS = 2
+WRITERS = 4
+TARGETS = ("relay", "nsqd", "database")
+#: Of a hundred transactions so many are rolled back.
+_ROLLED_BACK = 20
+#: Seconds for what is left over to be published, and to be consumed.
+_DRAIN = 300.0
+_TABLES = ("CREATE TABLE facts (id text PRIMARY KEY)",
+           "CREATE TABLE counters (key text PRIMARY KEY, n bigint)")
+
+
+@dataclass
+class Result:
+    """What the run found."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    committed: set[str] = field(default_factory=set)
+    rolled_back: int = 0
+    received: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[str]:
+        """Return each promise that was broken."""
+        found = list(self.errors)
+        if lost := self.committed - set(self.received):
+            found.append(f"lost: {len(lost)}, such as {sorted(lost)[:5]}")
+        if wrong := set(self.received) - self.committed:
+            found.append(f"published and rolled back: {len(wrong)}, such as {sorted(wrong)[:5]}")
+        return found + misplaced(self.received)
+
+    @property
+    def duplicates(self) -> int:
+        """Return how many messages came again."""
+        return len(self.received) - len(set(self.received))
+
+
+def misplaced(received: list[str]) -> list[str]:
+    """Return the messages of a key that came before an earlier one of it. Pure.
+
+    A message is ``KEY:NUMBER:TRANSACTION``; repetitions do not count, nor does the key ``-``.
+    """
+    last: dict[str, int] = {}
+    found = []
+    for each in dict.fromkeys(received):
+        key, number, _ = each.split(":")
+        if key != "-":
+            if int(number) < last.get(key, 0):
+                found.append(f"out of order: {each} after number {last[key]}")
+            last[key] = max(int(number), last.get(key, 0))
+    return found
+
+
+class _RolledBack(Exception):
+    """The application changed its mind."""
+
+
+class Application:
+    """Threads that commit rows with their messages, or roll both back."""
+
+    def __init__(self, seed: int) -> None:
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self.rolled_back = 0  # guarded by _lock, as below
+        self.errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(number, random.Random(f"{seed} {number}")))
+            for number in range(WRITERS)
+        ]
+
+    def start(self) -> None:
+        """Begin to write."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish the transactions under way."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int, rng: random.Random) -> None:
+        try:
+            for count in range(10**9):
+                if self._over.wait(0.02):
+                    break
+                key = rng.choice([f"own{number}", "shared", "-"])
+                try:
+                    self._write(key, f"{number}.{count}", rng.randrange(100) < _ROLLED_BACK)
+                except _RolledBack:
+                    with self._lock:
+                        self.rolled_back += 1
+                except django.db.Error:  # the database was killed
+                    connections[ALIAS].close()
+        except Exception as exc:
+            with self._lock:
+                self.errors.append(f"a writer ended: {exc!r}")
+        finally:
+            connections.close_all()
+
+    @staticmethod
+    def _write(key: str, place: str, rolls_back: bool) -> None:
+        with transaction.atomic(using=ALIAS):
+            number = 0
+            with connections[ALIAS].cursor() as cursor:
+                if key != "-":
+                    # It holds the row until the commit: transactions of a key follow one another.
+                    cursor.execute("INSERT INTO counters VALUES (%s, 1) ON CONFLICT (key) DO"
+                                   " UPDATE SET n = counters.n + 1 RETURNING n", [key])
+                    [number] = cursor.fetchone()
+                fact = f"{key}:{number}:{place}"
+                publish_in_transaction(
+                    TOPIC, fact.encode(), key=None if key == "-" else key, using=ALIAS)
+                cursor.execute("INSERT INTO facts VALUES (%s)", [fact])
+            if rolls_back:
+                raise _RolledBack
+
+
+class Relays:
+    """``manage.py nsq_relay``, several times."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder, self._environment = folder, environment
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._started = 0
+
+    def start(self) -> None:
+        """Start one more, and wait until it publishes."""
+        self._started += 1
+        path = self._folder / f"relay{self._started}.log"
+        with path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "django", "nsq_relay", "--interval", "0.02",
+                 "--batch-size", "20"], cwd=CHECKOUT, env=self._environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._processes.append(process)
+        wait_until(lambda: b"Ctrl-C" in path.read_bytes() or process.poll() is not None, 60)
+        assert process.poll() is None, path.read_text()
+
+    def kill(self, number: int) -> None:
+        """Kill one."""
+        process = self._processes.pop(number)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> list[int]:
+        """Stop all (SIGTERM); return their exit statuses."""
+        for process in self._processes:
+            process.terminate()
+        return [process.wait(60) for process in self._processes]
+
+    def close(self) -> None:
+        """Leave none behind."""
+        while self._processes:
+            self.kill(0)
+
+
+def run(folder: Path, seed: int, kills: int) -> Result:
+    """Kill each target so many times; return what became of the messages."""
+    django_settings.configure()
+    result, rng = Result(), random.Random(seed)
+    with ExitStack() as stack:
+        database = stack.enter_context(running_postgres())
+        nsqd = RealNsqd(folder / "nsqd", mem_queue_size=0, sync_every=1)
+        nsqd.start()
+        stack.callback(nsqd.kill)
+        connections[ALIAS].close()
+        connections[ALIAS].settings_dict["HOST"] = database.host
+        stack.callback(connections.close_all)
+        environment = {
+            **os.environ, "PYTHONPATH": str(CHECKOUT), "POSTGRES": database.host,
+            "DJANGO_SETTINGS_MODULE": django_settings.__name__,
+            "NSQD_TCP_ADDRESS": nsqd.tcp_address,
+        }
+        subprocess.run([sys.executable, "-m", "django", "migrate", "-v", "0"], cwd=CHECKOUT,
+                       env=environment, check=True, timeout=120)
+        with connections[ALIAS].cursor() as cursor:
+            for table in _TABLES:
+                cursor.execute(table)
+        relays = Relays(folder, environment)
+        stack.callback(relays.close)
+        for _ in range(RELAYS):
+            relays.start()
+        application = Application(seed)
+        application.start()
+        try:
+            targets = list(TARGETS) * kills
+            rng.shuffle(targets)
+            for target in targets:
+                _kill(target, rng, relays, nsqd, database)
+                result.kills[target] += 1
+        finally:
+            application.stop()
+        connections[ALIAS].close()
+        wait_until(lambda: not _rows("SELECT 1 FROM nsqclient_outbox LIMIT 1"), _DRAIN,
+                   "the outbox is empty")
+        statuses = relays.stop()
+        result.committed = {fact for [fact] in _rows("SELECT id FROM facts")}
+        nsqd.stop()
+        quick = RealNsqd(folder / "nsqd", mem_queue_size=0)  # the same data, less often synced
+        quick.start()
+        stack.callback(quick.kill)
+        result.received = consume(quick)
+    result.rolled_back = application.rolled_back
+    result.errors = application.errors + [
+        f"a relay ended with status {status}" for status in statuses if status]
+    return result
+
+
+def _kill(
+    target: str, rng: random.Random, relays: Relays, nsqd: RealNsqd, database: Postgres
+) -> None:
+    """After a moment kill one of them, and start it again after another one."""
+    pause = threading.Event()
+    pause.wait(rng.uniform(0.1, 0.8))
+    if target == "relay":
+        relays.kill(rng.randrange(RELAYS))
+        relays.start()
+    else:
+        server = nsqd if target == "nsqd" else database
+        server.kill()
+        pause.wait(rng.uniform(0.0, 0.3))
+        server.start()
+
+
+def _rows(query: str) -> list[tuple[str, ...]]:
+    with connections[ALIAS].cursor() as cursor:
+        cursor.execute(query)
+        found: list[tuple[str, ...]] = cursor.fetchall()
+    return found
+
+
+def consume(nsqd: RealNsqd) -> list[str]:
+    """Consume the topic in its order; return the bodies."""
+    received: list[str] = []
+
+    def handle(message: Message) -> None:
+        received.append(message.body.decode())
+
+    def is_empty() -> bool:
+        topic = nsqd.stats(TOPIC)
+        channels = topic.get("channels") or [{"depth": 1, "in_flight_count": 0}]
+        return not (topic["depth"] or channels[0]["depth"] or channels[0]["in_flight_count"])
+
+    with Consumer(TOPIC, "audit", handle, nsqd_tcp_addresses=[nsqd.tcp_address],
+                  config=Config(max_in_flight=100)):
+        wait_until(is_empty, _DRAIN, "nsqd is empty")
+    return received
+
+
+def main() -> int:
+    """Run and report; return 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.outbox", description=__doc__)
+    parser.add_argument("--seed", type=int, help="default: from the clock, and printed")
+    parser.add_argument("--kills", type=int, default=30, help="of each of the three")
+    arguments = parser.parse_args()
+    seed = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
+    with tempfile.TemporaryDirectory(prefix="nsq-outbox-chaos-") as folder:
+        result = run(Path(folder), seed, arguments.kills)
+    print(f"seed {seed}: killed {dict(result.kills)}; committed {len(result.committed)},"
+          f" rolled back {result.rolled_back}, received {len(set(result.received))}, duplicates"
+          f" {result.duplicates}, failures {len(result.failures)}", flush=True)
+    for line in result.failures[:20]:
+        print(f"  FAILED {line}", flush=True)
+    return 1 if result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The flags of ``nsqclient nsqd --partitioned``."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from nsqclient.cli import nsqd
+from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.nsqd import TopicSpec, build_cluster, build_flags, main, parse_topic
+
+ANY_PORTS = [
+    "--partitioned", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
+    "--partitioned-lookupd-http-address=127.0.0.1:0",
+]
+
+
+def test_a_topic_flag_has_a_name_partitions_and_attributes():
+    """A name, a number, and what kind it is."""
+    assert parse_topic("orders:4") == TopicSpec("orders", 4, False, False)
+    assert parse_topic("o:1:extended:ordered") == TopicSpec("o", 1, True, True)
+
+
+@pytest.mark.parametrize("text", [
+    "orders", "o:", "o:x", "o:0", "o:256", "o!:1", "o:1:odd", ":1",
+    pytest.param("o:" + "9" * 5000, id="digits"),
+])
+def test_an_invalid_topic_flag_is_rejected(text):
+    """The error says how to write one."""
+    with pytest.raises(CommandLineError, match="NAME:PARTITIONS"):
+        parse_topic(text)
+
+
+def test_the_cluster_starts_with_its_topics():
+    """It starts on free ports, with what was asked for."""
+    parsed = build_flags().parse([*ANY_PORTS, "--partitioned-nsqds=2",
+                                  "--partitioned-topic=o:3:ordered"])
+    running = build_cluster(parsed)
+    running.start()
+    try:
+        cluster = running._cluster
+        assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (2, 2)
+        assert [cluster.leader_of("o", partition) for partition in range(3)] == [0, 1, 0]
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("flag", [
+    "--partitioned-nsqds=0", "--partitioned-nsqlookupds=0", "--partitioned-topic=x",
+    "--data-path=/somewhere", "--partitioned-lookupd-http-address=nowhere",
+])
+def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
+    """The exit status is not 0, and the reason names the flag."""
+    assert main([*ANY_PORTS, flag]) != 0
+    assert flag.split("=")[0].lstrip("-") in capsys.readouterr().err
+
+
+def test_full_garbage_collections_are_rare_while_it_runs(monkeypatch):
+    """And as before when it has ended."""
+    before = gc.get_threshold()
+    seen = []
+    monkeypatch.setattr(nsqd, "_main", lambda argv: seen.append(gc.get_threshold()) or 0)
+    assert main([]) == 0
+    assert seen == [(*before[:2], 1000)] and gc.get_threshold() == before

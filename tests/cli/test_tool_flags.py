@@ -1,0 +1,183 @@
+"""What the utilities share, by value: flags, options, addresses, signals, consumers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsqclient.cli import main, tool_flags
+from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.goflags import STRINGS, CommandLineError, FlagError
+from nsqclient.cli.signals import Signals
+from nsqclient.version import __version__
+from tests.support.servers.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Flags of nsqd that pages name.
+OF_OTHERS = {"max-msg-size", "mem-queue-size"}
+
+
+def build_flags():
+    """The flags of a tool that does nothing."""
+    flags = tool_flags.ToolFlags("demo", "Does nothing.", [("nothing", "nsqclient demo")])
+    flags.group("What")
+    flags.add("topic", STRINGS, (), "the topic")
+    flags.add_sources()
+    flags.add_common()
+    return flags
+
+
+def read(*options, **defaults):
+    """The Config of some --consumer-opt."""
+    return tool_flags.read_config({"consumer-opt": options}, "demo", "consumer-opt", **defaults)
+
+
+def test_a_tool_never_gives_up_and_names_itself():
+    """Without options max_attempts is 0 and the user agent names tool and library."""
+    config = read()
+    assert config.max_attempts == 0
+    assert config.user_agent == f"demo/{__version__} nsqclient/{__version__}"
+
+
+def test_consumer_options_are_those_of_config():
+    """Dashes, Go durations, a key alone, commas in the value, and the last one counts."""
+    config = read("max-attempts,7", "snappy", "dial_timeout,2s", "auth_secret,a,b",
+                  "dial_timeout,3s", "tls_root_ca_file,x", "tls_v1")
+    assert (config.max_attempts, config.snappy, config.dial_timeout) == (7, True, 3.0)
+    assert config.auth_secret == "a,b"
+
+
+def test_options_win_over_the_defaults_of_a_tool():
+    """What a tool sets may be set otherwise."""
+    assert read(msg_timeout="5s").msg_timeout == 5
+    assert read("msg_timeout,6s", msg_timeout="5s").msg_timeout == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nope", "nope,1", "max_attempts", "max_attempts,x", "dial_timeout,5",
+             "sample_rate,200", "tls_cert,x"])
+def test_invalid_options_are_bad_flags(text):
+    """An unknown option or a bad value is an error of the command line: status 2."""
+    with pytest.raises(FlagError) as caught:
+        read(text)
+    assert caught.value.status == 2 and "-consumer-opt" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("nsqds", "lookupds", "text"),
+    [
+        ([], [], "--nsqd-tcp-address or --lookupd-http-address required"),
+        (["a:1"], ["b:1"], "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    ],
+)
+def test_addresses_of_one_kind_are_required(nsqds, lookupds, text):
+    """None or both are refused in the originals' words."""
+    with pytest.raises(CommandLineError, match=text):
+        tool_flags.check_sources({"nsqd-tcp-address": nsqds, "lookupd-http-address": lookupds})
+    tool_flags.check_sources({"nsqd-tcp-address": ["a:1"], "lookupd-http-address": []})
+
+
+def test_topics_are_checked_and_each_counts_once():
+    """A missing or bad topic is named; a repeated one is one topic."""
+    assert tool_flags.check_topics(["a", "b", "a"]) == ["a", "b"]
+    with pytest.raises(CommandLineError, match="--topic required"):
+        tool_flags.check_topics([])
+    with pytest.raises(CommandLineError, match="--topic is invalid: 'a b'"):
+        tool_flags.check_topics(["a b"])
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["--help"], 0), (["--nope"], 2), (["--version"], 0), (["word"], 2),
+     (["--log-level=loud"], 2), ([], 7)])
+def test_a_tool_has_documented_exit_statuses(words, status, capsys):
+    """Help and version are 0, flags that do not parse and stray words 2; else the body's."""
+    assert tool_flags.run(build_flags(), words, lambda parsed: 7) == status
+
+
+def test_errors_are_one_line_on_stderr(capsys):
+    """What the body raises is said without a traceback, and the status is 1."""
+
+    def body(parsed):
+        raise OSError("the disk is gone")
+
+    assert tool_flags.run(build_flags(), [], body) == 1
+    assert capsys.readouterr().err == "demo: the disk is gone\n"
+
+
+def test_help_shows_groups_defaults_and_examples(capsys):
+    """The help goes to stdout: summary, groups, flags, examples."""
+    assert tool_flags.run(build_flags(), ["-h"], lambda parsed: 7) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.startswith("Usage of demo:\n\nDoes nothing.\n\nWhat:\n")
+    assert "  --nsqd-tcp-address value\n" in out and "(default INFO)" in out
+    assert out.endswith("  # nothing\n  nsqclient demo\n")
+
+
+def test_version_names_the_tool_and_the_package(capsys):
+    """--version names the tool and our version, on stdout."""
+    assert tool_flags.run(build_flags(), ["--version"], lambda parsed: 7) == 0
+    assert capsys.readouterr().out == f"demo v{__version__} (nsqclient)\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_for_the_end(signum):
+    """wait() returns True after it, and the former handlers come back."""
+    before = signal.getsignal(signum)
+    with Signals() as signals:
+        assert not signals.wait(0)
+        os.kill(os.getpid(), signum)
+        assert signals.wait(10) and signals.is_stopping
+    assert signal.getsignal(signum) is before
+
+
+def test_a_hangup_runs_its_hook_in_wait():
+    """SIGHUP is served in the thread that waits, and does not end it."""
+    hangups = []
+    with Signals(lambda: hangups.append(1)) as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not signals.wait(10)
+    assert hangups == [1]
+
+
+def test_a_second_signal_forces_the_exit():
+    """The process ends at once, with the status of a death by that signal."""
+    code = (
+        "import os, signal\nfrom nsqclient.cli.signals import Signals\n"
+        "with Signals() as signals:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n    signals.wait()\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert b"second signal" in done.stderr
+
+
+def test_a_tool_ends_when_no_nsqd_can_be_reached_at_the_start():
+    """When no nsqd that was named can be reached at the start, run() says which."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    values = {"nsqd-tcp-address": addresses, "lookupd-http-address": []}
+    with Signals() as signals:
+        consumers = Consumers(values, read(), signals)
+        consumers.add("t", "c", print)
+        with pytest.raises(CommandLineError) as caught:
+            consumers.run()
+    assert all(address in str(caught.value) for address in addresses)
+
+
+@pytest.mark.parametrize("name", ["nsq_tail", "to_nsq", "nsq_to_nsq"])
+def test_the_page_of_a_tool_and_its_help_agree(name, capsys):
+    """The page names only flags that exist, and its own ones are all there."""
+    flags = importlib.import_module(f"nsqclient.cli.{name}").build_flags()
+    assert main([name, "--help"]) == 0
+    shown = set(re.findall(r"^  --([a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    page = (ROOT / "docs" / "tools" / f"{name}.rst").read_text(encoding="utf-8")
+    named = set(re.findall(r"--([a-z][a-z-]+)", page)) - OF_OTHERS
+    assert named <= shown and flags.usage().startswith(f"Usage of {name}:")

@@ -1,0 +1,1 @@
+"""Tests of one connection: handshake, reader, writer."""

@@ -1,0 +1,453 @@
+"""The Connection against a scripted server: dialogue, ends, and the rule for writing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from nsqclient import (
+    ClosedError,
+    Config,
+    ConnectError,
+    Connection,
+    ConnectionLostError,
+    NegotiationError,
+    NotNSQError,
+    NSQConnectionError,
+    RemoteProtocolError,
+    ServerError,
+)
+from nsqclient.protocol import commands
+from nsqclient.runtime.deadline import Deadline
+from tests.support.faults.silent_addresses import silent_addresses
+from tests.support.servers.scripted import (
+    BEAT,
+    CLOSE_WAIT,
+    OK,
+    ScriptedServer,
+    error,
+    message,
+    response,
+)
+from tests.support.waiting import wait_until
+
+
+class Recorder:
+    """A delegate that keeps all its calls."""
+
+    def __init__(self):
+        self.messages = []
+        self.published = []
+        self.failed = []
+        self.drained = threading.Event()
+        self.closed = []
+        self.ended = threading.Event()
+
+    def on_messages(self, conn, batch):
+        self.messages += batch
+
+    def on_published(self, conn, token, error):
+        self.published.append((token, error and error.code))
+
+    def on_command_failed(self, conn, error):
+        self.failed.append(error.code)
+
+    def on_close_wait(self, conn):
+        self.drained.set()
+
+    def on_closed(self, conn, error, unanswered):
+        self.closed.append((error, unanswered))
+        self.ended.set()
+
+
+def connect(server, subscribe=None, config=None, delegate=None):
+    """Open a connection to the scripted server and start it."""
+    delegate = delegate or Recorder()
+    conn = Connection(server.address, config or Config(), delegate)
+    conn.open(Deadline(5), subscribe=subscribe)
+    conn.start()
+    return conn, delegate
+
+
+def finish(conn, delegate):
+    """Close, wait for the end, return how it was reported."""
+    conn.close()
+    assert conn.join(Deadline(5))
+    assert len(delegate.closed) == 1
+    return delegate.closed[0]
+
+
+def test_identify_comes_first_with_our_options():
+    """The magic and IDENTIFY open the dialogue; the answer is kept as settings."""
+    bodies = []
+
+    def script(peer):
+        bodies.append(json.loads(peer.identify(response(b'{"max_rdy_count": 7}'))))
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server, config=Config(client_id="me", msg_timeout=5))
+        assert conn.settings.max_rdy_count == 7
+        finish(conn, delegate)
+    assert bodies[0]["client_id"] == "me"
+    assert bodies[0]["msg_timeout"] == 5000
+
+
+def test_plain_ok_means_an_old_nsqd():
+    """An nsqd without feature negotiation answers OK; the defaults of the guide hold."""
+    with ScriptedServer(lambda peer: peer.subscribe() and peer.until_closed()) as server:
+        conn, delegate = connect(server, subscribe=("t", "c"))
+        assert conn.settings.max_rdy_count == 2500
+        finish(conn, delegate)
+
+
+def test_exact_commands_of_a_consumer():
+    """SUB, RDY, FIN, REQ, TOUCH and CLS leave as the spec writes them, in order."""
+    seen = []
+
+    def script(peer):
+        seen.append(peer.subscribe())
+        seen.append(peer.line())
+        peer.send(message(number=1), message(number=2), message(number=3))
+        seen.extend(peer.line() for _ in range(4))
+        peer.send(CLOSE_WAIT)
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server, subscribe=("t", "c"))
+        conn.send(lambda core: core.send_rdy(3))
+        wait_until(lambda: len(delegate.messages) == 3)
+        ids = [raw[2] for raw in delegate.messages]
+        conn.send(lambda core: core.send_fin(ids[:1]))
+        conn.send(lambda core: core.send_req(ids[1], 1500))
+        conn.send(lambda core: core.send_touch(ids[2]))
+        conn.send(lambda core: core.send_cls())
+        assert delegate.drained.wait(5)
+        finish(conn, delegate)
+    assert seen == [
+        b"SUB t c", b"RDY 3", b"FIN 0000000000000001", b"REQ 0000000000000002 1500",
+        b"TOUCH 0000000000000003", b"CLS",
+    ]
+
+
+def test_heartbeats_are_answered_and_are_no_answers():
+    """A heartbeat between a publish and its OK gives a NOP and leaves the publish waiting."""
+    def script(peer):
+        peer.identify()
+        assert peer.line() == b"PUB t" and peer.sized() == b"x"
+        peer.send(BEAT)
+        assert peer.line() == b"NOP"
+        peer.send(OK)
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server)
+        conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), "token"))
+        wait_until(lambda: delegate.published == [("token", None)])
+        finish(conn, delegate)
+
+
+def test_a_fatal_error_settles_its_publish_and_leaves_the_rest_unread():
+    """The refused publish gets the code; those behind it are reported as not read."""
+    def script(peer):
+        peer.identify()
+        for _ in range(3):
+            peer.line(), peer.sized()
+        peer.send(OK, error("E_BAD_MESSAGE too big"))
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server)
+        for token in "abc":
+            conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), token))
+        assert delegate.ended.wait(5)
+        reason, unanswered = finish(conn, delegate)
+    assert delegate.published == [("a", None), ("b", "E_BAD_MESSAGE")]
+    assert isinstance(reason, ServerError) and unanswered == ["c"]
+
+
+def test_a_late_answer_does_not_end_the_connection():
+    """E_FIN_FAILED is reported, and the dialogue goes on."""
+    def script(peer):
+        peer.subscribe()
+        assert peer.line() == b"FIN 0000000000000001"
+        peer.send(error("E_FIN_FAILED FIN 0000000000000001 failed ID not in flight"), BEAT)
+        assert peer.line() == b"NOP"
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server, subscribe=("t", "c"))
+        conn.send(lambda core: core.send_fin([b"%016x" % 1]))
+        wait_until(lambda: delegate.failed == ["E_FIN_FAILED"])
+        finish(conn, delegate)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 7, 9, 20, 33, 36])
+def test_an_end_inside_a_frame_is_a_lost_connection(cut):
+    """EOF at any byte of a frame is reported once, with no message made of half a frame."""
+    def script(peer):
+        peer.subscribe()
+        peer.send(message()[:cut])
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server, subscribe=("t", "c"))
+        assert delegate.ended.wait(5)
+        reason, _ = finish(conn, delegate)
+    assert isinstance(reason, ConnectionLostError)
+    assert delegate.messages == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NotNSQError),
+        (b"\xff\xff\xff\xff", RemoteProtocolError),
+        (b"\x7f\xff\xff\xff", RemoteProtocolError),
+        (response(b"not json"), RemoteProtocolError),
+        (error("E_BAD_BODY nope"), ServerError),
+        (b"", ConnectError),
+    ],
+)
+def test_a_strange_answer_to_identify(answer, expected):
+    """What is not the protocol, or a refusal, ends open() with its own error."""
+    def script(peer):
+        peer.identify(answer)
+        if answer:
+            peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        with pytest.raises(expected):
+            conn.open(Deadline(5))
+
+
+def test_a_deaf_server_costs_the_deadline_only():
+    """A peer that accepts and says nothing ends open() in time."""
+    with ScriptedServer(lambda peer: peer.until_closed()) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        with pytest.raises(ConnectError, match="no answer within 0.2 s"):
+            conn.open(Deadline(0.2))
+
+
+def test_silence_ends_the_connection():
+    """Without any byte for two heartbeats, the peer counts as dead."""
+    def script(peer):
+        peer.subscribe()
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(
+            server, subscribe=("t", "c"), config=Config(read_timeout=1, heartbeat_interval=1)
+        )
+        assert delegate.ended.wait(5)
+        reason, _ = finish(conn, delegate)
+    assert "silent for 1 s" in str(reason)
+
+
+def test_auth_is_sent_where_it_is_required():
+    """AUTH goes out with the secret when nsqd asks for it, before SUB."""
+    def script(peer):
+        peer.identify(response(b'{"auth_required": true}'))
+        assert peer.line() == b"AUTH" and peer.sized() == b"s3cret"
+        peer.send(response(b'{"identity": "joe"}'))
+        assert peer.line() == b"SUB t c"
+        peer.send(OK)
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server, ("t", "c"), Config(auth_secret="s3cret"))
+        finish(conn, delegate)
+
+
+def test_auth_required_and_no_secret_is_an_error():
+    """Without a secret open() says what is missing, instead of a later E_AUTH_FIRST."""
+    def script(peer):
+        peer.identify(response(b'{"auth_required": true}'))
+        assert peer.until_closed() == b""
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        with pytest.raises(NegotiationError, match="auth_secret"):
+            conn.open(Deadline(5))
+
+
+@pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
+@pytest.mark.parametrize("answer", [OK, response(b"{}")])
+def test_what_is_not_granted_is_not_done_without(option, answer):
+    """Encryption or compression that was asked for never becomes plain text: nothing follows."""
+    after = []
+
+    def script(peer):
+        assert json.loads(peer.identify(answer))[option] is True
+        after.append(peer.until_closed())
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(**{option: True}), Recorder())
+        with pytest.raises(NegotiationError, match=f"{server.address}: .* not grant {option}"):
+            conn.open(Deadline(5), subscribe=("t", "c"))
+    assert after == [b""]
+
+
+@pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
+def test_what_nobody_asked_for_is_refused(option):
+    """An nsqd that turns on what it was not asked for is not followed."""
+    answer = response(json.dumps({option: True}).encode())
+    with ScriptedServer(lambda peer: peer.identify(answer) and peer.until_closed()) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        with pytest.raises(RemoteProtocolError, match=option):
+            conn.open(Deadline(5))
+
+
+def test_close_while_another_thread_opens():
+    """close() ends an open() that waits for an answer."""
+    reached = threading.Event()
+
+    def script(peer):
+        peer.exactly(4)
+        reached.set()
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        conn = Connection(server.address, Config(), Recorder())
+        closer = threading.Thread(target=lambda: reached.wait(5) and conn.close())
+        closer.start()
+        with pytest.raises(ConnectError):
+            conn.open(Deadline(20))
+        closer.join()
+
+
+def is_being_dialed(conn):
+    """Return whether the kernel waits for an answer to SYN."""
+    sock = conn._dialed
+    return sock is not None and sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\2"
+
+
+@pytest.mark.parametrize("begins", ["before", "during"])
+def test_close_ends_a_dial_that_nobody_answers(begins):
+    """close() does not wait for dial_timeout, whether TCP connects or not."""
+    with silent_addresses(1) as (address,):
+        conn = Connection(address, Config(dial_timeout=60), Recorder())
+        closer = threading.Thread(
+            target=lambda: wait_until(lambda: is_being_dialed(conn)) and conn.close()
+        )
+        conn.close() if begins == "before" else closer.start()
+        began = time.monotonic()
+        with pytest.raises(ConnectError):
+            conn.open(Deadline(60))
+        assert time.monotonic() - began < 30
+        if begins == "during":
+            closer.join()
+
+
+def test_close_before_start_calls_the_delegate_once():
+    """A connection that is closed between open() and start() is given back all the same."""
+    with ScriptedServer(lambda peer: peer.identify() and peer.until_closed()) as server:
+        delegate = Recorder()
+        conn = Connection(server.address, Config(), delegate)
+        conn.open(Deadline(5))
+        conn.close()
+        conn.start()
+        conn.close()
+        assert len(delegate.closed) == 1
+
+
+def test_sending_after_the_end_raises():
+    """A closed connection takes nothing more."""
+    with ScriptedServer(lambda peer: peer.identify() and peer.until_closed()) as server:
+        conn, delegate = connect(server)
+        finish(conn, delegate)
+        with pytest.raises(ClosedError):
+            conn.send(lambda core: core.send_nop())
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_nobody_hangs_when_the_peer_writes_before_it_reads(turn):
+    """Small buffers, a peer that writes all before it reads, senders at the same time.
+
+    Every simpler rule for writing hangs here: the reader waits to write the NOPs, the sender
+    waits for the reader, and the peer waits for both.
+    """
+    beats, publishes, size = 400, 40, 20_000
+
+    def script(peer):
+        peer.identify()
+        for _ in range(beats):
+            peer.send(BEAT * 50)
+        nops = oks = 0
+        while not nops or oks < publishes:  # one NOP may answer many heartbeats
+            if peer.line() == b"NOP":
+                nops += 1
+            else:
+                assert len(peer.sized()) == size
+                oks += 1
+                peer.send(OK)
+        peer.until_closed()
+
+    with ScriptedServer(script, buffer_size=4096) as server:
+        config = Config(write_timeout=10)
+        conn, delegate = connect(server, config=config)
+        command = commands.pub("t", b"x" * size)
+
+        def publish(first):
+            for number in range(first, publishes, 4):
+                conn.send(lambda core: core.send_publish(command, number))
+
+        threads = [threading.Thread(target=publish, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        wait_until(lambda: len(delegate.published) == publishes, timeout=20)
+        finish(conn, delegate)
+
+
+def test_a_peer_that_stops_reading_costs_the_write_timeout():
+    """When the kernel takes no more bytes, the connection is closed and every publish fails."""
+    release = threading.Event()
+
+    def script(peer):
+        peer.identify()
+        release.wait(20)
+
+    with ScriptedServer(script, buffer_size=4096) as server:
+        conn, delegate = connect(server, config=Config(write_timeout=0.2))
+        command = commands.pub("t", b"x" * 1_000_000)
+        with pytest.raises(NSQConnectionError, match="0.2 s"):
+            for number in range(50):
+                conn.send(lambda core: core.send_publish(command, number))
+        assert delegate.ended.wait(5)
+        release.set()
+        _, unanswered = finish(conn, delegate)
+    assert unanswered
+
+
+def test_what_nsqd_said_is_heard_when_our_write_fails(monkeypatch):
+    """An outcome, and the reason of the end, count though the reader cannot answer a heartbeat."""
+    heard = threading.Event()
+
+    def script(peer):
+        peer.identify()
+        for _ in range(3):
+            peer.line(), peer.sized()
+        heard.wait(5)
+        peer.send(BEAT, OK, error("E_BAD_MESSAGE too big"))
+
+    def fail(wait, deadline=None):
+        conn._writer._transport.shutdown()
+        raise ConnectionLostError(server.address, "reset by the peer")
+
+    with ScriptedServer(script) as server:
+        conn, delegate = connect(server)
+        for token in range(3):
+            conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), token))
+        monkeypatch.setattr(conn._writer, "flush", fail)
+        heard.set()
+        assert delegate.ended.wait(5)
+        assert delegate.published == [(0, None), (1, "E_BAD_MESSAGE")]
+        (reason, unanswered), = delegate.closed
+        assert isinstance(reason, ServerError) and unanswered == [2]
+        assert conn.join(Deadline(5))

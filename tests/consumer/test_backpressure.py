@@ -1,0 +1,253 @@
+"""Backpressure on a virtual clock: when the flow is held, what is dropped, what the log has."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient import Config, RemoteProtocolError
+from nsqclient.consumer.backpressure import Backpressure, release_memory
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.subscription import Subscription
+from nsqclient.message import MESSAGE_OVERHEAD, Message
+from tests.support.virtual_time import VirtualTimer
+
+#: A body that makes a message count a thousand bytes.
+BODY = b"x" * (1000 - MESSAGE_OVERHEAD)
+
+
+class PendingProcessor(MessageProcessor):
+    """A processor without workers, some of whose messages wait for their partition."""
+
+    def __init__(self):
+        super().__init__(print, 5, print, None, None, lambda: [])
+        self.messages = []
+        self.was_stop_checked = False
+
+    def pending(self):
+        return list(self.messages)
+
+    def remove_pending(self, condition):
+        taken = [message for message in self.messages if condition(message)]
+        self.messages = [message for message in self.messages if not condition(message)]
+        return taken
+
+    def drop_expired(self):
+        """Not by the real clock."""
+
+    def _requeue_if_stopping(self):
+        self.was_stop_checked = True
+
+
+class World:
+    """A Backpressure with a limit of ten messages, and what it works on."""
+
+    def __init__(self, limit=10_000, max_in_flight=1000):
+        self.timer = VirtualTimer()
+        self.holds = []
+        self.flow = SimpleNamespace(
+            settle_time=0.5, max_in_flight=max_in_flight, set_held=self.holds.append
+        )
+        self.processor = PendingProcessor()
+        self.queue = self.processor.workers
+        self.sub = Subscription("nsqd:4150", "orders", "mail", Config(), None)  # never opened
+        self.sub.highest_rdy = 5
+        self.sub.requeue_excess = lambda messages: None
+        self.subs = [self.sub]
+        self.background = []
+        self.backpressure = Backpressure(
+            limit, self.flow, self.processor, lambda: self.subs, self.timer,
+            self.background.append, LifecycleLogger("orders", "mail"),
+            clock=lambda: self.timer.now,
+        )
+        self.processor.backpressure = self.backpressure
+        self._count = 0
+
+    def deliver(self, count, timeout=60.0, body=BODY, ids=None):
+        """Messages come, and are queued where that is allowed."""
+        sub, deadline = self.sub, self.timer.now + timeout
+        messages = []
+        for _ in range(count):
+            self._count += 1
+            number = self._count if ids is None else ids
+            messages.append(Message(body, b"%016x" % number, 1, 1, 0.0, deadline, sub))
+        sub.in_flight.add(messages)
+        before = len(self.queue)
+        self.processor.enqueue(sub, messages, count * len(body))
+        return len(self.queue) > before
+
+    def handle(self, count):
+        """Workers take so many, and finish them."""
+        for _ in range(count):
+            taken = []
+            assert self.queue.take_into(taken, 0)
+            taken[0]._responder.in_flight.take(taken)
+
+
+def test_the_flow_is_held_above_the_limit_until_half_of_it_is_left():
+    """A look on the timer sees that; the workers need not care."""
+    world = World()
+    world.deliver(10)
+    assert not world.backpressure.is_held
+    world.deliver(1)
+    assert world.backpressure.is_held and world.holds == [True]
+    assert world.backpressure.queued_bytes() == 11_000
+    world.handle(5)
+    world.timer.advance(1)
+    assert world.holds == [True]
+    world.handle(1)
+    world.timer.advance(0.1)
+    assert world.holds == [True, False] and not world.backpressure.is_held
+
+
+def test_nothing_looks_at_the_queue_while_nothing_is_held():
+    """The timer has nothing to do then."""
+    world = World()
+    world.deliver(11)
+    world.handle(11)
+    world.timer.advance(1)
+    count = len(world.timer.delays)
+    world.deliver(5)
+    world.timer.advance(100)
+    assert len(world.timer.delays) == count
+
+
+def test_empty_bodies_count_too():
+    """Their objects take memory."""
+    world = World(limit=100 * MESSAGE_OVERHEAD)
+    world.deliver(100, body=b"")
+    assert not world.backpressure.is_held
+    world.deliver(10, body=b"")
+    assert world.backpressure.is_held
+
+
+def test_each_delivery_of_one_id_counts():
+    """The same message again and again is not one message."""
+    world = World()
+    for _ in range(11):
+        world.deliver(1, ids=7)
+    assert len(world.sub) == 1
+    assert world.backpressure.is_held
+
+
+def test_messages_that_wait_for_their_partition_count():
+    """They were taken from the queue, and wait all the same."""
+    world = World()
+    world.deliver(8)
+    world.processor.messages = world.queue.take_all()
+    world.deliver(3)
+    assert world.backpressure.is_held
+
+
+def test_messages_of_handlers_count_beyond_max_in_flight():
+    """As many as may be out do not: a handler may collect messages of any size."""
+    for max_in_flight, is_held in ((12, False), (11, True)):
+        world = World(max_in_flight=max_in_flight)
+        world.deliver(6)
+        world.queue.take_all()  # handlers have them, and have not answered
+        world.deliver(6)
+        world.queue.take_all()
+        world.deliver(10)
+        assert world.backpressure.is_held is is_held
+
+
+def test_expired_messages_are_dropped_before_the_flow_is_held():
+    """They hold memory for nothing, wherever in the queue they are."""
+    world = World()
+    world.deliver(4)
+    world.deliver(4, timeout=1.0)
+    world.deliver(2)
+    world.timer.advance(1)
+    world.deliver(1)
+    assert not world.backpressure.is_held
+    assert len(world.queue) == 7
+    assert world.sub.counters.expired == 4
+    assert world.processor.was_stop_checked
+
+
+def test_messages_that_expire_during_a_hold_end_it():
+    """Though a handler hangs before all of them."""
+    world = World()
+    world.deliver(11, timeout=2.0)
+    assert world.backpressure.is_held
+    world.timer.advance(2.1)
+    assert not world.backpressure.is_held
+    assert (len(world.queue), world.sub.counters.expired) == (0, 11)
+
+
+def test_messages_of_a_lost_connection_are_dropped():
+    """nsqd has taken them back: earlier deliveries of the same id too."""
+    world = World()
+    for _ in range(11):
+        world.deliver(1, ids=7)
+    world.processor.messages = world.queue.take_all()
+    assert world.backpressure.is_held
+    world.sub.in_flight.mark_lost()
+    world.subs = []
+    world.timer.advance(0.1)
+    assert not world.backpressure.is_held
+    assert world.processor.messages == []
+
+
+def test_far_above_the_limit_messages_are_not_queued():
+    """Else they would take memory for the whole settle time."""
+    world = World(limit=2**20)
+    body = b"x" * 2**20
+    queued = [world.deliver(1, body=body) for _ in range(50)]
+    assert queued == [True] * 34 + [False] * 16
+
+
+def test_a_peer_that_ignores_rdy_0_is_cut_off():
+    """Only after the settle time, and more than twice its highest RDY."""
+    world = World()
+    world.deliver(11)
+    world.timer.advance(0.4)
+    world.deliver(100)
+    world.timer.advance(0.2)
+    world.deliver(10)
+    with pytest.raises(RemoteProtocolError, match="more messages came later than 0.5 s after RDY"):
+        world.deliver(1)
+
+
+def test_holds_are_logged_once_a_minute(caplog):
+    """A hold that comes and goes all the time does not fill it."""
+    caplog.set_level(logging.INFO)
+    world = World()
+    for _ in range(100):
+        world.deliver(12)
+        world.handle(12)
+        world.timer.advance(1)
+    assert len(world.holds) == 200
+    assert len(caplog.messages) == 4
+    assert caplog.messages[0].startswith("orders/mail: RDY 0 until workers catch up: 0.0 MiB wait")
+    assert caplog.messages[1] == "orders/mail: half of max_queued_bytes is free again, RDY restored"
+
+
+@pytest.mark.parametrize("limit, background", [(2**20, []), (64 * 2**20, [release_memory])])
+def test_memory_is_released_after_a_long_queue(limit, background):
+    """Once at the end of a hold, on a background thread."""
+    world = World(limit)
+    world.deliver(9, body=b"x" * (limit // 8))
+    assert world.backpressure.is_held and world.background == []
+    world.handle(9)
+    world.timer.advance(1)
+    assert world.background == background
+
+
+def test_a_hold_ends_where_another_thread_began_it_meanwhile():
+    """Of two threads that set RDY the last has the right value."""
+    world = World()
+    seen = []
+
+    def set_held(held):
+        seen.append(held)
+        if len(seen) == 1:  # the queue runs empty before RDY 0 is sent
+            world.queue.take_all()
+            world.backpressure._measure()
+
+    world.flow.set_held = set_held
+    world.deliver(11)
+    assert seen[-1] is world.backpressure.is_held is False

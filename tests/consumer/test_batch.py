@@ -1,0 +1,299 @@
+"""BatchHandler by value: when a batch is handed over, and how its messages are answered."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from nsqclient import Consumer
+from nsqclient.consumer import batch as module
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.errors import ConfigError, ConnectionLostError
+from nsqclient.message import Message, Requeue
+from tests.support.virtual_time import VirtualTimer
+
+
+class Answers:
+    """A Responder that keeps the answers by body."""
+
+    address = "nsqd:4150"
+
+    def __init__(self):
+        self.by_body = {}
+
+    def _note(self, message, *answer):
+        message._responded = True
+        self.by_body[message.body] = answer
+
+    def finish(self, message):
+        self._note(message, "FIN")
+
+    def requeue(self, message, delay, backoff):
+        self._note(message, "REQ", delay, backoff)
+
+    def drop_expired(self, message):
+        self._note(message, "expired")
+
+
+class FakeConsumer:
+    """What a BatchHandler sees of its consumer; tasks for workers run at once."""
+
+    topic, channel = "t", "c"
+
+    def __init__(self):
+        self.timer = VirtualTimer()
+        self.run_later = self.timer.schedule
+        self.starved = False
+
+    def is_starved(self):
+        return self.starved
+
+    def run_on_worker(self, task):
+        task()
+
+    def on_failure(self, message, exc):
+        requeue = exc if isinstance(exc, Requeue) else Requeue()
+        if not message.has_responded:
+            message.requeue(requeue.delay, requeue.backoff)
+
+
+class Bench:
+    """A bound BatchHandler; ``feed`` gives it messages with these bodies."""
+
+    def __init__(self, monkeypatch, handle=lambda batch: None, **options):
+        self.batches = []
+        self.answers = Answers()
+        self.consumer = FakeConsumer()
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.consumer.timer.now)
+
+        def keep(batch):
+            self.batches.append(b"".join(message.body for message in batch))
+            return handle(batch)
+
+        self.handler = BatchHandler(keep, **options)
+        self.handler.bind(self.consumer)
+
+    def feed(self, bodies, life=60.0):
+        now = self.consumer.timer.now
+        for number in range(len(bodies)):
+            body = bodies[number:number + 1]
+            self.handler(Message(body, b"%016d" % number, 1, 1, now, now + life, self.answers))
+
+    def answered(self, *answer):
+        """The bodies that were answered like this."""
+        return b"".join(body for body, what in self.answers.by_body.items() if what == answer)
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Makes a Bench."""
+    return lambda *arguments, **options: Bench(monkeypatch, *arguments, **options)
+
+
+def test_a_full_batch_is_handed_over(bench):
+    """As soon as there are ``size`` messages; all of them are finished."""
+    bench = bench(size=3)
+    bench.feed(b"abcde")
+    assert (bench.batches, bench.answered("FIN")) == ([b"abc"], b"abc")
+
+
+def test_a_batch_does_not_get_older_than_max_wait(bench):
+    """The clock starts with the first message of each batch."""
+    bench = bench(size=3, max_wait=2)
+    bench.feed(b"a")
+    bench.consumer.timer.advance(1.5)
+    bench.feed(b"bc")
+    bench.consumer.timer.advance(0.25)
+    bench.feed(b"d")
+    bench.consumer.timer.advance(1.9)
+    assert bench.batches == [b"abc"]
+    bench.consumer.timer.advance(0.2)
+    assert bench.batches == [b"abc", b"d"]
+
+
+def test_no_timer_runs_without_messages(bench):
+    """An idle handler asks for no time."""
+    bench = bench(size=2, max_wait=1)
+    bench.feed(b"abc")
+    bench.consumer.timer.advance(10)
+    asked = len(bench.consumer.timer.delays)
+    bench.consumer.timer.advance(100)
+    assert len(bench.consumer.timer.delays) == asked
+
+
+def test_a_starved_consumer_waits_for_nothing(bench):
+    """No more would come before these are answered."""
+    bench = bench(size=10)
+    bench.feed(b"ab")
+    bench.consumer.starved = True
+    bench.feed(b"c")
+    assert bench.batches == [b"abc"]
+
+
+def test_an_exception_requeues_all(bench):
+    """As a handler's exception does: with the automatic delay, and backoff."""
+    bench = bench(lambda batch: 1 / 0, size=2)
+    bench.feed(b"ab")
+    assert bench.answered("REQ", None, True) == b"ab"
+
+
+def test_requeue_says_how(bench):
+    """What Requeue carries holds for the whole batch."""
+    def later(batch):
+        raise Requeue(delay=5, backoff=False)
+
+    bench = bench(later, size=2)
+    bench.feed(b"ab")
+    assert bench.answered("REQ", 5, False) == b"ab"
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_the_messages_that_are_returned_are_finished(bench, kind):
+    """The others are requeued."""
+    bench = bench(lambda batch: kind(batch[1:]), size=3)
+    bench.feed(b"abc")
+    assert bench.answered("FIN") == b"bc"
+    assert bench.answered("REQ", None, True) == b"a"
+
+
+def test_what_was_answered_stays_answered(bench):
+    """The function may answer messages itself, whatever it returns or raises afterwards."""
+    def handle(batch):
+        batch[0].finish()
+        raise RuntimeError("the second failed")
+
+    bench = bench(handle, size=2)
+    bench.feed(b"ab")
+    assert (bench.answered("FIN"), bench.answered("REQ", None, True)) == (b"a", b"b")
+
+
+def fails_while_it_is_read(batch):
+    """A result that breaks off."""
+    return map(lambda number: batch[number], [0, 7])
+
+
+async def coroutine(batch):
+    """Runs only where it is awaited."""
+
+
+def generator(batch):
+    """Runs only where it is iterated over."""
+    yield batch[0]
+
+
+@pytest.mark.parametrize("handle", [
+    lambda batch: 3, lambda batch: True, lambda batch: ["id"], lambda batch: b"ok",
+    fails_while_it_is_read, lambda batch: coroutine(batch), lambda batch: generator(batch),
+])
+def test_a_result_that_is_no_list_of_the_batch_requeues_all(bench, handle, caplog):
+    """What is no list of messages (a number of rows, say) is an error; no message hangs."""
+    bench = bench(handle, size=2)
+    bench.feed(b"ab")
+    assert bench.answered("REQ", None, True) == b"ab"
+    assert "batch of 2" in caplog.text
+
+
+def test_a_system_exit_ends_no_worker(bench):
+    """It requeues the batch like any exception."""
+    def leave(batch):
+        raise SystemExit
+
+    bench = bench(leave, size=2)
+    bench.feed(b"ab")
+    assert bench.answered("REQ", None, True) == b"ab"
+
+
+def test_messages_that_expired_while_they_waited_are_dropped(bench):
+    """nsqd gives them to somebody else; they are counted, and the rest is handled."""
+    bench = bench(size=3, max_wait=100)
+    bench.feed(b"a", life=5)
+    bench.consumer.timer.advance(10)
+    bench.feed(b"bc")
+    assert (bench.batches, bench.answered("expired")) == ([b"bc"], b"a")
+
+
+def test_a_lost_connection_does_not_keep_the_others_from_their_answer(bench, monkeypatch):
+    """Each message is answered for itself."""
+    bench = bench(size=3)
+    finish = Answers.finish
+
+    def lose_the_first(answers, message):
+        if message.body == b"a":
+            raise ConnectionLostError("nsqd:4150", "gone")
+        finish(answers, message)
+
+    monkeypatch.setattr(Answers, "finish", lose_the_first)
+    bench.feed(b"abc")
+    assert bench.answered("FIN") == b"bc"
+
+
+def test_flush_hands_over_what_there_is(bench):
+    """At a stop the last batch is handled; an empty one is not."""
+    bench = bench(size=10)
+    bench.handler.flush()
+    bench.feed(b"ab")
+    bench.handler.flush()
+    bench.handler.flush()
+    assert bench.batches == [b"ab"]
+
+
+def test_what_could_not_be_handled_is_requeued(bench):
+    """At once and without backoff."""
+    bench = bench(size=10)
+    bench.feed(b"ab")
+    bench.handler.requeue_pending()
+    bench.handler.requeue_pending()
+    assert (bench.batches, bench.answered("REQ", 0, False)) == ([], b"ab")
+
+
+def test_many_workers_fill_one_batch(bench):
+    """Each message is in exactly one batch."""
+    bench = bench(size=7)
+    threads = [threading.Thread(target=bench.feed, args=(b"x" * 70,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bench.batches == [b"x" * 7] * 40
+
+
+def test_it_serves_one_consumer(bench):
+    """A second consumer must make another one; after a fork the same one binds again."""
+    bench = bench(size=2)
+    bench.handler.bind(bench.consumer)
+    with pytest.raises(ConfigError):
+        bench.handler.bind(FakeConsumer())
+
+
+@pytest.mark.parametrize("options", [
+    {"size": 0}, {"size": 1.0}, {"size": True}, {"max_wait": -1}, {"max_wait": "1s"},
+])
+def test_options_that_cannot_be_right_are_refused(options):
+    """What makes no sense is refused when the handler is made."""
+    with pytest.raises(ConfigError):
+        BatchHandler(print, **options)
+
+
+@pytest.mark.parametrize("function", [
+    ["not", "a", "function"], coroutine, generator, list, lambda: None,
+])
+def test_a_function_that_could_do_nothing_is_refused(function):
+    """At once, not with the first full batch."""
+    with pytest.raises(ConfigError, match="^handle"):
+        BatchHandler(function)
+
+
+def test_a_wrapped_batch_handler_has_the_same_size_and_its_own_consumer(nsqd):
+    """``wrapped`` puts something around each batch; the original may serve another consumer."""
+    seen = []
+    original = BatchHandler(lambda batch: seen.append(len(batch)), size=3, max_wait=10)
+
+    def wrap(function):
+        return lambda batch: seen.append("around") or function(batch)
+
+    copy = original.wrapped(wrap)
+    nsqd.publish_many("events", [b"x"] * 3)
+    with Consumer("events", "c", copy, nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=10):
+        nsqd.wait_until_empty("events", "c")
+    assert seen == ["around", 3] and original._consumer is None

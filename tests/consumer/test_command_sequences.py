@@ -1,0 +1,110 @@
+"""The exact commands of a consumer against a scripted nsqd; four sequences are go-nsq's own.
+
+Each step waits for the command before it, so nothing depends on how fast the machine is. Attempts
+are 0, as in go-nsq's tests: the delay of a requeue is 90 s for each attempt, here 0.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import Config, Consumer
+from tests.support.servers.scripted import Peer, ScriptedServer, message
+from tests.support.waiting import wait_until
+
+SUB = b"SUB events mail"
+QUICK = Config(backoff_multiplier=0.01, rdy_settle_time=0.01, max_in_flight=5)
+
+
+def handle(message):
+    """Do what the body says."""
+    if message.body == b"bad":
+        raise ValueError("bad")
+    if message.body == b"requeue":
+        message.requeue()
+    elif message.body == b"requeue without backoff":
+        message.requeue(backoff=False)
+
+
+def script(*steps):
+    """A connection: each step is a body to send, or a command that must come next, as it is."""
+
+    def run(peer: Peer) -> None:
+        assert peer.subscribe() == SUB
+        number = 0
+        for step in steps:
+            if callable(step):
+                step()
+            elif step[:4] in (b"RDY ", b"FIN ", b"REQ "):
+                expected = step % (b"%016x" % number) if b"%" in step else step
+                assert peer.line() == expected
+            else:
+                number += 1
+                peer.send(message(step, number, attempts=0))
+
+    return run
+
+
+def consume(*scripts, config: Config = QUICK, during=lambda consumer: None) -> None:
+    """Run a consumer against the connections; the server checks what it sends."""
+    with ScriptedServer(*scripts) as server:
+        consumer = Consumer(
+            "events", "mail", handle, nsqd_tcp_addresses=[server.address], config=config)
+        with consumer:
+            during(consumer)
+            server.join()
+
+
+FIN, REQ = b"FIN %s", b"REQ %s 0"
+RDY_0, RDY_1, RDY_5 = b"RDY 0", b"RDY 1", b"RDY 5"
+
+
+def test_failures_and_successes_move_rdy_as_in_go_nsq():
+    """RDY 0 before each answer that begins a wait, RDY 1 for each test, RDY 5 after the last."""
+    consume(script(
+        RDY_5, b"good", FIN, b"good", FIN, b"good", FIN,
+        b"bad", RDY_0, REQ, RDY_1, b"bad", RDY_0, REQ,
+        RDY_1, b"good", RDY_0, FIN, RDY_1, b"good", RDY_5, FIN,
+    ))
+
+
+def test_a_requeue_without_backoff_neither_fails_nor_passes_the_test():
+    """The test is repeated with the next message, as in go-nsq."""
+    consume(script(
+        RDY_1, b"requeue", RDY_0, REQ, RDY_1, b"requeue without backoff", RDY_0, REQ,
+        RDY_1, b"good", FIN,
+    ), config=QUICK.replace(max_in_flight=1))
+
+
+def test_backoff_goes_on_over_a_new_connection():
+    """A new connection begins with the RDY 1 of the test, as in go-nsq."""
+    consume(
+        script(
+            RDY_5, b"good", FIN, b"requeue", RDY_0, REQ, RDY_1, b"requeue", RDY_0, REQ,
+            RDY_1, b"good", RDY_0, FIN, RDY_1,
+        ),
+        script(RDY_1, b"good", RDY_5, FIN, b"good", FIN),
+    )
+
+
+def test_a_ceiling_of_zero_and_back_is_rdy_0_and_back():
+    """set_max_in_flight(0) sends RDY 0, and the old number its RDY again, as in go-nsq."""
+    handled, lowered = [], []
+
+    def during(consumer: Consumer) -> None:
+        wait_until(lambda: handled)
+        consumer.set_max_in_flight(0)
+        wait_until(lambda: lowered)
+        consumer.set_max_in_flight(5)
+
+    consume(script(
+        RDY_5, b"good", FIN, lambda: handled.append(True), RDY_0, lambda: lowered.append(True),
+        RDY_5,
+    ), during=during)
+
+
+@pytest.mark.parametrize("count", [1, 5, 2500])
+def test_the_first_rdy_of_a_lone_connection_is_the_whole_share(count):
+    """A connection that is there does not count as still to come."""
+    consume(
+        script(b"RDY %d" % count, b"good", FIN), config=QUICK.replace(max_in_flight=count))

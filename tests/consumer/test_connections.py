@@ -1,0 +1,571 @@
+"""ConnectionManager by value: what it dials, when again, and what it forgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import InterruptedSendError
+from nsqclient.consumer import connections, discovery
+from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.discovery import LookupResult
+from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
+from nsqclient.partitions.lookup_table import Endpoint, TopicRoutes
+from nsqclient.runtime.threads import ThreadStartError
+from tests.support.inline_thread import InlineThread
+from tests.support.virtual_time import VirtualTimer
+
+
+class FakeSubscription:
+    """A connection that opens as its World says."""
+
+    def __init__(self, address, world, partition=None):
+        self.address = address
+        self.place = Endpoint(address, partition)
+        self.conn = self
+        self._world = world
+        self.is_closed = False
+
+    def open(self, deadline):
+        self._world.dialed.append((round(self._world.timer.now, 2), self.address))
+        failure = self._world.failures.get(self.address)
+        if failure is not None:
+            raise failure
+
+    def close(self, reason=""):
+        self.is_closed = True
+
+
+class World:
+    """A ConnectionManager and the answers of nsqlookupds; tasks and dials run at once."""
+
+    def __init__(self, monkeypatch, nsqds=(), lookupds=(), **options):
+        self.timer = VirtualTimer()
+        self.failures = {}
+        self.answers = {}
+        self.dialed, self.errors, self.connected = [], [], []
+        self.expected, self.others, self.partitions = [], [], []
+        self.start_fails = None
+        self.survives = True
+        monkeypatch.setattr(discovery, "lookup_topic", self._find_routes)
+        monkeypatch.setattr(connections.time, "monotonic", lambda: self.timer.now)
+        self.filter = options.pop("discovery_filter", None)
+        self.connections = ConnectionManager(
+            "t", nsqds, lookupds, Config(**options), self.timer, lambda task: task(), self,
+            self.filter, lambda count: self.expected.append(count), make_thread=InlineThread,
+            make_partition=lambda target: FakeSubscription(
+                target.place.address, self, target.place.partition),
+        )
+
+    def _find_routes(self, lookupd, topic, access, config):
+        assert access == "r"
+        answer = self.answers.get(lookupd, [])
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, LookupResult):
+            return answer
+        return LookupResult(TopicRoutes(plain=tuple(answer)))
+
+    def make_subscription(self, address):
+        return FakeSubscription(address, self)
+
+    def on_connected(self, sub, expected):
+        self.others.append(expected)
+        if self.start_fails is not None:
+            raise self.start_fails
+        self.connected.append(sub)
+
+    def is_dial_retried(self, error):
+        return self.survives
+
+    def on_partitions(self, count):
+        self.partitions.append(count)
+
+    def on_error(self, error):
+        self.errors.append(error)
+
+    def mark_lost(self, sub):
+        """nsqd ends a connection."""
+        self.connected.remove(sub)
+        self.connections.lost(sub)
+
+    def addresses(self):
+        return sorted(sub.address for sub in self.connected)
+
+
+REFUSED = ConnectError("a:1", "connection refused")
+
+
+def test_direct_addresses_are_dialed_at_once(monkeypatch):
+    """Each address that was given has one connection."""
+    world = World(monkeypatch, ["a:1", "b:1"])
+    world.connections.start()
+    assert world.addresses() == ["a:1", "b:1"]
+
+
+def test_it_says_how_many_connections_are_about_to_come(monkeypatch):
+    """Given and found nsqds count until their first dial has ended, well or not."""
+    world = World(monkeypatch, ["a:1", "b:1"], lookupds=["l:1"])
+    world.failures["b:1"] = REFUSED
+    world.answers["l:1"] = ["c:1"]
+    world.connections.start()
+    assert world.expected == [2, 1, 0, 1, 0]
+    world.timer.advance(1)  # b:1 is dialed again
+    assert world.expected == [2, 1, 0, 1, 0]
+
+
+def test_a_connection_that_is_there_is_not_expected_any_more(monkeypatch):
+    """The delegate hears how many others are still to come."""
+    world = World(monkeypatch, ["a:1", "b:1", "c:1"])
+    world.failures["b:1"] = REFUSED
+    world.connections.start()
+    assert world.others == [2, 0]
+
+
+def test_pauses_between_failed_dials_grow(monkeypatch):
+    """A direct address is dialed again after about 0.5, 1, 2, 4 s, up to the maximum."""
+    world = World(monkeypatch, ["a:1"], max_reconnect_delay=4.0)
+    world.failures["a:1"] = REFUSED
+    world.connections.start()
+    world.timer.advance(20)
+    for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4, 4, 4]):
+        assert 0.75 * base <= delay <= base
+    assert set(world.errors) == {REFUSED}
+
+
+@pytest.mark.parametrize("survives, said", [
+    (True, "cannot consume from a:1, trying again: connection refused"),
+    (False, "cannot consume from a:1: connection refused"),
+])
+def test_a_new_try_is_announced_only_where_the_owner_goes_on(monkeypatch, caplog, survives, said):
+    """A delegate that ends at the first failure has nothing to announce."""
+    world = World(monkeypatch, ["a:1"])
+    world.survives = survives
+    world.failures["a:1"] = REFUSED
+    world.connections.start()
+    assert said in caplog.text
+
+
+def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
+    """The first dial after the loss of a connection that has worked does not wait."""
+    world = World(monkeypatch, ["a:1"])
+    world.connections.start()
+    world.timer.advance(30)
+    world.mark_lost(world.connected[0])
+    world.timer.advance(0)
+    assert world.dialed == [(0, "a:1"), (30, "a:1")]
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
+    """An nsqd that accepts a connection and ends it is dialed less often, a found one every 2 s."""
+    if direct:
+        world = World(monkeypatch, ["a:1"])
+    else:
+        world = World(monkeypatch, lookupds=["l:1"])
+        world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    for _ in range(6000):
+        for sub in list(world.connected):
+            world.mark_lost(sub)
+        world.timer.advance(0.01)
+    assert 5 <= len(world.dialed) <= (12 if direct else 45)
+
+
+@pytest.mark.parametrize("failure", [ValueError("odd"), RuntimeError("no more threads")])
+def test_a_dial_that_fails_oddly_is_repeated(monkeypatch, failure, caplog):
+    """Whatever a dial raises, the address is not forgotten."""
+    world = World(monkeypatch, ["a:1"])
+    world.failures["a:1"] = failure
+    world.connections.start()
+    del world.failures["a:1"]
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]
+
+
+def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypatch, caplog):
+    """Where the system has no thread left for a reader, the connection is not kept half alive."""
+    world = World(monkeypatch, ["a:1"])
+    subs = []
+    make = world.make_subscription
+    world.make_subscription = lambda address: subs.append(make(address)) or subs[-1]
+    world.start_fails = RuntimeError("can't start new thread")
+    world.connections.start()
+    world.start_fails = None
+    assert subs[0].is_closed
+
+
+def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
+    """A lookup that fails is reported to on_error and takes nothing from the others."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2", "l:3"])
+    world.answers = {"l:1": ["a:1", "a:1"], "l:2": DiscoveryError("l:2", "no"), "l:3": ["b:1"]}
+    world.connections.start()
+    assert world.addresses() == ["a:1", "b:1"]
+    assert [str(error) for error in world.errors] == [str(world.answers["l:2"])]
+
+
+def test_rounds_come_with_jitter(monkeypatch):
+    """Every interval is longer than lookupd_poll_interval by up to the jitter, each anew."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_interval=10)
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    del world.timer.delays[:]
+    world.timer.advance(200)
+    assert all(10 <= delay <= 13 for delay in world.timer.delays)
+    assert len(set(world.timer.delays)) > 5
+
+
+@pytest.mark.parametrize("answer", [[], DiscoveryError("l:1", "connection refused")])
+def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer):
+    """The first publish is seen within about as long as the consumer has waited, not a minute."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = answer
+    world.connections.start()
+    world.timer.advance(200)
+    assert world.timer.delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    world.answers["l:2"] = ["a:1"]
+    world.timer.advance(60)
+    assert world.addresses() == ["a:1"]
+
+
+def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
+    """Neither an old registration nor an nsqlookupd without the topic delays the first message."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers = {"l:1": ["dead:1"], "l:2": []}
+    world.failures["dead:1"] = ConnectError("dead:1", "connection refused")
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(
+        (world.timer.now, args[0])) or find(*args))
+    world.connections.start()
+    world.timer.advance(200)
+    rounds = [at for at, lookupd in asked if lookupd == "l:2"]
+    assert rounds == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    world.answers["l:2"] = ["a:1"]
+    world.timer.advance(60)
+    assert world.addresses() == ["a:1"]
+
+
+def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
+    """It says nothing about the ones that nsqlookupds are yet to list."""
+    world = World(monkeypatch, ["a:1"], lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.connections.start()
+    world.timer.advance(15)
+    assert world.timer.delays == [1, 2, 4, 8, 16]
+
+
+def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
+    """Its connection is what counts, whenever it comes."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+    world.connections.start()
+    world.timer.advance(3)
+    del world.failures["a:1"], world.timer.delays[:]
+    world.timer.advance(100)
+    assert world.addresses() == ["a:1"]
+    assert world.timer.delays == [60, 60]
+
+
+def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
+    """The first connection to a listed nsqd ends the short pauses at once."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
+    world.answers = {"l:1": [], "l:2": ["a:1"]}
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(
+        (world.timer.now, args[0])) or find(*args))
+    world.connections.start()
+    world.timer.advance(130)
+    assert asked == [(at, lookupd) for at in (0, 60, 120) for lookupd in ("l:1", "l:2")]
+
+
+def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
+    """After the last nsqd was forgotten the pauses begin anew."""
+    world = World(
+        monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0, lookupd_forget_after=100)
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    world.timer.advance(30)
+    world.answers["l:1"] = []
+    world.mark_lost(world.connected[0])
+    world.timer.advance(300)
+    assert {1, 2, 4, 8, 16, 32} <= set(world.timer.delays)
+
+
+def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
+    """At once, then after about 0.5, 1, 2 ... s; when it is back, at the poll interval again."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    world.timer.advance(30)
+    world.answers["l:1"] = []
+    del world.timer.delays[:]
+    world.mark_lost(world.connected[0])
+    world.timer.advance(5)
+    for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4]):
+        assert 0.75 * base <= delay <= base
+    world.answers["l:1"] = ["a:1"]
+    world.timer.advance(20)
+    assert world.addresses() == ["a:1"]
+    assert world.timer.delays[-1] == 60
+
+
+@pytest.mark.parametrize("forget_after", [0.0, 600.0])
+def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, forget_after):
+    """A live connection is kept however long nobody lists it; a dead one is then forgotten."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=forget_after)
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    world.answers["l:1"] = []
+    world.timer.advance(3600)
+    assert world.addresses() == ["a:1"]
+    world.mark_lost(world.connected[0])
+    world.timer.advance(120)
+    assert world.connections.subscriptions() == []
+    world.answers["l:1"] = ["a:1"]
+    world.timer.advance(120)
+    assert world.addresses() == ["a:1"]
+
+
+def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
+    """A round in the middle of a dial leaves one connection, that stop() knows."""
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=0)
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+    world.connections.start()
+    del world.failures["a:1"]
+
+    def open_slowly(sub, deadline):
+        if len(world.dialed) < 5:
+            world.dialed.append((0, sub.address))
+            world.timer.now += 1
+            world.connections._lookups.poll()
+
+    monkeypatch.setattr(FakeSubscription, "open", open_slowly)
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]
+    assert world.connections.stop() == world.connected
+
+
+@pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: None, lambda found: [[]]])
+def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
+    """What a discovery filter raises or returns wrongly is logged, and the next round asks again.
+    """
+    filters = [bad, lambda found: found]
+    world = World(
+        monkeypatch, lookupds=["l:1"], lookupd_poll_interval=1,
+        discovery_filter=lambda found: filters.pop(0)(found) if filters else found,
+    )
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    assert "discovery_filter" in caplog.text
+    world.timer.advance(2)
+    assert world.addresses() == ["a:1"]
+
+
+def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
+    """stop() returns what is open; a loss after it starts nothing."""
+    world = World(monkeypatch, ["a:1"], ["l:1"])
+    world.answers["l:1"] = ["b:1"]
+    world.connections.start()
+    subs = world.connections.stop()
+    assert sorted(sub.address for sub in subs) == ["a:1", "b:1"]
+    before = len(world.dialed)
+    for sub in subs:
+        world.mark_lost(sub)
+    world.timer.advance(1000)
+    assert len(world.dialed) == before
+    assert world.connections.subscriptions() == []
+
+
+def test_the_last_word_on_expected_connections_is_true(monkeypatch):
+    """Two dials that end at once: the last report is the true one."""
+    world = World(monkeypatch, ["a:1", "b:1"])
+    connections = world.connections
+    report = world.expected.append
+
+    def delayed_report(count):
+        if not late_calls:
+            late_calls.append(True)
+            connections._expected.clear()
+            connections._count_expected()  # another thread, which is quicker
+        report(count)
+
+    late_calls = []
+    connections._on_expected = delayed_report
+    connections._count_expected()
+    assert world.expected[-1] == 0
+
+
+def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
+    """A dial, a lookup, a loss, or a topic that no nsqlookupd knows; whatever came last."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = DiscoveryError("l:1", "down")
+    world.connections.start()
+    assert world.connections.last_failure is world.answers["l:1"]
+    world.answers["l:1"] = []
+    world.timer.advance(100)
+    assert str(world.connections.last_failure) == "no nsqlookupd knows the topic t"
+    world.answers["l:1"], world.failures["a:1"] = ["a:1"], REFUSED
+    world.timer.advance(100)
+    assert world.connections.last_failure is REFUSED
+    world.failures.clear()
+    world.timer.advance(1000)
+    sub, = world.connected
+    world.failures["a:1"] = ConnectError("a:1", "again")
+    gone = ConnectionLostError("a:1", "gone")
+    world.connections.stop()
+    world.connections.lost(sub, gone)
+    assert world.connections.last_failure is gone
+
+
+class Slots:
+    """Threads that begin when a test says so: ``run()`` lets the dials go on."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def __call__(self, target, name):
+        slots = self
+
+        class Thread(InlineThread):
+            def launch(self):
+                self.is_under_way = True
+                slots.waiting.append(self)
+
+        return Thread(target, name)
+
+    def run(self):
+        """Run all that was launched."""
+        while self.waiting:
+            thread = self.waiting.pop(0)
+            thread._target()
+            thread.is_under_way = False
+
+
+def names(count, host="silent"):
+    """So many addresses."""
+    return [f"{host}{number}:1" for number in range(count)]
+
+
+def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
+    """An nsqd that worked comes first, though hundreds that never did were named before it."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1"]
+    world.connections.start()
+    world.timer.advance(30)
+    slots = world.connections._dials._make_thread = Slots()
+    world.answers["l:1"] = [*names(100), "a:1"]
+    world.mark_lost(world.connected[0])
+    slots.run()
+    assert [address for _, address in world.dialed[:3]] == ["a:1", "a:1", "silent0:1"]
+
+
+def test_nsqlookupds_take_turns(monkeypatch):
+    """What the second one names is dialed beside the many of the first one."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"])
+    slots = world.connections._dials._make_thread = Slots()
+    world.answers = {"l:1": names(100), "l:2": ["a:1", "b:1"]}
+    world.connections.start()
+    slots.run()
+    assert [address for _, address in world.dialed[:4]] == ["silent0:1", "a:1", "silent1:1", "b:1"]
+
+
+def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
+    """Only what another one names still, or the user gave."""
+    world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
+    slots = world.connections._dials._make_thread = Slots()
+    world.answers = {"l:1": ["a:1", "b:1", "d:1"], "l:2": ["b:1"]}
+    world.connections.start()
+    world.answers["l:1"] = []
+    world.timer.advance(60)
+    slots.run()
+    assert world.addresses() == ["b:1", "d:1"]
+    assert set(world.connections._entries) == {Endpoint("b:1"), Endpoint("d:1")}
+
+
+def test_what_fails_and_is_named_no_more_is_forgotten(monkeypatch):
+    """Also where the answer without it came while it was dialed."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1"]
+    world.failures["a:1"] = REFUSED
+
+    def open_slowly(sub, deadline):
+        world.answers["l:1"] = []
+        world.connections._lookups.poll()
+        raise REFUSED
+
+    monkeypatch.setattr(FakeSubscription, "open", open_slowly)
+    world.connections.start()
+    assert world.connections._entries == {}
+
+
+def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkeypatch):
+    """After about 0.5, 1, 2 s ...: thousands that fail cause no thousands of lookups."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = ["a:1", "b:1"]
+    world.failures["a:1"] = REFUSED
+    asked = []
+    find = world._find_routes
+    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(args) or find(*args))
+    world.connections.start()
+    world.timer.advance(50)
+    times = [at for at, address in world.dialed if address == "a:1"]
+    assert len(asked) == 1 and 6 <= len(times) <= 9
+    assert all(later > 1.4 * earlier for earlier, later in zip(times[2:], times[3:]))
+
+
+def test_shares_are_kept_free_for_a_second_only(monkeypatch):
+    """However many addresses do not answer, the connected ones have it all then."""
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.connections._dials._make_thread = Slots()
+    world.answers["l:1"] = names(3000)
+    world.connections.start()
+    assert world.expected[-1] == 3000
+    world.timer.advance(1)
+    assert world.expected[-1] == 0
+
+
+def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):
+    """An nsqlookupd gets no more dials by listing others."""
+    world = World(monkeypatch, lookupds=["l:1", "l:2"])
+    slots = world.connections._dials._make_thread = Slots()
+    listed = [(f"more{number}:1", False) for number in range(3)]
+    world.answers = {
+        "l:1": LookupResult(TopicRoutes(plain=tuple(names(5)), is_partitioned=True), tuple(listed)),
+        **{name: names(5, name[:5]) for name, _ in listed}, "l:2": ["a:1", "b:1", "c:1"],
+    }
+    world.connections.start()
+    slots.run()
+    dialed = [address for _, address in world.dialed]
+    assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
+    assert len(dialed) == 5 + 15 + 3
+
+
+def test_without_a_thread_an_address_is_dialed_later(monkeypatch):
+    """The error is reported, and the address is tried as any that failed."""
+    world = World(monkeypatch, ["a:1"])
+
+    class NoThread(InlineThread):
+        def launch(self):
+            raise ThreadStartError("can't start new thread")
+
+    world.connections._dials._make_thread = NoThread
+    world.connections.start()
+    assert "no thread to dial it" in str(world.errors[0]) and not world.connected
+    world.connections._dials._make_thread = InlineThread
+    world.timer.advance(1)
+    assert world.addresses() == ["a:1"]
+
+
+def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
+    """nsqd had no part in their ends: however many there were, it is dialed at once."""
+    world = World(monkeypatch, ["a:1"])
+    world.connections.start()
+    place = Endpoint("a:1")
+    for _ in range(20):
+        sub = world.connections._entries[place].sub
+        assert sub is not None
+        world.connections.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
+    assert world.connections._entries[place].failures == 0

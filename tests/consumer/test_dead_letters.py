@@ -1,0 +1,341 @@
+"""What happens to a message that is given up: logged, kept in a directory, or published."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+
+import pytest
+
+from nsqclient.consumer.dead_letters import DeadLetterDirectory, DeadLetterTopic, log_giving_up
+from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.errors import (
+    ConfigError, InvalidMessageError, InvalidTopicError, PublishRejectedError,
+)
+from nsqclient.message import Failure, Message
+
+
+class From:
+    """A Responder that is only an address, a topic and a channel."""
+
+    topic, channel = "events", "mail"
+
+    def __init__(self, address="nsqd:4150"):
+        self.address = address
+
+
+def letter(
+    body=b"poison", message_id=b"0123456789abcdef", address="nsqd:4150", raised=None
+):
+    """A message on its sixth delivery, that is given up."""
+    message = Message(body, message_id, 6, 1_700_000_000_000_000_000, 0.0, 60.0, From(address))
+    if raised is not None:
+        message._failure = Failure("too bad", raised)
+    return message
+
+
+def raised_error():
+    """An exception with a traceback."""
+    try:
+        json.loads("no JSON")
+    except ValueError as error:
+        return error
+
+
+class FakeProducer:
+    """Keeps what is published, or refuses it, or what is longer than a limit."""
+
+    def __init__(self, failure=None, limit=None):
+        self.published = []
+        self._failure, self._limit = failure, limit
+
+    def publish(self, topic, body):
+        if self._failure is not None and (self._limit is None or len(body) > self._limit):
+            raise self._failure
+        self.published.append((topic, body))
+
+
+def test_the_log_says_what_is_dropped(caplog):
+    """Id, attempts and size at ERROR; the body stays out of the log."""
+    log_giving_up(letter())
+    record, = caplog.records
+    assert record.levelno == logging.ERROR
+    for word in ("0123456789abcdef", "5 attempts", "6 bytes", "nsqd:4150"):
+        assert word in record.getMessage()
+    assert "poison" not in record.getMessage()
+    log_giving_up(letter(raised=ValueError("x")))
+    assert "after 6 attempts (too bad)" in caplog.text
+
+
+def test_a_directory_keeps_body_and_metadata(tmp_path):
+    """The directory is made where it is missing; nothing else is left in it."""
+    DeadLetterDirectory(tmp_path / "a" / "b")(letter())
+    body, metadata = sorted((tmp_path / "a" / "b").iterdir())
+    assert body.name == "nsqd_4150-0123456789abcdef.body"
+    assert body.read_bytes() == b"poison"
+    assert metadata.name == "nsqd_4150-0123456789abcdef.json"
+    facts = json.loads(metadata.read_text())
+    assert facts.pop("given_up_at").endswith("Z")
+    assert facts == {
+        "topic": "events", "channel": "mail", "id": "0123456789abcdef", "attempts": 6,
+        "timestamp": 1_700_000_000_000_000_000, "published_at": "2023-11-14T22:13:20.000000Z",
+        "reason": "", "exception": "", "traceback": "", "nsqd_address": "nsqd:4150",
+        "host": socket.gethostname(), "size": 6,
+    }
+
+
+def test_a_message_that_is_kept_twice_has_one_entry(tmp_path):
+    """Given up again, it takes the place of its first copy."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter())
+    keep(letter())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_same_id_of_two_nsqds_has_two_entries(tmp_path):
+    """Ids are unique on one nsqd only."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter(b"one"))
+    keep(letter(b"two", address="[::1]:4150"))
+    assert sorted(path.read_bytes() for path in tmp_path.glob("*.body")) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("message_id", [b"/../../../../etc", b"\x00\n \xff0123456789ab", b"." * 16])
+def test_odd_ids_stay_in_the_directory(tmp_path, message_id):
+    """Some servers use any 16 bytes as an id; a file name is made of hex digits then."""
+    folder = tmp_path / "dead"
+    DeadLetterDirectory(folder)(letter(message_id=message_id))
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [f"nsqd_4150-{message_id.hex()}.{end}" for end in ("body", "json")]
+    assert list(tmp_path.iterdir()) == [folder]
+    metadata = json.loads((folder / names[1]).read_text())
+    assert metadata["id"] == message_id.hex()
+
+
+def test_a_disk_that_does_not_take_it_raises(tmp_path, monkeypatch):
+    """So that the message is requeued; no half of it looks complete."""
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    keep = DeadLetterDirectory(tmp_path)
+    monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        keep(letter())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_directory_itself_reaches_the_disk(tmp_path, monkeypatch):
+    """Not only the files: their names, too, must survive a crash."""
+    synced = []
+    monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", synced.append)
+    DeadLetterDirectory(tmp_path)(letter())
+    assert len(synced) == 3
+
+
+def test_many_threads_may_keep_the_same_message(tmp_path):
+    """A message whose time ran out may be given up twice at once; its copy stays whole."""
+    keep = DeadLetterDirectory(tmp_path)
+    failures = []
+
+    def run():
+        try:
+            keep(letter(b"x" * 100_000))
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    body, = tmp_path.glob("*.body")
+    assert body.read_bytes() == b"x" * 100_000
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_directory_gives_its_letters_back(tmp_path):
+    """The oldest first; a letter that was written before the facts were there is read, too."""
+    keep = DeadLetterDirectory(tmp_path)
+    for number in range(3):
+        keep(letter(b"%d" % number, b"%016d" % number, raised=raised_error()))
+        path = tmp_path / f"nsqd_4150-{number:016d}.json"
+        os.utime(path, (100 - number, 100 - number))
+    old = tmp_path / "nsqd_4150-0000000000000000.json"
+    old.write_text('{"id": "0000000000000000", "attempts": 6}')
+    os.utime(old, (1000, 1000))
+    names = keep.names()
+    assert [keep.read(name).body for name in names] == [b"2", b"1", b"0"]
+    first, last = keep.read(names[0]), keep.read(names[-1])
+    assert (first.topic, first.reason, first.host) == ("events", "too bad", socket.gethostname())
+    assert "raised_error" in first.traceback and "Expecting value" in first.exception
+    assert (last.topic, last.id, last.attempts) == ("", "0000000000000000", 6)
+
+
+@pytest.mark.parametrize("left, kept", [("body", ["body"]), ("json", [])])
+def test_half_a_letter_is_none(tmp_path, left, kept):
+    """A body alone is being written, so it stays; the JSON file alone is the rest of a letter."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter())
+    for path in tmp_path.iterdir():
+        if path.suffix != f".{left}":
+            path.unlink()
+    assert keep.names() == []
+    keep.delete_remains()
+    assert [path.suffix[1:] for path in tmp_path.iterdir()] == kept
+
+
+def test_a_letter_can_be_deleted_twice(tmp_path):
+    """Two commands may delete it at once."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter())
+    keep.delete("nsqd_4150-0123456789abcdef")
+    keep.delete("nsqd_4150-0123456789abcdef")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"id": '])
+def test_a_damaged_letter_says_so(tmp_path, damaged):
+    """Nothing is guessed."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter())
+    (tmp_path / "nsqd_4150-0123456789abcdef.json").write_text(damaged)
+    with pytest.raises(ValueError):
+        keep.read("nsqd_4150-0123456789abcdef")
+
+
+def test_a_topic_gets_an_envelope(caplog):
+    """JSON with the body and everything that is known; the log says where to, and why."""
+    producer = FakeProducer()
+    DeadLetterTopic(producer, "events.dead")(letter(raised=raised_error()))
+    [(topic, body)] = producer.published
+    values = json.loads(body)
+    assert (topic, values["body"], values["body_encoding"]) == ("events.dead", "poison", "utf-8")
+    assert (values["dead_letter"], values["topic"], values["reason"]) == (1, "events", "too bad")
+    assert "events.dead" in caplog.text and "too bad" in caplog.text
+
+
+def test_a_topic_may_get_the_bare_body():
+    """For consumers that expect the original form."""
+    producer = FakeProducer()
+    DeadLetterTopic(producer, "events.dead", envelope=False)(letter())
+    assert producer.published == [("events.dead", b"poison")]
+
+
+@pytest.mark.parametrize("refusal", [
+    InvalidMessageError("too big"), PublishRejectedError("too big", "E_BAD_MESSAGE"),
+])
+def test_an_envelope_that_is_too_large_leaves_the_body_bare(refusal, caplog):
+    """Whether the producer or nsqd refuses it; a WARNING has the facts."""
+    producer = FakeProducer(refusal, limit=6)
+    DeadLetterTopic(producer, "dead")(letter(raised=raised_error()))
+    assert producer.published == [("dead", b"poison")]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    facts = json.loads(warning.getMessage().partition("the facts: ")[2])
+    assert (facts["channel"], facts["attempts"], facts["reason"]) == ("mail", 6, "too bad")
+    assert "nsqd_max_msg_size" in warning.getMessage()
+
+
+def test_a_topic_may_get_more_than_the_body():
+    """The body to publish can be made from the whole message."""
+    producer = FakeProducer()
+    DeadLetterTopic(producer, "dead", body=lambda m: b"%d %b" % (m.attempts, m.body))(letter())
+    assert producer.published == [("dead", b"6 poison")]
+
+
+def test_a_publish_that_fails_raises():
+    """So that the message is requeued instead of finished."""
+    refusal = PublishRejectedError("too big")
+    with pytest.raises(PublishRejectedError):
+        DeadLetterTopic(FakeProducer(refusal), "dead")(letter())
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"plain", "gr\u00fc\u00dfe \u2028 \U0001f600".encode(), b"\x00\x1f\"\\", b"\xff\x00",
+    b'{"a": 1}',
+    b"\xed\xa0\x80", b'{"dead_letter": 1}',
+])
+def test_an_envelope_gives_the_letter_back(body):
+    """Whatever the body: text, bytes, JSON, or an envelope itself."""
+    written = DeadLetter.of(letter(body, raised=raised_error()), 1_700_000_001.5, "host\n1")
+    assert DeadLetter.parse(written.to_envelope()) == written
+    twice = DeadLetter.of(letter(written.to_envelope()), 1_700_000_002.0, "host")
+    assert DeadLetter.parse(twice.to_envelope()).body == written.to_envelope()
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"poison", b'{"a": 1}', b'"dead_letter"', b'{"dead_letter": 2, "body": "x"}',
+    b'{"dead_letter": 1}', b'{"dead_letter": 1, "body": 5, "body_encoding": "utf-8"}',
+    b'{"dead_letter": 1, "body": "%", "body_encoding": "base64"}',
+    b'{"dead_letter": 1, "body": "\\ud800", "body_encoding": "utf-8"}',
+    b'["dead_letter"' + b"[" * 100_000, b'\xff"dead_letter"',
+])
+def test_what_is_no_envelope_is_a_bare_body(body):
+    """Both forms may be in one topic."""
+    assert DeadLetter.parse(body) == DeadLetter(body)
+
+
+def test_odd_facts_are_empty():
+    """Of a hand-written envelope, say; a topic that is none is not used."""
+    found = DeadLetter.parse(
+        b'{"dead_letter": 1, "topic": "a b", "attempts": true, "id": 5, "traceback": [],'
+        b' "reason": "a\\u001b[1m", "body": "x", "body_encoding": "utf-8"}')
+    assert found == DeadLetter(b"x", reason=r"a\x1b[1m")
+
+
+def test_the_end_of_a_long_traceback_is_kept():
+    """The last 4000 characters, in whole lines, without controls."""
+    def fall(depth):
+        if depth:
+            eval("fall(depth - 1)", {"fall": fall, "depth": depth})
+        raise ValueError("deep\x1b[1m")
+
+    try:
+        fall(90)
+    except ValueError as error:
+        found = DeadLetter.of(letter(raised=error), 0.0, "h")
+    lines = found.traceback.split("\n")
+    assert 3000 < len(found.traceback) < 4100
+    assert (lines[0], lines[-2]) == ("...", r"ValueError: deep\x1b[1m")
+    assert found.exception == r"ValueError: deep\x1b[1m"
+    assert DeadLetter.parse(found.to_envelope()) == found
+
+
+def test_an_exception_whose_text_cannot_be_had_has_its_type():
+    """Whatever is raised, the message is kept."""
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    assert DeadLetter.of(letter(raised=Odd()), 0.0, "h").exception.endswith("Odd")
+
+
+def test_an_odd_time_is_left_out():
+    """Servers may send any number."""
+    message = letter()
+    message.timestamp = 10**30
+    assert DeadLetter.of(message, 0.0, "h").facts()["published_at"] == ""
+
+
+def test_an_envelope_is_wanted_or_not():
+    """Nothing else."""
+    with pytest.raises(ConfigError, match="envelope must be True or False"):
+        DeadLetterTopic(FakeProducer(), "dead", envelope="no")
+
+
+def test_a_bad_topic_is_refused_at_once():
+    """Not when the first message is given up."""
+    with pytest.raises(InvalidTopicError):
+        DeadLetterTopic(FakeProducer(), "no topic")
+
+
+def test_a_body_that_is_made_asynchronously_is_refused_at_once():
+    """Calling the function would make none."""
+    async def make_body(message):
+        """Runs only where it is awaited."""
+
+    with pytest.raises(ConfigError, match="^body: .*not async def"):
+        DeadLetterTopic(FakeProducer(), "dead", body=make_body)

@@ -1,0 +1,365 @@
+"""FlowControl on a virtual clock, over simulated nsqds: exact commands, and promises for a day."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.consumer.backoff import Backoff, Outcome, Phase
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.subscription import Subscription
+from tests.support.faults.interrupts import interrupt_everywhere
+
+
+class VirtualTimer:
+    """A Timer whose clock moves only when a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+        self._heap = []
+        self._order = itertools.count()
+
+    def schedule(self, delay, action):
+        heapq.heappush(self._heap, (self.now + delay, next(self._order), action))
+
+    def clock(self):
+        return self.now
+
+    def advance(self, seconds):
+        """Run what becomes due, in order, each at its time."""
+        until = self.now + seconds
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._heap)
+            action()
+        self.now = until
+
+
+class SimulatedNsqd(Subscription):
+    """A connection and the nsqd behind it: RDY as a level that takes ``lag`` to arrive."""
+
+    def __init__(self, name, timer, log, lag=0.0, max_rdy=2500):
+        self.address = name
+        self.rdy_state = None
+        self.conn = SimpleNamespace(settings=SimpleNamespace(max_rdy_count=max_rdy))
+        self.out = []  # messages in flight
+        self.queue = 0  # messages that wait in the channel
+        self._timer = timer
+        self._log = log
+        self._lag = lag
+        self._wire = 0
+        self._in_force = 0
+        self._seen = itertools.count()
+
+    def post_rdy(self):
+        if self.rdy_state.rdy != self._wire:
+            self._wire = count = self.rdy_state.rdy
+            self._log.append((round(self._timer.now, 3), f"{self.address} RDY {count}"))
+            self._timer.schedule(self._lag, lambda: self._take_effect(count))
+        return True
+
+    def _take_effect(self, count):
+        self._in_force = count
+        self.deliver()
+
+    def deliver(self):
+        """Send while fewer are out than RDY says."""
+        while self.queue and len(self.out) < self._in_force:
+            self.queue -= 1
+            self.out.append(next(self._seen))
+            self.rdy_state.last_message = self._timer.now
+
+    def finish_one(self):
+        self.out.pop(0)
+        self.deliver()
+
+    def count_in_flight(self, now):
+        return len(self.out)
+
+    def forget_orphans(self, before):
+        pass
+
+
+class World:
+    """One FlowControl and its nsqds."""
+
+    def __init__(self, config, max_in_flight, seed=0):
+        self.timer = VirtualTimer()
+        self.log = []
+        self.phases = []
+        self.flow = FlowControl(
+            config, max_in_flight, self.timer, lambda task: task(),
+            lambda phase, wait: self.phases.append((phase, wait)),
+            clock=self.timer.clock, rng=random.Random(seed),
+        )
+        self.flow.start()
+        self.nsqds = []
+
+    def add(self, name, **options):
+        nsqd = SimulatedNsqd(name, self.timer, self.log, **options)
+        self.nsqds.append(nsqd)
+        self.flow.attach(nsqd)
+        return nsqd
+
+    def remove(self, nsqd):
+        self.nsqds.remove(nsqd)
+        self.flow.detach(nsqd)
+
+    def commands(self):
+        """What was sent since the last call."""
+        commands, self.log[:] = list(self.log), []
+        return commands
+
+
+def test_the_first_connection_gets_all():
+    """One connection has max_in_flight at once."""
+    world = World(Config(), 10)
+    world.add("a")
+    assert world.commands() == [(0, "a RDY 10")]
+
+
+def test_a_second_connection_waits_until_the_first_has_settled():
+    """The first is lowered at once; the second gets its share when that surely is in force."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.commands()
+    world.add("b")
+    assert world.commands() == [(0, "a RDY 5")]
+    world.timer.advance(0.49)
+    assert world.commands() == []
+    world.timer.advance(0.1)
+    assert world.commands() == [(0.5, "b RDY 5")]
+
+
+def test_a_level_that_is_right_is_not_sent_again():
+    """An hour of looks changes nothing and sends nothing."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.add("b")
+    world.timer.advance(10)
+    world.commands()
+    world.timer.advance(3600)
+    assert world.commands() == []
+
+
+def test_a_lost_connections_share_goes_to_the_others():
+    """What one leaves the other takes at once."""
+    world = World(Config(), 10)
+    a = world.add("a")
+    world.add("b")
+    world.timer.advance(1)
+    world.commands()
+    world.remove(a)
+    assert [command for _, command in world.commands()] == ["b RDY 10"]
+
+
+def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
+    """Nothing flows while too many bytes wait, for as long as that takes; then all at once."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.commands()
+    world.flow.set_held(True)
+    assert world.commands() == [(0, "a RDY 0")]
+    world.timer.advance(3600)
+    assert (world.commands(), world.flow.repairs) == ([], 0)
+    world.flow.set_held(False)
+    assert world.commands() == [(3600, "a RDY 10")]
+
+
+def test_a_connection_that_comes_during_a_hold_gets_no_rdy():
+    """It gets its share when the hold ends."""
+    world = World(Config(), 10)
+    world.flow.set_held(True)
+    world.add("a")
+    world.timer.advance(60)
+    assert world.commands() == []
+    world.flow.set_held(False)
+    assert world.commands() == [(60, "a RDY 10")]
+
+
+def test_a_hold_and_a_pause_are_independent():
+    """Messages flow when neither is in force."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.commands()
+    world.flow.set_held(True)
+    world.flow.set_paused(True)
+    world.flow.set_held(False)
+    assert world.commands() == [(0, "a RDY 0")]
+    world.flow.set_paused(False)
+    assert world.commands() == [(0, "a RDY 10")]
+
+
+def test_the_exact_commands_of_a_minute_of_failures():
+    """RDY 0, wait, RDY 1, one failure, and so on; then one success for each step back."""
+    world = World(Config(rdy_settle_time=0.5), 10)
+    world.add("a")
+    world.commands()
+    world.flow.on_result(Outcome.FAILURE)
+    seen = 0
+    while world.flow.phase is not Phase.FLOWING:
+        world.timer.advance(0.1)
+        if world.flow.phase is Phase.TESTING and len(world.log) != seen:
+            # The handler had the one message that RDY 1 let through.
+            ok = world.timer.now >= 60
+            world.flow.on_result(Outcome.SUCCESS if ok else Outcome.FAILURE)
+        seen = len(world.log)
+    commands = [command for _, command in world.commands()]
+    assert commands == ["a RDY 0", "a RDY 1"] * 9 + ["a RDY 10"]
+    waits = [wait for phase, wait in world.phases if phase is Phase.WAITING]
+    assert waits == [2, 4, 8, 16, 32, 16, 8, 4, 2]
+    assert world.phases[-1] == (Phase.FLOWING, 0.0)
+
+
+def test_results_of_older_messages_do_not_count_while_waiting():
+    """One result for each wait: ten failures at once are one step."""
+    world = World(Config(), 10)
+    world.add("a")
+    for _ in range(10):
+        world.flow.on_result(Outcome.FAILURE)
+    assert [wait for phase, wait in world.phases if phase is Phase.WAITING] == [2]
+
+
+def test_backoff_survives_the_loss_of_the_testing_connection():
+    """Another connection gets the test, and a later one when there is none."""
+    world = World(Config(), 10)
+    a = world.add("a")
+    world.flow.on_result(Outcome.FAILURE)
+    world.timer.advance(5)
+    assert world.commands()[-1][1] == "a RDY 1"
+    world.remove(a)
+    world.timer.advance(5)
+    world.add("b")
+    assert world.commands()[-1][1] == "b RDY 1"
+    world.flow.on_result(Outcome.SUCCESS)
+    assert world.commands()[-1][1] == "b RDY 10"
+
+
+def test_backoff_that_is_turned_off_sends_nothing():
+    """max_backoff_duration 0: failures change no RDY."""
+    world = World(Config(max_backoff_duration=0), 10)
+    world.add("a")
+    world.commands()
+    world.flow.on_result(Outcome.FAILURE)
+    world.timer.advance(10)
+    assert world.commands() == []
+
+
+@pytest.mark.parametrize("seed", [
+    0, 1, 2, *[pytest.param(seed, marks=pytest.mark.long) for seed in (3, 4, 5)]])
+def test_a_day_of_random_faults_keeps_both_promises(seed):
+    """Never more out than the ceiling allowed; never stuck while something may flow."""
+    rng = random.Random(seed)
+    config = Config(low_rdy_idle_timeout=10, rdy_redistribute_interval=5)
+    world = World(config, 20, seed)
+    timer, flow = world.timer, world.flow
+    names = itertools.count()
+    # A ceiling is in force until what was allowed under it is answered or has settled.
+    shrunk = None
+    stuck_since = None
+    held = False
+    while timer.now < 86_400:
+        event = rng.random()
+        if event < 0.02 and len(world.nsqds) < 12:
+            world.add(f"n{next(names)}", lag=rng.uniform(0, 0.4), max_rdy=rng.choice([3, 2500]))
+        elif event < 0.035 and world.nsqds:
+            world.remove(rng.choice(world.nsqds))
+        elif event < 0.05:
+            before = sum(len(nsqd.out) for nsqd in world.nsqds), flow.max_in_flight
+            flow.set_max_in_flight(rng.choice([0, 1, 2, 3, 5, 8, 12, 20, 50]))
+            if flow.max_in_flight < max(before[1], shrunk[0] if shrunk else 0):
+                shrunk = (max(before[1], shrunk[0] if shrunk else 0), timer.now)
+        elif event < 0.06:
+            flow.set_paused(not flow.is_paused)
+        elif event < 0.08:
+            held = not held
+            flow.set_held(held)
+        elif event < 0.3 and world.nsqds:
+            nsqd = rng.choice(world.nsqds)
+            nsqd.queue += rng.choice([1, 5, 50])
+            nsqd.deliver()
+        else:
+            busy = [nsqd for nsqd in world.nsqds if nsqd.out]
+            if busy:
+                outcome = rng.choices(list(Outcome), [200, 1, 1])[0]
+                flow.on_result(outcome)
+                rng.choice(busy).finish_one()
+        timer.advance(rng.choice([0.0, 0.01, 0.3, 5.0, 30.0]))
+        out = sum(len(nsqd.out) for nsqd in world.nsqds)
+        if shrunk and out <= flow.max_in_flight and timer.now > shrunk[1] + 1:
+            shrunk = None
+        assert out <= max(flow.max_in_flight, shrunk[0] if shrunk else 0)
+        may_flow = world.nsqds and flow.max_in_flight and not flow.is_paused and not held and (
+            flow.phase is not Phase.WAITING
+        )
+        stuck = may_flow and out == 0 and not any(nsqd.rdy_state.rdy for nsqd in world.nsqds)
+        if not stuck:
+            stuck_since = None
+        elif stuck_since is None:
+            stuck_since = timer.now
+        assert stuck_since is None or timer.now - stuck_since <= 5.0
+    assert flow.repairs == 0
+
+
+def test_phases_are_reported_in_their_order():
+    """The message of the test may be handled before the test is reported."""
+    world = World(Config(backoff_multiplier=1.0), max_in_flight=5)
+    nsqd = world.add("a")
+    world.flow.on_result(Outcome.FAILURE)
+    posted = nsqd.post_rdy
+
+    def post_and_handle():
+        posted()
+        if world.flow.phase is Phase.TESTING:
+            world.flow.on_result(Outcome.SUCCESS)  # by a worker, at once
+        return True
+
+    nsqd.post_rdy = post_and_handle
+    world.timer.advance(10)
+    assert [phase for phase, _ in world.phases] == [Phase.WAITING, Phase.TESTING, Phase.FLOWING]
+
+
+@pytest.mark.parametrize("function", [
+    FlowControl.on_result, FlowControl._take_result, Backoff.on_result, LifecycleLogger.backing_off,
+])
+def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
+    """Wherever Ctrl-C comes: RDY 1 in the end, and full flow after a success."""
+    def work():
+        world = World(Config(), 10)
+        world.add("a")
+        with contextlib.suppress(KeyboardInterrupt):
+            world.flow.on_result(Outcome.FAILURE)
+
+        def check():
+            world.timer.advance(20)
+            if world.flow.phase is not Phase.FLOWING:
+                assert world.flow.phase is Phase.TESTING
+                assert world.commands()[-1][1] == "a RDY 1"
+                world.flow.on_result(Outcome.SUCCESS)
+                assert world.flow.phase is Phase.FLOWING
+            world.timer.advance(20)
+            assert world.nsqds[0].rdy_state.rdy == 10
+
+        return check
+
+    assert interrupt_everywhere(function, work) > 1
+
+
+def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
+    """A failure in the test begins a wait of its full length."""
+    world = World(Config(), 10)
+    world.add("a")
+    world.flow.on_result(Outcome.FAILURE)
+    world.timer.advance(2)
+    world.flow.on_result(Outcome.FAILURE)
+    world.flow._on_wait_over()
+    world.timer.advance(3.9)
+    assert world.flow.phase is Phase.WAITING
+    world.timer.advance(0.2)
+    assert world.flow.phase is Phase.TESTING

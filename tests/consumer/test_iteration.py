@@ -1,0 +1,228 @@
+"""Loops over messages: when messages flow, and what becomes of the last turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nsqclient.consumer.iteration import ActiveIterators, iterate
+from nsqclient.errors import ConnectError
+from nsqclient.message import Message
+from nsqclient.runtime.workers import WorkerPool
+from tests.support.faults.interrupts import Interruption
+
+
+class FakeProcessor:
+    """Lets every message be handled; keeps what is finished."""
+
+    def __init__(self, workers):
+        self.workers = workers
+        self.finished, self._turns = [], set()
+
+    @property
+    def turns(self):
+        return len(self._turns)
+
+    def flush(self):
+        pass
+
+    def should_handle(self, message):
+        return message._responder
+
+    def begin_iteration(self, message):
+        self._turns.add(message)
+
+    def end_iteration(self, message):
+        self._turns.discard(message)
+
+    def finish(self, message, sub):
+        message._responded = True
+        self.finished.append(message.body)
+
+
+class FakeSubscription:
+    """Keeps what goes back."""
+
+    def __init__(self):
+        self.back = []
+
+    def requeue(self, message, delay, backoff):
+        message._responded = True
+        self.back.append(message.body)
+
+    def requeue_unstarted(self, messages):
+        self.back += [message.body for message in messages]
+        for message in messages:
+            message._responded = True
+
+
+class Bench:
+    """A queue of messages, and the loops over it."""
+
+    def __init__(self, bodies=b"abc"):
+        self.pool = WorkerPool("nsq-test", 0, print)
+        self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
+        self.pauses = []
+        self.iterators = ActiveIterators(self.pauses.append)
+        self.is_over = False
+        self.waited_since, self.failure, self.looks = [], None, 1
+        for number in range(len(bodies)):
+            body = bodies[number:number + 1]
+            self.pool.put(Message(body, b"0" * 16, 1, 1, 0.0, time.monotonic() + 60, self.sub))
+
+    def loop(self, timeout=0.0):
+        return iterate(
+            self.processor, self.iterators, timeout, lambda: self.is_over, self.check
+        )
+
+    def check(self, since):
+        self.waited_since.append(since)
+        if self.failure is not None:
+            raise self.failure
+        return len(self.waited_since) >= self.looks
+
+
+def test_each_turn_ends_with_its_message_finished():
+    """The loop ends when no message comes in time."""
+    bench = Bench()
+    assert [message.body for message in bench.loop()] == [b"a", b"b", b"c"]
+    assert (bench.processor.finished, bench.processor.turns) == ([b"a", b"b", b"c"], 0)
+
+
+@pytest.mark.parametrize("how", ["break", "raise"])
+def test_a_loop_that_is_left_requeues_its_message(how):
+    """The rest waits for the next loop."""
+    bench = Bench()
+    with pytest.raises(StopIteration if how == "break" else RuntimeError):
+        for message in bench.loop():
+            if how == "raise":
+                raise RuntimeError("x")
+            break
+        raise StopIteration
+    del message
+    assert (bench.sub.back, bench.processor.turns) == ([b"a"], 0)
+    assert [message.body for message in bench.loop()] == [b"b", b"c"]
+
+
+def test_messages_flow_while_a_loop_runs():
+    """The first loop lets them flow, the end of the last one stops them."""
+    bench = Bench()
+    first, second = bench.loop(), bench.loop()
+    assert bench.pauses == []
+    next(first)
+    next(second)
+    first.close()
+    assert bench.pauses[-1] is False
+    second.close()
+    assert bench.pauses[-1] is True
+
+
+def test_loops_that_come_and_go_leave_the_right_state():
+    """Whatever threads do at once, messages flow exactly while there is a loop."""
+    bench = Bench()
+
+    def come_and_go():
+        for _ in range(200):
+            loop = object()
+            bench.iterators.begin(loop)
+            bench.iterators.end(loop)
+
+    bench.iterators.begin(bench)
+    try:
+        threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert bench.pauses[-1] is False
+    finally:
+        bench.iterators.end(bench)
+    assert bench.pauses[-1] is True
+
+
+def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
+    """A message that was taken when the stop began is not given to the loop."""
+    bench = Bench(b"a")
+
+    def stop_now(message):
+        bench.is_over = True
+        return message._responder
+
+    bench.processor.should_handle = stop_now
+    assert list(bench.loop()) == []
+    assert (bench.sub.back, bench.processor.turns) == ([b"a"], 0)
+
+
+def test_a_loop_that_waited_without_a_connection_raises():
+    """When it would end; the wait began with the end of the last turn."""
+    bench = Bench()
+    bench.failure = ConnectError("a:1", "refused")
+    ends, bodies = [], []
+    with pytest.raises(ConnectError):
+        for message in bench.loop():
+            bodies.append(message.body)
+            ends.append(time.monotonic())
+    assert bodies == [b"a", b"b", b"c"] and bench.pauses[-1] is True
+    assert len(bench.waited_since) == 1 and bench.waited_since[0] >= ends[-1]
+
+
+def test_a_loop_waits_on_until_the_end_is_there():
+    """What comes meanwhile is handled, and the time of the wait begins with the last turn."""
+    bench = Bench(b"a")
+    bench.looks = 3
+    assert len(list(bench.loop())) == 1
+    assert len(bench.waited_since) == 3 and len(set(bench.waited_since)) == 1
+
+
+def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
+    """It ends as it should."""
+    bench = Bench(b"")
+    loop = bench.loop(timeout=None)
+    bench.pool.take_into = lambda taken, timeout: setattr(bench, "is_over", True)
+    assert list(loop) == [] and bench.waited_since == []
+
+
+def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
+    """Wherever a signal handler raises in the loop: the message went back, or is finished."""
+    def run(number):
+        bench = Bench(b"ab")
+        interruption = Interruption(number)
+        try:
+            with interruption:
+                for _ in bench.loop():
+                    pass
+        except KeyboardInterrupt:
+            pass
+        left = bench.pool.take_all()
+        assert bench.processor.turns == 0, interruption.place
+        entry = sorted([*bench.sub.back, *bench.processor.finished, *(m.body for m in left)])
+        assert entry == [b"a", b"b"], interruption.place
+        assert not bench.pauses or bench.pauses[-1] is True, interruption.place
+        assert not bench.iterators.count
+        return interruption.has_come
+
+    number = 0
+    while run(number):
+        number += 1
+    assert number > 20
+
+
+def test_a_turn_is_over_where_an_interrupt_ends_its_loop():
+    """The turn is over all the same: else a stop would wait for it, and messages would flow."""
+    bench = Bench(b"a")
+    end_iteration, calls = bench.processor.end_iteration, []
+
+    def interrupted_once(message):
+        calls.append(message)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        end_iteration(message)
+
+    bench.processor.end_iteration = interrupted_once
+    loop = bench.loop()
+    next(loop)
+    with pytest.raises(KeyboardInterrupt):
+        loop.close()
+    assert bench.processor.turns == 0 and bench.pauses[-1] is True and not bench.iterators.count

@@ -1,0 +1,46 @@
+"""OrderedProcessor: what waits because a message of its partition is being handled."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from nsqclient.consumer.partitioned.ordered_processor import OrderedProcessor
+
+
+def message(partition, number):
+    """As much of a message as is looked at here."""
+    return SimpleNamespace(partition=partition, number=number, _responder=None)
+
+
+class World(OrderedProcessor):
+    """While the first message is handled, others of its partition come."""
+
+    def __init__(self, during):
+        super().__init__(None, None, None, 10, None, None, lambda: [])
+        self._during = during
+        self.seen = None
+
+    def should_handle(self, message):
+        if message.number == 0:
+            for number in range(1, 5):
+                self.run(SimpleNamespace(
+                    partition=message.partition, number=number, _responder=None))
+            self.seen = self._during(self)
+        return None  # nothing more is done with it
+
+
+def test_messages_that_wait_for_their_partition_are_pending_and_then_queued_again():
+    """They are queued again when the message before them was handled."""
+    world = World(lambda world: [message.number for message in world.pending()])
+    world.run(message(1, 0))
+    assert world.seen == [1, 2, 3, 4]
+    assert [message.number for message in world.workers.items()] == [1, 2, 3, 4]
+    assert world.pending() == []
+
+
+def test_pending_messages_can_be_removed():
+    """The others keep their order."""
+    world = World(lambda world: world.remove_pending(lambda message: message.number % 2 == 1))
+    world.run(message(1, 0))
+    assert [message.number for message in world.seen] == [1, 3]
+    assert [message.number for message in world.workers.items()] == [2, 4]

@@ -1,0 +1,135 @@
+"""ConnectionManager by value, on a partitioned cluster: how soon a new leader is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.discovery import LookupResult
+from nsqclient.errors import ConnectionLostError, NotLeaderError
+from nsqclient.partitions.lookup_table import Endpoint, TopicMeta, TopicRoutes
+from tests.consumer.test_connections import World
+
+
+def answer(leaders, partitions=2):
+    """What an nsqlookupd says of a topic."""
+    return LookupResult(
+        TopicRoutes(partitions=leaders, meta=TopicMeta(partitions), is_partitioned=True))
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A consumer of two partitions of nsqds a and b, connected to both."""
+    world = World(monkeypatch, lookupds=["l"])
+    world.answers["l"] = answer({0: "a:1", 1: "b:1"})
+    world.asked = []
+    find = world._find_routes
+
+    def note(lookupd, *rest):
+        world.asked.append(round(world.timer.now, 2))
+        return find(lookupd, *rest)
+
+    monkeypatch.setattr("nsqclient.consumer.discovery.lookup_topic", note)
+    world.connections.start()
+    world.timer.advance(10)
+    world.asked.clear()
+    return world
+
+
+def crash(world, nsqd, leaders):
+    """End the connections to an nsqd, and let the nsqlookupd answer this from now on."""
+    world.answers["l"] = answer(leaders)
+    for sub in world.connections.subscriptions():
+        if sub.address == nsqd:
+            world.connections.lost(sub, ConnectionLostError(nsqd, "killed"))
+
+
+def leaders_of(world):
+    return {sub.place.partition: sub.address for sub in world.connections.subscriptions()}
+
+
+def gaps(times):
+    return [later - earlier for earlier, later in zip(times, times[1:])]
+
+
+def test_lookups_come_every_few_seconds_while_a_partition_has_no_leader(world):
+    """However long the election takes, its end is noticed within 4 s."""
+    crash(world, "a:1", {1: "b:1"})
+    world.timer.advance(120)
+    assert max(gaps(world.asked)) <= 4.0 and len(set(gaps(world.asked[5:]))) > 5
+    began = world.timer.now
+    world.answers["l"] = answer({0: "b:1", 1: "b:1"})
+    world.timer.advance(4.1)
+    assert leaders_of(world) == {0: "b:1", 1: "b:1"}
+    assert world.dialed[-1] == (pytest.approx(began, abs=4.0), "b:1")
+
+
+def test_lookups_come_at_the_poll_interval_when_all_partitions_are_connected(world):
+    """With all leaders found nothing is asked every few seconds."""
+    world.timer.advance(300)
+    assert min(gaps(world.asked)) >= 60.0
+
+
+def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
+    """Where the connection did not end, the answer that drops it shortens the pause."""
+    world.answers["l"] = answer({1: "b:1"})
+    world.timer.advance(120)
+    dropped = world.asked[0]
+    assert leaders_of(world) == {1: "b:1"}
+    assert max(gaps(world.asked)) <= 4.0 and len(world.asked) > (130 - dropped) / 4 - 5
+
+
+def test_a_leader_that_still_refuses_is_dialed_every_few_seconds(world):
+    """Lookups may name the new leader half a minute before it takes subscriptions."""
+    world.failures["b:1"] = NotLeaderError("E_FAILED_ON_NOT_LEADER", "")
+    crash(world, "a:1", {0: "b:1", 1: "b:1"})
+    world.timer.advance(120)
+    dials = [when for when, nsqd in world.dialed if nsqd == "b:1" and when > 10]
+    assert max(gaps(dials)) <= 4.1
+    del world.failures["b:1"]
+    world.timer.advance(4.1)
+    assert leaders_of(world) == {0: "b:1", 1: "b:1"}
+
+
+def test_the_number_of_partitions_is_reported_when_it_changes(world):
+    """Also those without a leader count."""
+    assert world.partitions == [2]
+    world.answers["l"] = answer({0: "a:1", 1: "b:1"}, partitions=6)
+    world.timer.advance(300)
+    assert world.partitions == [2, 6]
+
+
+def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
+    """They have a leader, and the user does not want them."""
+    world = World(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
+    world.answers["l"] = answer({0: "a:1", 1: "b:1"})
+    world.connections.start()
+    world.timer.advance(10)
+    assert leaders_of(world) == {0: "a:1"} and world.partitions == [1]
+    with world.connections._lock:
+        assert not world.connections.lacks_leaders()
+
+
+def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeypatch):
+    """An nsqlookupd that does not answer any more may have named a former leader."""
+    world = World(monkeypatch, lookupds=["l", "m"])
+    world.answers["l"] = world.answers["m"] = answer({0: "a:1"}, partitions=1)
+    world.connections.start()
+    world.timer.advance(10)
+    world.failures["a:1"] = NotLeaderError("E_FAILED_ON_NOT_LEADER", "")
+    began = world.timer.now
+    world.answers["m"] = answer({0: "b:1"}, partitions=1)
+    sub, = world.connections.subscriptions()
+    world.connections.lost(sub, ConnectionLostError("a:1", "moved"))
+    assert leaders_of(world) == {0: "b:1"} and world.timer.now == began
+
+
+def test_a_stock_topic_without_a_connection_is_asked_for_as_before(monkeypatch):
+    """The pauses of a stock cluster grow to the poll interval."""
+    world = World(monkeypatch, lookupds=["l"])
+    world.answers["l"] = ["a:1"]
+    world.connections.start()
+    world.failures["a:1"] = ConnectionLostError("a:1", "refused")
+    sub, = world.connections.subscriptions()
+    assert sub.place == Endpoint("a:1")
+    with world.connections._lock:
+        assert not world.connections.lacks_leaders()

@@ -1,0 +1,385 @@
+"""Handling by value: what each end of a handler means for its message."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from nsqclient.consumer.processor import MessageProcessor, WorkerTask
+from nsqclient.consumer.subscription import InFlightTable, Subscription
+from nsqclient.errors import ConnectionLostError
+from nsqclient.message import Failure, GiveUp, Message, Requeue
+from nsqclient.runtime.threads import LibraryThread
+from tests.support.virtual_time import VirtualTimer
+
+
+class FakeFlow:
+    """A FlowControl that keeps the results that are reported to it."""
+
+    is_backing_off = False
+
+    def __init__(self):
+        self.results = []
+
+    def on_result(self, outcome):
+        self.results.append(outcome.value)
+
+
+class FakeSubscription(Subscription):
+    """Keeps the answers instead of sending them."""
+
+    def __init__(self):
+        self.address = "nsqd:4150"
+        self.in_flight = InFlightTable()
+        self.answers, self.finished = [], []
+        self.fin_batch, self.unhandled = 2, 0
+        self.lost = False
+
+    def flush(self):
+        self.answers += ["FIN"] * len(self.finished)
+        del self.finished[:]
+
+    post_finished = flush
+
+    def finish(self, message):
+        message._responded = True
+        self.answers.append("FIN")
+
+    def requeue(self, message, delay, backoff):
+        message._responded = True
+        self.answers.append(("REQ", delay, backoff))
+        if self.lost:
+            raise ConnectionLostError(self.address, "gone")
+
+    def drop_expired(self, message):
+        message._responded = True
+        self.answers.append("expired")
+
+    def count_handled(self, message):
+        return message.attempts - self.unhandled
+
+
+class Bench:
+    """A MessageProcessor with one connection; ``run`` handles one message."""
+
+    def __init__(self, handler=lambda message: None, max_attempts=5, give_up=None, retry=None):
+        self.sub, self.timer, self.flow = FakeSubscription(), VirtualTimer(), FakeFlow()
+        self.given_up, self.failures = [], []
+        self.processor = MessageProcessor(
+            handler, max_attempts, give_up or self.keep, self.flow, self.timer,
+            lambda: [self.sub], retry=retry,
+        )
+
+    def keep(self, message):
+        """What ``on_giving_up`` sees."""
+        self.given_up.append(message)
+        self.failures.append(message.failure)
+
+    def run(self, attempts=1, life=60.0):
+        now = time.monotonic()
+        message = Message(b"x", b"0" * 16, attempts, 1, now, now + life, self.sub)
+        self.processor.run(message)
+        assert self.processor.running == {}
+        return message
+
+
+def raising(failure):
+    """A handler that raises."""
+    def handler(message):
+        raise failure
+    return handler
+
+
+def test_a_fin_waits_for_others():
+    """It leaves with the next one, with an idle worker, or after a few milliseconds."""
+    bench = Bench()
+    bench.run()
+    assert bench.sub.answers == []
+    bench.timer.advance(0.005)
+    assert bench.sub.answers == ["FIN"]
+    bench.run()
+    bench.run()
+    assert bench.sub.answers == ["FIN"] * 3
+    bench.run()
+    bench.processor.flush()
+    assert bench.sub.answers == ["FIN"] * 4
+
+
+@pytest.mark.parametrize("failure, answer", [
+    (Requeue(), ("REQ", None, True)),
+    (Requeue(5, backoff=False), ("REQ", 5, False)),
+    (RuntimeError("x"), ("REQ", None, True)),
+    (SystemExit(), ("REQ", None, True)),
+    (KeyboardInterrupt(), ("REQ", None, True)),
+])
+def test_what_is_raised_requeues(failure, answer):
+    """Whatever it is; the worker goes on."""
+    bench = Bench(raising(failure))
+    bench.run()
+    assert bench.sub.answers == [answer]
+
+
+def test_async_messages_are_left_alone_unless_the_handler_raises():
+    """enable_async() leaves the answer to the user, but not a failure."""
+    bench = Bench(lambda message: message.enable_async())
+    bench.run()
+    assert (bench.sub.answers, list(bench.sub.finished)) == ([], [])
+
+    def fail(message):
+        message.enable_async()
+        raise RuntimeError("x")
+
+    bench = Bench(fail)
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_false_is_finished_with_one_warning(caplog):
+    """Other clients requeue then, so the log says it once."""
+    bench = Bench(lambda message: False)
+    bench.run()
+    bench.run()
+    assert bench.sub.answers == ["FIN"] * 2
+    assert caplog.text.count("returned False") == 1
+
+
+async def coroutine(message):
+    """A handler that nobody runs."""
+
+
+async def async_generator(message):
+    """A handler that nobody runs."""
+    yield message
+
+
+def generator(message):
+    """A handler that nobody runs."""
+    yield message
+
+
+LAZY = [coroutine, async_generator, generator]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_a_handler_that_returns_work_to_be_done_has_failed(lazy, caplog):
+    """The message is requeued with backoff, and the log says what to write."""
+    bench = Bench(lambda message: lazy(message))
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "handler failed" in caplog.text and "do the work before returning" in caplog.text
+
+
+@pytest.mark.parametrize("result", [None, True, 0, "x", [1], object()])
+def test_any_other_result_finishes_the_message(result):
+    """Results mean nothing."""
+    bench = Bench(lambda message: result)
+    bench.run()
+    bench.processor.flush()
+    assert bench.sub.answers == ["FIN"]
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_giving_up_that_returns_work_to_be_done_requeues(lazy, caplog):
+    """Else a message would be finished that nothing has kept."""
+    bench = Bench(give_up=lambda message: lazy(message))
+    bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "on_giving_up failed" in caplog.text
+
+
+def test_expired_messages_reach_no_handler():
+    """nsqd gives them to somebody else; so it does with those of a connection that is lost."""
+    handled = []
+    bench = Bench(handled.append)
+    bench.run(life=-1.0)
+    assert (bench.sub.answers, handled) == (["expired"], [])
+
+
+@pytest.mark.parametrize("attempts, maximum, given_up", [(5, 5, 0), (6, 5, 1), (65535, 0, 0)])
+def test_a_message_is_given_up_after_max_attempts(attempts, maximum, given_up):
+    """After max_attempts deliveries the callback has it; 0 means never."""
+    bench = Bench(max_attempts=maximum)
+    bench.run(attempts)
+    bench.processor.flush()
+    assert len(bench.given_up) == given_up
+    assert bench.sub.answers == ["FIN"]
+    assert [failure.exception for failure in bench.failures] == [None] * given_up
+
+
+@pytest.mark.parametrize("attempts, given_up", [(13, 0), (14, 1)])
+def test_deliveries_that_no_handler_had_do_not_lead_to_giving_up(attempts, given_up):
+    """Of 13 deliveries 8 expired in the queue: this is the fifth that a handler has."""
+    handled = []
+    bench = Bench(handled.append, max_attempts=5)
+    bench.sub.unhandled = 8
+    bench.run(attempts)
+    assert (len(bench.given_up), len(handled)) == (given_up, 1 - given_up)
+
+
+def test_a_failure_on_the_last_attempt_gives_up_at_once():
+    """The exception is at hand: the next delivery may be another process's."""
+    error = ValueError("no total")
+    bench = Bench(raising(error))
+    bench.run(4)
+    assert (bench.sub.answers, bench.given_up) == ([("REQ", None, True)], [])
+    bench.run(5)
+    assert bench.sub.answers[1:] == ["FIN"]
+    assert bench.failures == [Failure("ValueError: no total, after 5 attempts", error)]
+    assert bench.flow.results == ["failure"]  # the consumer slows down, as with a requeue
+    assert bench.sub.in_flight.counters.given_up == 1
+
+
+def test_a_requeue_that_is_no_failure_is_never_a_reason_to_give_up():
+    """``Requeue(backoff=False)`` on the last attempt is a requeue."""
+    bench = Bench(raising(Requeue(1, backoff=False)))
+    bench.run(5)
+    assert (bench.sub.answers, bench.given_up) == ([("REQ", 1, False)], [])
+
+
+def test_give_up_gives_up_at_once(caplog):
+    """With the reason; it is no failure of the consumer's, which does not slow down."""
+    bench = Bench(raising(GiveUp("no such customer")))
+    message = bench.run(1)
+    (failure,) = bench.failures
+    assert failure.reason == "no such customer" and isinstance(failure.exception, GiveUp)
+    assert (bench.sub.answers, bench.flow.results) == (["FIN"], [])
+    assert message.failure is None  # else its traceback would keep it
+    assert "handler failed" not in caplog.text
+
+
+def test_give_up_after_enable_async_finishes_the_message():
+    """The handler has raised, so it answers no more."""
+    def handler(message):
+        message.enable_async()
+        raise GiveUp("broken")
+
+    bench = Bench(handler)
+    bench.run()
+    assert (bench.sub.answers, len(bench.given_up)) == (["FIN"], 1)
+
+
+def test_what_was_answered_is_not_given_up():
+    """The handler answered, then it raised."""
+    def handler(message):
+        message.finish()
+        raise GiveUp("too late")
+
+    bench = Bench(handler)
+    bench.run()
+    assert (bench.sub.answers, bench.given_up) == (["FIN"], [])
+
+
+@pytest.mark.parametrize("decision, answer", [
+    (Requeue(7), ("REQ", 7, True)), (Requeue(7, backoff=False), ("REQ", 7, False)),
+    (None, ("REQ", None, True)), (GiveUp("why"), "FIN"),
+])
+def test_retry_decides_about_an_exception(decision, answer):
+    """It is asked with the message and what the handler raised."""
+    asked, error = [], RuntimeError("x")
+    bench = Bench(raising(error), retry=lambda *given: asked.append(given) or decision)
+    message = bench.run()
+    assert (asked, bench.sub.answers) == ([(message, error)], [answer])
+
+
+@pytest.mark.parametrize("raised, answer", [(Requeue(3), ("REQ", 3, True)), (GiveUp(), "FIN")])
+def test_retry_is_not_asked_where_the_handler_has_decided(raised, answer):
+    """Requeue and GiveUp of the handler's hold."""
+    bench = Bench(raising(raised), retry=raising(AssertionError("asked")))
+    bench.run()
+    assert bench.sub.answers == [answer]
+
+
+@pytest.mark.parametrize("result", [
+    lambda: 5, lambda: GiveUp, lambda: 1 / 0, *(lambda lazy=lazy: lazy(None) for lazy in LAZY),
+])
+def test_a_retry_that_fails_is_logged_and_the_default_applies(result, caplog):
+    """No message is finished or stuck because of it."""
+    bench = Bench(raising(RuntimeError("x")), retry=lambda message, exception: result())
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "retry failed" in caplog.text
+
+
+def test_giving_up_that_fails_requeues(caplog):
+    """What was to keep the message failed, so it is not finished."""
+    bench = Bench(give_up=raising(SystemExit()))
+    thread = LibraryThread(bench.run, "nsq-x", (6,))
+    thread.launch()
+    thread.join()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "on_giving_up failed" in caplog.text
+
+
+def test_an_interrupt_while_giving_up_in_a_loop_requeues_and_reaches_the_loop():
+    """A loop over ``messages()`` gives up on the thread of the user's."""
+    bench = Bench(give_up=raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_a_handler_that_returns_a_future_has_failed(caplog):
+    """Nobody waits for it: the message would be finished before the work is done."""
+    bench = Bench(lambda message: Future())
+    bench.run()
+    assert bench.sub.answers == [("REQ", None, True)]
+    assert "enable_async()" in caplog.text
+
+
+def test_giving_up_that_returns_a_future_requeues(caplog):
+    """As ``publish_async()`` does, before anything is stored."""
+    bench = Bench(give_up=lambda message: Future())
+    bench.run(6)
+    assert bench.sub.answers == [("REQ", None, True)]
+
+
+def test_a_handler_that_answers_later_may_return_a_future():
+    """It said so with ``enable_async()``."""
+    bench = Bench(lambda message: message.enable_async() or Future())
+    bench.run()
+    assert (bench.sub.answers, bench.sub.finished) == ([], [])
+
+
+def test_after_an_interrupt_while_a_flush_is_scheduled_the_next_fin_schedules_one():
+    """Else no FIN would leave in time any more."""
+    bench = Bench()
+    schedule = bench.timer.schedule
+
+    def interrupted(delay, action):
+        raise KeyboardInterrupt
+
+    bench.timer.schedule = interrupted
+    bench.sub.fin_batch = 100
+    with pytest.raises(KeyboardInterrupt):
+        bench.processor.flush_soon(bench.sub)
+    bench.timer.schedule = schedule
+    bench.run()
+    bench.timer.advance(0.005)
+    assert bench.sub.answers == ["FIN"]
+
+
+def test_giving_up_may_answer_itself():
+    """The callback's own answer stands."""
+    bench = Bench(give_up=lambda message: message.requeue(7))
+    bench.run(6)
+    assert bench.sub.answers[0] == ("REQ", 7.0, True)
+
+
+def test_a_lost_answer_ends_no_worker():
+    """With raise_lost_answers, the library's own answers are logged only."""
+    def mark_lost(message):
+        bench.sub.lost = True
+        raise RuntimeError("x")
+
+    bench = Bench(mark_lost)
+    bench.run()
+    assert len(bench.sub.answers) == 1
+
+
+def test_tasks_for_workers_are_run():
+    """They wait among the messages."""
+    done = []
+    Bench().processor.run(WorkerTask(lambda: done.append(1)))
+    assert done == [1]

@@ -1,0 +1,611 @@
+"""Sharing max_in_flight out as RDY, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nsqclient.consumer.rdy import RdyDistributor
+from tests.support.fuzz import fuzz
+
+SETTLE, IDLE, PIN = 0.5, 10.0, 30.0
+
+
+def make(count, *, max_rdy=2500, idle=IDLE, pin=PIN, seed=0, **options):
+    """Return a distributor with connections 0, 1, 2... added at time 0."""
+    distributor = RdyDistributor(SETTLE, idle, pin, random.Random(seed), **options)
+    for key in range(count):
+        distributor.add(key, max_rdy, 0.0)
+    return distributor
+
+
+def levels(distributor):
+    """Return the RDY of every connection, in the order they were added."""
+    return [state.rdy for state in distributor.states.values()]
+
+
+def busy(distributor, now, in_flight=0):
+    """Pretend that every connection just had a message."""
+    for state in distributor.states.values():
+        state.last_message = now
+        state.in_flight = in_flight
+
+
+# -- even shares
+
+
+@pytest.mark.parametrize("count, max_in_flight, shares", [
+    (1, 1, [1]), (1, 10, [10]), (2, 10, [5, 5]), (3, 10, [3, 3, 4]), (3, 11, [3, 4, 4]),
+    (4, 4, [1] * 4), (3, 0, [0] * 3), (0, 5, []),
+])
+def test_connections_get_even_shares(count, max_in_flight, shares):
+    """All have the same, the remainder is spread, and the sum is what was asked for."""
+    distributor = make(count)
+    changes = distributor.decide(0.0, max_in_flight)
+    assert sorted(levels(distributor)) == shares
+    assert {change.key: change.rdy for change in changes} == {
+        key: state.rdy for key, state in distributor.states.items() if state.rdy
+    }
+
+
+@pytest.mark.parametrize("count, expected, max_in_flight, shares", [
+    (1, 3, 2500, [625]), (2, 1, 10, [3, 3]), (1, 20, 10, [1]), (2, 5, 2, [1, 1]),
+    (3, 5, 1, [0, 0, 1]), (0, 2, 10, []),
+])
+def test_connections_that_are_about_to_come_have_their_share(
+    count, expected, max_in_flight, shares
+):
+    """While others are dialed, nobody gets what would have to be taken back."""
+    distributor = make(count)
+    distributor.expected = expected
+    distributor.decide(0.0, max_in_flight)
+    assert sorted(levels(distributor)) == shares
+
+
+def test_a_share_whose_connection_did_not_come_goes_to_the_others():
+    """A dial that failed leaves its share to the others, at once."""
+    distributor = make(2)
+    distributor.expected = 2
+    distributor.decide(0.0, 12)
+    assert levels(distributor) == [3, 3]
+    distributor.expected = 0
+    distributor.decide(0.0, 12)
+    assert levels(distributor) == [6, 6]
+
+
+def test_nothing_is_sent_twice():
+    """A level that is right already is no change."""
+    distributor = make(3)
+    distributor.decide(0.0, 10)
+    assert distributor.decide(0.0, 10) == distributor.decide(5.0, 10) == []
+    assert not distributor.wants_more(5.0, 10)
+
+
+@pytest.mark.parametrize("max_rdys, max_in_flight, shares", [
+    ([2500], 10_000, [2500]),
+    ([1, 2500], 10, [1, 9]),
+    ([2500, 1, 3], 30, [26, 1, 3]),
+    ([2, 2], 10, [2, 2]),
+])
+def test_no_share_is_above_max_rdy_count(max_rdys, max_in_flight, shares):
+    """No share passes nsqd's own limit; the others have what that leaves."""
+    distributor = make(0)
+    for key, max_rdy in enumerate(max_rdys):
+        distributor.add(key, max_rdy, 0.0)
+    distributor.decide(0.0, max_in_flight)
+    assert levels(distributor) == shares
+    assert not distributor.wants_more(0.0, max_in_flight)
+
+
+def test_removed_connections_leave_their_share():
+    """nsqd sends nothing more on a closed connection, so its share is free at once."""
+    distributor = make(2)
+    distributor.decide(0.0, 10)
+    distributor.states[0].in_flight = 5
+    distributor.remove(0)
+    distributor.remove(0)
+    assert distributor.decide(0.1, 10) == [(1, 10)]
+
+
+# -- the ceiling
+
+
+def test_a_share_is_raised_after_the_lowered_one_has_settled():
+    """A new connection gets its share when the lowered RDY of the other is in force for sure."""
+    distributor = make(1)
+    distributor.decide(0.0, 10)
+    distributor.add(1, 2500, 1.0)
+    assert distributor.decide(1.0, 10) == [(0, 5)]
+    assert distributor.wants_more(1.0, 10)
+    assert distributor.decide(1.0 + SETTLE - 0.01, 10) == []
+    assert distributor.decide(1.0 + SETTLE, 10) == [(1, 5)]
+    assert not distributor.wants_more(1.0 + SETTLE, 10)
+
+
+def test_messages_in_flight_count_towards_the_ceiling():
+    """Where more is out than RDY says, that many places are taken."""
+    distributor = make(1)
+    distributor.decide(0.0, 10)
+    distributor.states[0].in_flight = 8
+    distributor.add(1, 2500, 1.0)
+    distributor.decide(1.0, 10)
+    assert distributor.decide(2.0, 10) == [(1, 2)]
+    assert distributor.wants_more(2.0, 10)
+    distributor.states[0].in_flight = 6
+    assert distributor.decide(2.0, 10) == [(1, 4)]
+    distributor.states[0].in_flight = 0
+    assert distributor.decide(2.0, 10) == [(1, 5)]
+
+
+def test_a_lower_ceiling_lowers_rdy_at_once():
+    """A smaller max_in_flight is sent at once; what is out stays out."""
+    distributor = make(2)
+    distributor.decide(0.0, 10)
+    busy(distributor, 0.0, in_flight=5)
+    assert sorted(distributor.decide(1.0, 4)) == [(0, 2), (1, 2)]
+    assert distributor.load(1.0) == distributor.load(2.0) == 10
+    assert not distributor.wants_more(1.0, 4)
+
+
+def test_a_ceiling_of_zero_stops_the_flow_and_a_higher_one_restarts_it():
+    """After a pause the old levels come back at once: they are counted still."""
+    distributor = make(2)
+    distributor.decide(0.0, 10)
+    assert sorted(distributor.decide(1.0, 0)) == [(0, 0), (1, 0)]
+    assert not distributor.wants_more(1.0, 0)
+    assert sorted(distributor.decide(1.1, 10)) == [(0, 5), (1, 5)]
+    assert distributor.load(1.1) == 10
+
+
+def test_a_raise_that_costs_nothing_now_must_not_cost_later():
+    """A level that still counts is no headroom: when it has settled, the sum must fit."""
+    distributor = make(2)
+    distributor.decide(0.0, 20)
+    distributor.states[0].in_flight = 3  # and stays so
+    distributor.decide(1.0, 0)
+    distributor.decide(1.1, 4)
+    assert sum(max(state.rdy, state.in_flight) for state in distributor.states.values()) <= 4
+    assert distributor.wants_more(1.1, 4)
+
+
+def test_levels_settle_one_by_one():
+    """A second lowering does not make the first, higher level last longer."""
+    distributor = make(1)
+    distributor.decide(0.0, 10)
+    distributor.decide(1.0, 3)
+    distributor.decide(1.4, 2)
+    assert [distributor.load(now) for now in (1.4, 1.5, 1.8, 1.9)] == [10, 3, 3, 2]
+
+
+def test_a_test_gives_rdy_1_to_one_connection():
+    """A test lets one message through on one connection."""
+    distributor = make(3)
+    distributor.decide(0.0, 0)
+    changes = distributor.decide(0.0, 10, only_one=True)
+    assert [change.rdy for change in changes] == [1]
+    assert distributor.load(0.0) == 1
+    assert make(3).decide(0.0, 0, only_one=True) == []
+
+
+def test_a_test_waits_for_what_is_out():
+    """While older messages are out, the test message is not let through."""
+    distributor = make(2)
+    distributor.states[0].in_flight = distributor.states[1].in_flight = 2
+    assert distributor.wants_more(0.0, 10, only_one=True)
+    [change] = distributor.decide(0.0, 10, only_one=True)
+    assert change.rdy == 1  # on a connection that has two out already: nothing comes
+    assert distributor.load(0.0) == 4
+
+
+def test_little_headroom_goes_to_connections_without_rdy():
+    """A connection without RDY comes before one with some."""
+    for seed in range(10):
+        distributor = make(3, seed=seed)
+        distributor.states[0].rdy = distributor.states[2].rdy = 1
+        distributor.states[0].in_flight = 2
+        assert distributor.decide(0.0, 4) == [(1, 1)]
+        assert distributor.wants_more(0.0, 4)
+
+
+# -- idle and busy
+
+
+def test_idle_connections_keep_one():
+    """Busy connections take what idle ones do not need, and give it back."""
+    distributor = make(3)
+    distributor.decide(0.0, 12)
+    distributor.states[0].last_message = 9.0
+    assert sorted(distributor.decide(IDLE, 12)) == [(1, 1), (2, 1)]
+    assert distributor.decide(IDLE + SETTLE, 12) == [(0, 10)]
+    distributor.states[1].last_message = 11.0
+    distributor.states[1].in_flight = 1
+    assert distributor.decide(11.0, 12) == [(0, 5)]
+    assert distributor.decide(11.0 + SETTLE, 12) == [(1, 6)]
+
+
+@pytest.mark.parametrize("now", [IDLE - 0.1, IDLE + 0.1])
+def test_shares_are_even_where_all_are_idle_or_all_are_busy(now):
+    """All busy or all idle: even shares."""
+    distributor = make(3)
+    distributor.decide(now, 12)
+    assert levels(distributor) == [4, 4, 4]
+
+
+def test_a_long_message_is_no_idleness():
+    """A connection with a message in flight is busy, however long it takes."""
+    distributor = make(2)
+    distributor.decide(0.0, 10)
+    busy(distributor, 0.0, in_flight=1)
+    assert distributor.decide(1000.0, 10) == []
+
+
+def test_shares_are_even_where_the_option_says_so():
+    """Without by_activity all connections are alike."""
+    distributor = make(2, by_activity=False)
+    distributor.decide(0.0, 10)
+    distributor.states[0].last_message = 11.0
+    assert distributor.decide(11.0, 10) == []
+
+
+# -- fewer places than connections
+
+
+def holders(distributor):
+    """Return the keys of those that have RDY."""
+    return {key for key, state in distributor.states.items() if state.rdy}
+
+
+def test_with_fewer_places_than_connections_some_have_rdy_1():
+    """Some have RDY 1, the others nothing, and it stays so while messages come."""
+    distributor = make(5)
+    distributor.decide(0.0, 2)
+    assert sorted(levels(distributor)) == [0, 0, 0, 1, 1]
+    first = holders(distributor)
+    busy(distributor, IDLE, in_flight=0)
+    assert distributor.decide(IDLE + 1, 2) == []
+    assert holders(distributor) == first
+
+
+def test_idle_holders_give_way():
+    """A holder without a message for idle_timeout lets another try."""
+    distributor = make(2)
+    distributor.decide(0.0, 1)
+    [first] = holders(distributor)
+    distributor.states[first].last_message = 5.0
+    assert distributor.decide(5.0 + IDLE - 0.1, 1) == []
+    assert distributor.decide(5.0 + IDLE, 1) == [(first, 0)]
+    assert distributor.wants_more(5.0 + IDLE, 1)
+    assert distributor.decide(5.0 + IDLE + SETTLE, 1) == [(1 - first, 1)]
+
+
+def test_pinned_holders_give_way():
+    """A holder that is always busy lets another try after pin_timeout."""
+    distributor = make(2)
+    distributor.decide(0.0, 1)
+    [first] = holders(distributor)
+    busy(distributor, PIN, in_flight=0)
+    distributor.decide(PIN, 1)
+    busy(distributor, PIN + SETTLE, in_flight=0)
+    distributor.decide(PIN + SETTLE, 1)
+    assert holders(distributor) == {1 - first}
+
+
+def test_a_holder_with_a_message_blocks_the_place():
+    """The turn passes on only when the message of the last one is answered."""
+    distributor = make(2)
+    distributor.decide(0.0, 1)
+    [first] = holders(distributor)
+    distributor.states[first].in_flight = 1
+    assert distributor.decide(PIN, 1) == [(first, 0)]
+    assert distributor.decide(PIN + 100, 1) == []
+    assert distributor.wants_more(PIN + 100, 1)
+    distributor.states[first].in_flight = 0
+    assert distributor.decide(PIN + 100, 1) == [(1 - first, 1)]
+
+
+def _places_with_turns(distributor, places, until, is_busy=True):
+    """Let time pass in small steps; return the connections that had RDY."""
+    seen = set()
+    now = 0.0
+    while now < until:
+        if is_busy:
+            busy(distributor, now)
+        distributor.decide(now, places)
+        seen |= holders(distributor)
+        now += 0.25
+    return seen
+
+
+@pytest.mark.parametrize("is_busy, turn", [(True, PIN), (False, IDLE)])
+@pytest.mark.parametrize("count, places", [(2, 1), (5, 1), (5, 2), (5, 4)])
+def test_no_connection_starves(count, places, is_busy, turn):
+    """Everybody has a turn within as many turns as there are connections."""
+    distributor = make(count, seed=count)
+    until = (turn + 2 * SETTLE) * count
+    assert _places_with_turns(distributor, places, until, is_busy) == set(range(count))
+
+
+def test_no_connection_starves_behind_an_older_turn():
+    """A holder whose turn began earlier than that of a waiting one has one more turn, not all."""
+    distributor = make(2)
+    distributor.decide(0.0, 1)
+    [old] = holders(distributor)
+    young = 1 - old
+    distributor.states[young].granted = 20.0  # it lost a later turn when max_in_flight shrank
+    busy(distributor, PIN)
+    assert distributor.decide(PIN, 1) == []
+    busy(distributor, 2 * PIN)
+    assert distributor.decide(2 * PIN, 1) == [(old, 0)]
+    assert distributor.decide(2 * PIN + SETTLE, 1) == [(young, 1)]
+
+
+def test_turns_pass_one_by_one():
+    """When the turns of all holders end together, only as many stop as others wait."""
+    distributor = make(5)
+    distributor.decide(0.0, 4)
+    for now in (PIN, PIN + 0.05, PIN + 0.1):
+        busy(distributor, now)
+        distributor.decide(now, 4)
+        assert len(holders(distributor)) == 3
+    distributor.decide(PIN + SETTLE, 4)
+    assert len(holders(distributor)) == 4
+
+
+def test_turns_begin_when_places_become_few():
+    """A connection that always had RDY does not lose it the moment the places become few."""
+    distributor = make(3)
+    for now in range(0, 1000, 5):
+        busy(distributor, now)
+        distributor.decide(now, 6)
+    distributor.decide(996, 1)
+    [first] = holders(distributor)
+    busy(distributor, 1000)
+    assert distributor.decide(1000, 1) == []
+
+
+# -- whatever happens
+
+
+class Simulation:
+    """Connections with an nsqd each that uses every RDY it may still believe in.
+
+    An RDY that was replaced may be in force, or messages sent under it on their way, until
+    SETTLE has passed since.
+    """
+
+    def __init__(self, seed, idle=IDLE, pin=PIN):
+        self.now = 0.0
+        self.distributor = make(0, seed=seed, idle=idle, pin=pin)
+        self.history = {}  # key -> [(when it was replaced or None, RDY)]
+        self.names = iter(range(1000))
+        self.ceiling = 5
+        self.paused = self.waiting = self.testing = False
+        self.last_load = 0
+
+    @property
+    def max_in_flight(self):
+        return 0 if self.paused or self.waiting else self.ceiling
+
+    @property
+    def limit(self):
+        return min(1, self.max_in_flight) if self.testing else self.max_in_flight
+
+    def possible(self, key):
+        """Return the highest RDY that the nsqd may act on."""
+        return max(
+            rdy for until, rdy in self.history[key] if until is None or self.now < until + SETTLE
+        )
+
+    def load(self):
+        return sum(
+            max(self.possible(key), state.in_flight)
+            for key, state in self.distributor.states.items()
+        )
+
+    def decide(self):
+        before = self.load()
+        old = {key: state.rdy for key, state in self.distributor.states.items()}
+        for key, rdy in self.distributor.decide(
+            self.now, self.max_in_flight, only_one=self.testing
+        ):
+            history = self.history[key]
+            history[-1] = (self.now, history[-1][1])
+            history.append((None, rdy))
+        for key, state in self.distributor.states.items():
+            assert state.rdy == self.history[key][-1][1]
+        assert self.load() <= max(self.limit, before)
+        # Raising must fit when all has settled, too.
+        states = self.distributor.states.items()
+        without = sum(max(min(state.rdy, old[key]), state.in_flight) for key, state in states)
+        settled = sum(max(state.rdy, state.in_flight) for _, state in states)
+        assert settled <= max(self.limit, without)
+
+    def wants_more(self):
+        return self.distributor.wants_more(self.now, self.max_in_flight, only_one=self.testing)
+
+    def _some(self, number):
+        keys = list(self.distributor.states)
+        return keys[number % len(keys)] if keys else None
+
+    # -- what may happen; ``number`` chooses what or how much
+
+    def add(self, number):
+        key = next(self.names)
+        self.history[key] = [(None, 0)]
+        self.distributor.add(key, (1, 3, 2500)[number % 3], self.now)
+
+    def remove(self, number):
+        key = self._some(number)
+        self.distributor.remove(key)
+        self.history.pop(key, None)
+
+    def arrive(self, number):
+        key = self._some(number)
+        if key is not None:
+            state = self.distributor.states[key]
+            for _ in range(1 + number // 7):
+                if state.in_flight < self.possible(key):
+                    state.in_flight += 1
+                    state.last_message = self.now
+
+    def finish(self, number):
+        key = self._some(number)
+        if key is not None:
+            state = self.distributor.states[key]
+            state.in_flight = max(0, state.in_flight - 1 - number // 7)
+
+    def set_ceiling(self, number):
+        self.ceiling = number
+
+    def pause(self, number):
+        self.paused = not self.paused
+
+    def backoff(self, number):
+        self.waiting, self.testing = ((False, False), (True, False), (False, True))[number % 3]
+
+    def wait(self, number):
+        self.now += (0.1, 0.25, 0.5, 1.0, 9.0, 31.0)[number % 6]
+
+    EVENTS = (add, remove, arrive, arrive, finish, set_ceiling, pause, backoff, wait, wait)
+
+    def play(self, events):
+        for index, number in events:
+            self.EVENTS[index](self, number)
+            self.decide()
+
+
+_EVENTS = st.lists(st.tuples(st.integers(0, len(Simulation.EVENTS) - 1), st.integers(0, 20)),
+                   max_size=60)
+_START = [(0, 2), (0, 2), (0, 1)]  # three connections, so that little is wasted
+
+
+@fuzz
+@given(_EVENTS, st.integers(0, 5))
+def test_the_ceiling_holds_whatever_happens(events, seed):
+    """Whatever happens, what may be out never grows past max_in_flight."""
+    Simulation(seed).play(_START + events)
+
+
+@fuzz
+@given(_EVENTS, st.integers(0, 5))
+@example([(7, 14), (8, 10)], 0)  # the turn ends in the third look
+def test_the_flow_is_never_stuck(events, seed):
+    """Connected, not paused, not backing off: when all is settled some connection has RDY."""
+    simulation = Simulation(seed)
+    simulation.play(_START + events)
+    distributor = simulation.distributor
+    simulation.paused = simulation.waiting = False
+    simulation.ceiling = max(1, simulation.ceiling)
+    simulation.add(2)
+    for state in distributor.states.values():
+        state.in_flight = 0
+    has_rdy = []
+    for _ in range(5):
+        simulation.decide()
+        has_rdy.append(any(levels(distributor)))
+        simulation.now += SETTLE
+    # In the first look, and in a later one, a holder's turn may end: the next one begins when the
+    # RDY of the last has settled.
+    assert all(one or after for one, after in zip(has_rdy[1:], has_rdy[2:]))
+
+
+@fuzz
+@given(_EVENTS, st.integers(0, 5))
+def test_wants_more_says_whether_another_look_is_needed(events, seed):
+    """Where wants_more is false, no later look would raise anything: nobody needs to look."""
+    simulation = Simulation(seed, idle=float("inf"), pin=float("inf"))
+    for event in _START + events:
+        simulation.play([event])
+        if not simulation.wants_more():
+            later = copy.deepcopy(simulation)
+            for state in later.distributor.states.values():
+                state.in_flight = 0
+            later.now += 100.0
+            before = levels(later.distributor)
+            later.decide()
+            assert levels(later.distributor) == before
+
+
+@fuzz
+@given(_EVENTS, st.integers(0, 5))
+def test_everything_is_given_in_the_end(events, seed):
+    """When all is answered and settled, wants_more ends, and the whole ceiling is given out."""
+    simulation = Simulation(seed, idle=float("inf"), pin=float("inf"))
+    simulation.play(_START + events)
+    distributor = simulation.distributor
+    for state in distributor.states.values():
+        state.in_flight = 0
+    for _ in range(3):
+        simulation.decide()
+        simulation.now += SETTLE
+    simulation.decide()
+    assert not simulation.wants_more()
+    most = sum(state.max_rdy for state in distributor.states.values())
+    assert sum(levels(distributor)) == min(simulation.limit, most)
+
+
+def longest_waits(states, places, idle, interval, settle, seconds=200.0, seed=1):
+    """Idle connections for so long; return the longest time that each went without RDY."""
+    distributor = RdyDistributor(settle, idle, max(idle, 1.0), random.Random(seed))
+    all_states = [distributor.add(n, 2500, 0.0) for n in range(states)]
+    now, next_look, retry = 0.0, 0.0, None
+    had, longest = [0.0] * states, [0.0] * states
+    while now < seconds:
+        now = min(next_look, retry if retry is not None else next_look)
+        if now >= next_look:
+            next_look += interval
+        distributor.decide(now, places)
+        assert distributor.load(now) <= places
+        retry = distributor.next_settled(now) if distributor.wants_more(now, places) else None
+        for state in all_states:
+            if state.rdy:
+                had[state.key] = now
+            longest[state.key] = max(longest[state.key], now - had[state.key])
+    return longest
+
+
+@pytest.mark.parametrize("states, places", [(2, 1), (5, 1), (10, 8), (10, 9), (12, 5), (7, 6)])
+@pytest.mark.parametrize("idle, interval, settle", [
+    (1.0, 0.2, 0.5), (1.0, 0.5, 0.5), (1.0, 0.2, 2.0), (10.0, 5.0, 0.5), (1.0, 0.05, 0.5),
+])
+def test_every_connection_gets_its_turn(states, places, idle, interval, settle):
+    """Within the time that all others need for a turn each, settling included, or two of them."""
+    waits = longest_waits(states, places, idle, interval, settle)
+    turns = states / places
+    assert max(waits) <= 2 * (turns + 1) * (idle + interval + settle)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_connections_in_different_phases_all_get_a_turn(seed):
+    """Where turns begin at different times, a level that has not settled takes nobody's turn."""
+    chance = random.Random(seed)
+    distributor = RdyDistributor(0.5, 1.0, 1.0, chance)
+    states = [distributor.add(n, 2500, 0.0) for n in range(10)]
+    for n, state in enumerate(states):  # pairs, 0.4 s apart, as found in a simulation
+        state.rdy = int(n < 8)
+        state.granted = -0.4 * (n // 2) if n < 8 else -500.0
+    starved = {state.key for state in states if not state.rdy}
+    now = 0.0
+    while now < 20 and starved:
+        now += 0.1
+        distributor.decide(now, 8)
+        starved -= {state.key for state in states if state.rdy}
+    assert not starved
+
+
+def test_after_a_shrink_the_number_out_only_falls():
+    """More is out than may be: an answered message is not replaced, though its level is free."""
+    distributor = RdyDistributor(0.5, 10.0, 30.0, random.Random(1))
+    states = [distributor.add(n, 2500, 0.0) for n in range(3)]
+    for state in states:
+        state.in_flight = 1
+    states[2].granted = 1.0  # the last in line: its message may take as long as it likes
+    (raised, count), = distributor.decide(2.0, 2)
+    assert count == 1
+    states[1 - raised].in_flight = 0
+    assert distributor.load(2.0) == 2
+    assert distributor.decide(2.0, 2) == []

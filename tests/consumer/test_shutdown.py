@@ -1,0 +1,252 @@
+"""The stop procedure with parts that do not behave: it goes on, and reports."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient import Consumer
+from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
+from nsqclient.consumer.subscription import InFlightTable
+from nsqclient.errors import ConnectionLostError
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.workers import WorkerPool
+from tests.support.servers.scripted import CLOSE_WAIT, ScriptedServer, message
+from tests.support.waiting import wait_until
+
+
+class FakeConnection:
+    """Confirms CLS, or does not."""
+
+    def __init__(self, sub, log, behaviour):
+        self._sub, self._log, self._behaviour = sub, log, behaviour
+
+    def try_send(self, queue):
+        self._log.append("CLS")
+        if self._behaviour == "lost":
+            raise ConnectionLostError("nsqd:4150", "gone")
+        if self._behaviour == "good":
+            self._sub.procedure.on_drained(self._sub)
+        return self._behaviour != "full"
+
+    def drain(self, timeout):
+        assert 0 <= timeout <= 0.5
+        self._log.append("drain")
+
+    def close(self):
+        self._log.append("close")
+
+    def join(self, deadline):
+        return self._behaviour != "stuck"
+
+
+class FakeSubscription:
+    """A connection of a consumer, and its last bytes."""
+
+    address = "nsqd:4150"
+
+    def __init__(self, log, behaviour):
+        self._log = log
+        self.in_flight = InFlightTable()
+        self.counters = self.in_flight.counters
+        self.conn = FakeConnection(self, log, behaviour)
+
+    def post_finished(self):
+        self._log.append("FIN")
+
+    def flush_rest(self):
+        self._log.append("rest")
+
+
+class World:
+    """A procedure with one connection."""
+
+    def __init__(self, behaviour="good"):
+        self.log = []
+        self.sub = FakeSubscription(self.log, behaviour)
+        connections = SimpleNamespace(
+            stop=lambda: [self.sub], subscriptions=lambda: [self.sub],
+            join_dials=lambda deadline: [],
+        )
+        flow = SimpleNamespace(stop=lambda: self.log.append("no RDY"))
+        processor = SimpleNamespace(
+            running={}, wait_for_iterations=lambda deadline: None, flush=lambda: None,
+            workers=WorkerPool("nsq-worker", 0, print), requeue_incoming=lambda: None,
+            requeue_queued=lambda: 0,
+        )
+        self.background = WorkerPool("nsq-background", 1, lambda task: task())
+        self.background.start()
+        self.procedure = self.sub.procedure = Shutdown(
+            connections, flow, processor, Timer(), self.background
+        )
+
+    def stop(self, timeout=5.0):
+        began = time.monotonic()
+        report = self.procedure.stop(timeout, wait=True)
+        assert time.monotonic() - began < timeout + 1.5
+        return report
+
+
+def test_a_stop_takes_its_steps_in_order():
+    """No RDY, CLS, the last FINs, then the end of the connection."""
+    world = World()
+    assert world.stop().complete
+    assert world.log == ["no RDY", "CLS", "FIN", "drain", "close"]
+
+
+def test_a_lost_connection_is_not_waited_for():
+    """Where CLS cannot be sent, no CLOSE_WAIT will come."""
+    def seconds() -> float:
+        world = World("lost")
+        began = time.monotonic()
+        assert world.stop()
+        return time.monotonic() - began
+
+    # Once is enough: a machine may be busy, and a CLOSE_WAIT that is awaited takes a second always.
+    assert any(seconds() < 0.9 for _ in range(20))
+
+
+def test_a_connection_that_takes_nothing_is_left_to_a_background_task():
+    """The stop waits a second for CLOSE_WAIT, and for nothing else."""
+    world = World("full")
+    assert world.stop().complete
+    assert "rest" in world.log
+
+
+def test_a_reader_that_does_not_end_is_named():
+    """Nothing is lost by it, so the report is true."""
+    report = World("stuck").stop()
+    assert report and report.threads == ("nsq-reader-nsqd:4150",)
+
+
+@pytest.mark.parametrize("hook", ["before_workers_end", "after_workers_end"])
+def test_a_step_that_fails_does_not_skip_the_end(hook, caplog):
+    """Connections are closed and threads end, whatever happens to the last batch."""
+    world = World()
+    setattr(world.procedure, hook, lambda: 1 / 0)
+    assert not world.stop().complete
+    assert world.log[-1] == "close"
+    assert "a step failed" in caplog.text
+
+
+def test_later_calls_get_the_same_report():
+    """And wait for it, each as long as it was asked to."""
+    world = World()
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(world.stop())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(result is results[0] for result in results)
+    assert world.log.count("CLS") == 1
+
+
+def test_a_caller_that_does_not_wait_gets_an_incomplete_report():
+    """A handler cannot wait for its own end."""
+    world = World()
+    report = world.procedure.stop(5.0, wait=False)
+    assert not report.complete or world.log[-1] == "close"
+    assert world.stop().complete
+
+
+def test_a_message_that_comes_after_cls_is_requeued():
+    """It reaches no handler, and is requeued at once."""
+    has_begun = threading.Event()
+    handled = []
+
+    def script(peer):
+        peer.subscribe()
+        assert peer.line() == b"RDY 1"
+        assert peer.line() == b"CLS"
+        assert has_begun.wait(20)
+        peer.send(message(), CLOSE_WAIT)
+        assert peer.line() == b"REQ " + b"0" * 16 + b" 0"
+        peer.until_closed()
+
+    with ScriptedServer(script) as server:
+        consumer = Consumer("t", "c", handled.append, nsqd_tcp_addresses=[server.address]).start()
+        wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [1])
+        stopper = threading.Thread(target=consumer.stop)
+        stopper.start()
+        wait_until(lambda: consumer._processor._requeues_incoming)
+        has_begun.set()
+        stopper.join(30)
+    assert handled == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_sets_the_flag(signum):
+    """It interrupts nothing."""
+    with catch_shutdown_signals() as came:
+        assert not came.wait(0)
+        signal.raise_signal(signum)
+        assert came.wait(0)
+
+
+@pytest.fixture
+def interrupting():
+    """SIGINT raises KeyboardInterrupt, also in a process that was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_interrupts(interrupting):
+    """A second Ctrl-C finds the handler that was there before."""
+    with pytest.raises(KeyboardInterrupt), catch_shutdown_signals() as came:
+        signal.raise_signal(signal.SIGINT)
+        assert came.wait(0)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_handlers_are_put_back_at_the_end():
+    """What was installed before is in force after the block, signal or not."""
+    before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+    with catch_shutdown_signals():
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_other_threads_catch_no_signal():
+    """Outside the main thread the flag is never set, and nothing is installed."""
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def run():
+        with catch_shutdown_signals() as came:
+            seen.append((signal.getsignal(signal.SIGTERM), came.wait(0)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("moment", range(12))
+def test_a_signal_at_any_moment_of_the_wait_ends_it(moment):
+    """The handler may interrupt the very code that waits for it, and does not hang."""
+    steps = []
+
+    def trace(frame, event, argument):
+        steps.append(event)
+        if len(steps) == moment + 1:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    with catch_shutdown_signals() as came:
+        sys.settrace(trace)
+        try:
+            came.wait(0.01)
+        finally:
+            sys.settrace(None)
+        if len(steps) <= moment:
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -1,0 +1,158 @@
+"""A backlog that moves from a topic to its channels: at once, or in slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.devserver.broker import Broker
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.persistence import DataPath
+from nsqclient.devserver.queues import FLOW_SLICE, Consumer, QueueLimits
+from tests.support.waiting import wait_until
+
+COUNT = 3 * FLOW_SLICE
+
+
+@pytest.fixture(params=["memory", "disk"])
+def broker(request, tmp_path):
+    """A broker that keeps ten messages of each queue in memory, the others in a backend."""
+    limits = QueueLimits(mem_queue_size=10)
+    if request.param == "memory":
+        yield Broker(limits)
+        return
+    data = DataPath(str(tmp_path))
+    broker = Broker(limits, open_backend=data.open_disk_queue)
+    yield broker
+    broker.close(keep=False)
+    data.close()
+
+
+def publish(broker, first=0, count=COUNT, deferral=0.0):
+    """Publish messages with numbers as bodies."""
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    broker.publish("t", bodies, 0.0, 1, deferral)
+
+
+def held(broker, channel):
+    """The numbers of a channel's waiting messages."""
+    return [int(message.body) for message in broker.channel("t", channel).queue.peek()]
+
+
+def test_the_first_channel_takes_the_backlog_at_once(broker):
+    """In order, and counted; the topic has none of it."""
+    publish(broker)
+    broker.open_channel("t", "c", 0.0)
+    assert held(broker, "c") == list(range(COUNT))
+    assert broker.channel("t", "c").message_count == COUNT
+    assert len(broker.topic("t").queue) == 0 and not broker.scheduler.flowing
+
+
+def test_messages_come_and_go_behind_it(broker):
+    """What is published later follows, and all are delivered in order."""
+    publish(broker)
+    channel = broker.open_channel("t", "c", 0.0)
+    publish(broker, COUNT, 5)
+    consumer = Consumer(1, 60.0)
+    channel.add_consumer(consumer)
+    channel.set_ready(consumer, COUNT + 5, 0.0)
+    assert [int(body) for *_, body in consumer.outbox] == list(range(COUNT + 5))
+
+
+def test_a_file_changes_its_name_and_is_not_written_again(tmp_path):
+    """It is the same file before and after."""
+    data = DataPath(str(tmp_path))
+    broker = Broker(QueueLimits(mem_queue_size=0), open_backend=data.open_disk_queue)
+    publish(broker)
+    before = (tmp_path / "t.spool").stat()
+    broker.open_channel("t", "c", 0.0)
+    after = (tmp_path / "t:c.spool").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert not (tmp_path / "t.spool").exists()
+    broker.close(keep=True)
+    data.close()
+    data = DataPath(str(tmp_path))
+    again = Broker(QueueLimits(mem_queue_size=0), open_backend=data.open_disk_queue)
+    again.open_channel("t", "c", 0.0)
+    assert held(again, "c") == list(range(COUNT))
+    again.close(keep=True)
+    data.close()
+
+
+def test_deferrals_begin_when_a_message_reaches_the_channel(broker):
+    """A deferred message of the backlog waits from then on; the others are there."""
+    publish(broker, 0, 2, deferral=5.0)
+    publish(broker, 2, 2)
+    channel = broker.open_channel("t", "c", 100.0)
+    assert held(broker, "c") == [2, 3]
+    broker.scheduler.tick(104.9)
+    assert len(channel.deferred) == 2
+    broker.scheduler.tick(105.0)
+    assert sorted(held(broker, "c")) == [0, 1, 2, 3]
+
+
+def test_several_channels_get_it_in_slices(broker):
+    """New messages queue behind the backlog, and each channel has all in order."""
+    broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
+    publish(broker)
+    broker.pause_topic("t", False, 0.0)
+    assert len(held(broker, "a")) == FLOW_SLICE
+    publish(broker, COUNT, 3)
+    slices = 1
+    while broker.scheduler.flowing:
+        broker.scheduler.flow(0.0)
+        slices += 1
+    assert slices == 4
+    assert held(broker, "a") == held(broker, "b") == list(range(COUNT + 3))
+    publish(broker, COUNT + 3, 1)
+    assert held(broker, "a")[-1] == COUNT + 3
+
+
+def test_a_channel_with_messages_of_its_own_gets_slices(broker):
+    """They go behind its own."""
+    broker.open_channel("t", "c", 0.0)
+    publish(broker, 0, 5)
+    broker.pause_topic("t", True, 0.0)
+    publish(broker, 5)
+    broker.pause_topic("t", False, 0.0)
+    while broker.scheduler.flowing:
+        broker.scheduler.flow(0.0)
+    assert held(broker, "c") == list(range(COUNT + 5))
+
+
+@pytest.mark.parametrize("change", [
+    lambda broker: broker.pause_topic("t", True, 0.0),
+    lambda broker: broker.empty_topic("t"),
+    lambda broker: broker.delete_topic("t"),
+])
+def test_pausing_emptying_and_deleting_end_the_move(broker, change):
+    """No further slice is moved."""
+    broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
+    publish(broker)
+    broker.pause_topic("t", False, 0.0)
+    change(broker)
+    broker.scheduler.flow(0.0)
+    assert not broker.scheduler.flowing
+    if "t" in broker.topics:
+        assert len(held(broker, "a")) == FLOW_SLICE
+
+
+def test_the_engine_moves_all_slices_and_frees_what_is_dropped():
+    """With the lock released between two slices."""
+    broker = Broker(QueueLimits(mem_queue_size=10))
+    engine = Engine(broker)
+    engine.start()
+    try:
+        with engine:
+            broker.prepare_topic("t", ["a", "b"], engine.now, paused=True)
+            publish(broker)
+            broker.pause_topic("t", False, engine.now)
+            assert len(held(broker, "a")) == FLOW_SLICE
+        wait_until(lambda: len(held(broker, "b")) == COUNT)
+        with engine:
+            broker.empty_channel("t", "a", engine.now)
+            dropped = list(broker.scheduler.discarded)
+            assert sum(map(len, dropped)) == COUNT
+        assert sum(map(len, dropped)) == 0
+        assert held(broker, "a") == []
+    finally:
+        engine.stop()

@@ -1,0 +1,87 @@
+"""The window of end-to-end latencies, with a clock by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.devserver.latency import LatencyWindow, summary, to_text
+
+SECOND = 1_000_000_000
+
+
+class Clock:
+    """A clock in ns."""
+
+    def __init__(self):
+        self.now = 1000 * SECOND
+
+    def __call__(self):
+        return self.now
+
+
+def make(percentiles=(0.5, 0.99, 1.0)):
+    """A window of ten seconds, and its clock."""
+    clock = Clock()
+    return LatencyWindow(percentiles, 10.0, clock), clock
+
+
+def values(*windows):
+    """The values of the percentiles."""
+    return [each["value"] for each in summary(windows)["percentiles"]]
+
+
+def test_percentiles_are_within_one_percent():
+    """Of 1 to 100 ms the median is 50 ms, and the maximum is 100 ms."""
+    window, clock = make()
+    for ms in range(1, 101):
+        window.insert(clock.now - ms * 1_000_000)
+    assert summary([window])["count"] == 100
+    assert values(window) == pytest.approx([50e6, 99e6, 100e6], rel=0.01)
+
+
+def test_quantiles_are_written_as_by_nsqd():
+    """Whole numbers have no point."""
+    shown = summary([make()[0]])
+    assert [str(each["quantile"]) for each in shown["percentiles"]] == ["0.5", "0.99", "1"]
+    assert values(make()[0]) == [0, 0, 0]
+
+
+def test_without_percentiles_there_are_none():
+    """nsqd writes null."""
+    assert summary([None]) == summary([]) == {"count": 0, "percentiles": None}
+
+
+@pytest.mark.parametrize("seconds, count", [(0, 2), (4, 2), (6, 1), (11, 0), (1000, 0)])
+def test_old_latencies_leave_the_window_by_halves(seconds, count):
+    """The first message leaves after one to two halves, the second with the next."""
+    window, clock = make()
+    window.insert(clock.now - 1)
+    clock.now += 5 * SECOND
+    window.insert(clock.now - 1)
+    clock.now += seconds * SECOND
+    assert summary([window])["count"] == count
+
+
+def test_a_timestamp_in_the_future_counts_as_zero():
+    """The clock was set back."""
+    window, clock = make()
+    window.insert(clock.now + SECOND)
+    assert values(window) == [0, 0, 0]
+
+
+def test_a_topic_has_the_latencies_of_all_its_channels():
+    """They are merged."""
+    (slow, clock), (fast, other) = make(), make()
+    slow.insert(clock.now - 2 * SECOND)
+    fast.insert(other.now - SECOND)
+    assert summary([slow, fast])["count"] == 2
+    assert values(slow, fast) == pytest.approx([1e9, 2e9, 2e9], rel=0.01)
+
+
+@pytest.mark.parametrize("value, text", [
+    (999, "999.0ns"), (1_500, "1.5us"), (2_000_000, "2.0ms"), (1_147_632_029, "1.1s"),
+])
+def test_the_text_has_one_digit_and_a_unit(value, text):
+    """As nsqd's."""
+    percentiles = [{"quantile": 1, "value": value}] * 2
+    assert to_text({"count": 1, "percentiles": percentiles}) == f"{text}, {text}"

@@ -1,0 +1,128 @@
+"""What is known of the depth, and of which nsqd it is unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
+from tests.support.servers.http_api import registered
+from tests.support.waiting import wait_until
+
+#: A port on which nothing listens.
+NOWHERE = "127.0.0.1:1"
+
+
+def depths(nsqd=(), http=(), lookupd=(), **more):
+    """Ask for the depths of a channel."""
+    lookupds = [lookupd] if lookupd else []
+    return DepthQuery(
+        "t", "c", Config(), nsqds=nsqd, nsqd_http=http, lookupds=lookupds, **more).fetch()
+
+
+def test_depths_are_known_when_every_nsqd_has_answered():
+    """The sums are over those that have."""
+    one, two = ChannelDepth(3, 1, 1), ChannelDepth(4, 0, 1)
+    both = ChannelDepths({"a:1": one, "b:1": two})
+    assert (both.is_complete, both.waiting, both.in_flight) == (True, 7, 1)
+    half = ChannelDepths({"a:1": one}, {"b:1": "why"})
+    assert (half.is_complete, half.waiting, half.in_flight) == (False, 3, 1)
+    assert not ChannelDepths().is_complete
+
+
+def test_what_is_paused_or_deferred_is_counted_apart(server_factory):
+    """And what a topic keeps is among what waits."""
+    one = server_factory()
+    one.post("/topic/create", topic="t")
+    one.post("/pub", b"x", topic="t")
+    ask = [one.tcp_address], [one.http_address]
+    assert depths(*ask).known[one.http_address] == ChannelDepth(1, 0, 0)
+    one.post("/channel/create", topic="t", channel="c")
+    one.post("/channel/pause", topic="t", channel="c")
+    one.post("/pub", b"y", topic="t", defer="60000")
+    wait_until(lambda: depths(*ask).deferred == 1)
+    found = depths(*ask)
+    assert found.known[one.http_address] == ChannelDepth(1, 0, 0, deferred=1, is_paused=True)
+    assert (found.waiting, found.paused, found.in_flight) == (1, 1, 0)
+
+
+def test_nsqs_default_ports_are_tried_where_no_http_address_is_given(server_factory, monkeypatch):
+    """And not used where the HTTP port is another nsqd's."""
+    one, other = server_factory(), server_factory()
+    port = int(one.tcp_address.rpartition(":")[2])
+    monkeypatch.setattr("nsqclient.http.channel_depth._DEFAULT_TCP_PORT", port)
+    for http, is_known in ((other, False), (one, True)):
+        port = int(http.http_address.rpartition(":")[2])
+        monkeypatch.setattr("nsqclient.http.channel_depth._DEFAULT_HTTP_PORT", port)
+        assert depths([one.tcp_address]).is_complete == is_known
+    assert not depths([other.tcp_address]).is_complete
+
+
+def test_nsqds_that_are_filtered_out_are_not_asked(server_factory, lookupd_factory):
+    """They are not consumed either."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for one in servers:
+        one.post("/topic/create", topic="t")
+    wait_until(lambda: len(depths(lookupd=lookupd.http_address).known) == 2)
+    kept = depths(lookupd=lookupd.http_address,
+                  discovery_filter=lambda addresses: [servers[0].tcp_address])
+    assert list(kept.known) == [servers[0].http_address]
+
+
+def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory):
+    """And the other one is known."""
+    one = server_factory()
+    found = depths([one.tcp_address, NOWHERE], [one.http_address, NOWHERE])
+    assert found.known == {one.http_address: ChannelDepth(0, 0, 0, has_topic=False)}
+    assert list(found.unknown) == [NOWHERE] and "refused" in found.unknown[NOWHERE]
+
+
+@pytest.mark.parametrize("http", [0, 1, 2])
+def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
+    """nsqdHttp must have one for each."""
+    servers = [server_factory(), server_factory()]
+    found = depths([one.tcp_address for one in servers],
+                   [one.http_address for one in servers[:http]])
+    assert len(found.known) == http and found.is_complete == (http == 2)
+    assert not http or http == 2 or list(found.unknown.values()) == [
+        "1 HTTP address for these 2"]
+
+
+def test_nsqlookupd_knows_the_http_ports(server_factory, lookupd_factory):
+    """Of nsqds that are given as well; those that it does not know need one."""
+    lookupd, alone = lookupd_factory(), server_factory()
+    one = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    one.post("/topic/create", topic="t")
+    wait_until(lambda: registered(lookupd, "t"))
+    where = {"lookupd": lookupd.http_address}
+    assert depths(**where).is_complete and depths([one.tcp_address], **where).is_complete
+    assert list(depths([alone.tcp_address], **where).unknown) == [alone.tcp_address]
+    assert depths([alone.tcp_address], [alone.http_address], **where).is_complete
+
+
+def test_a_nsqlookupd_that_does_not_answer_may_know_more(server_factory, lookupd_factory):
+    """Unlike an nsqlookupd that says that it has no such topic."""
+    lookupd, one = lookupd_factory(), server_factory()
+    where = [one.tcp_address], [one.http_address]
+    assert depths(*where, lookupd=lookupd.http_address).is_complete
+    assert list(depths(*where, lookupd=NOWHERE).unknown) == [NOWHERE]
+
+
+def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
+    """As an nsqd that has switched it off registers itself."""
+
+    class Lookup:
+        def __init__(self, *arguments, **more):
+            self.producers, self.partitions = [self], None
+            self.broadcast_address, self.http_port = "a", 0
+            self.tcp_address, self.lookup = "a:4150", lambda topic: self
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            """Nothing is open."""
+
+    monkeypatch.setattr("nsqclient.http.channel_depth.NsqlookupdHTTP", Lookup)
+    assert depths(lookupd=NOWHERE).unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}

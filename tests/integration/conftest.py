@@ -1,0 +1,26 @@
+"""A browser for the tests of the admin page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.browser.browser import Browser, Page, chromium
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for all tests; each has a page with storage of its own."""
+    running = Browser(chromium(), tmp_path_factory.mktemp("chromium"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; a complaint of its console fails the test."""
+    found = browser.page()
+    yield found
+    found.close()
+    assert found.errors == []

@@ -1,0 +1,132 @@
+"""The admin page in a browser while one of three nsqds is stopped by SIGSTOP, dead, or lying."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser.accessibility import CHECK_SHOWN
+from tests.support.browser.admin import Cluster
+from tests.support.browser.browser import Page
+from tests.support.faults.hostile import HostileNsqlookupd
+from tests.support.servers.factories import LookupdFactory, ServerFactory
+
+pytestmark = pytest.mark.real
+
+#: Fills a page that shows the time of a problem.
+SINCE = (r"/(hangs|waiting) since \d\d:\d\d:\d\d/"
+         ".test(document.querySelector('#problems').innerText)")
+
+
+@pytest.fixture
+def cluster(browser: Any, leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
+    """Three real nsqds and an nsqlookupd."""
+    nsqds, lookupds = ServerFactory("real", tmp_path), LookupdFactory("real", tmp_path)
+    found = Cluster(nsqds, lookupds, nsqd_count=3)
+    yield found
+    found.close()
+    nsqds.close()
+    lookupds.close()
+
+
+@pytest.fixture
+def stopped(cluster: Cluster) -> Iterator[Any]:
+    """The last nsqd; ``stop()`` sends it SIGSTOP."""
+    nsqd: Any = cluster.nsqds[2]
+
+    class Stopped:
+        address = nsqd.http_address
+
+        def stop(self) -> None:
+            os.kill(nsqd.pid, signal.SIGSTOP)
+
+        def go_on(self) -> None:
+            os.kill(nsqd.pid, signal.SIGCONT)
+
+    found = Stopped()
+    yield found
+    found.go_on()
+
+
+def test_every_page_names_the_stopped_nsqd_and_shows_the_others(
+    page: Page, cluster: Cluster, stopped: Any
+) -> None:
+    """Which one, since when, advice that fits, and the numbers of the others."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(allow_peek=True, request_timeout=1.0)
+    page.goto(f"{admin.url}/")
+    page.wait_text("#sum-depth", "9")
+    stopped.stop()
+    good = cluster.addresses[0]
+    for path, shown in (
+        ("/", ("#sum-depth", "6")), ("/topics/events", ("#channel-depth", "6")),
+        ("/topics/events/archive", ("#depth", "6")), ("/nodes", ("#up", "2 of 3")),
+        (f"/nodes/{good}", ("#topics", "events")), ("/lookup", ("#lookupds", "up")),
+        ("/producers", ("#count", "0")), ("/consumers", ("#count", "0")),
+    ):
+        page.goto(admin.url + path)
+        page.wait_text("#problems", stopped.address)
+        page.wait(SINCE)
+        page.wait_text(*shown)
+        assert page.eval(CHECK_SHOWN) == [], path
+    page.wait_text("#problems", "hangs since")
+    page.wait_text("#problems", "look at the process of this nsqd")
+    assert "--rewrite-address" not in page.text("body")
+    page.goto(f"{admin.url}/nodes/{stopped.address}")
+    page.wait_text("#problems", stopped.address)
+    page.goto(f"{admin.url}/doctor")
+    page.wait_text("#doctor-list", stopped.address)
+    stopped.go_on()
+    page.goto(f"{admin.url}/nodes")
+    page.wait_text("#up", "3 of 3")
+    page.wait("document.querySelector('#problems').hidden")
+
+
+def test_a_hidden_warning_stays_hidden(page: Page, cluster: Cluster, stopped: Any) -> None:
+    """On each page and while its reason changes; it can be shown again; another one is shown."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(direct=True, request_timeout=1.0)
+    page.goto(f"{admin.url}/")
+    page.wait_text("#sum-depth", "9")
+    stopped.stop()
+    page.wait_text("#problems", stopped.address)
+    page.click("#problems-hide")
+    page.goto(f"{admin.url}/nodes")
+    page.wait_text("#nodes", "hangs since")
+    assert page.eval("document.querySelector('#problems').hidden")
+    page.wait_text("#live-text", "1 problem")
+    cluster.nsqds[1].kill()
+    page.wait_text("#problems", cluster.addresses[1])
+    page.wait_text("#problems", "start this nsqd again")
+    assert stopped.address not in page.text("#problems")
+    page.click("#problems-show")
+    page.wait_text("#problems", stopped.address)
+
+
+def test_a_page_is_called_connecting_for_a_moment_only(page: Page, cluster: Cluster) -> None:
+    """While the first answer does not come, the page says for what it waits."""
+    admin = cluster.admin()
+    page.goto(f"{admin.url}/ping")
+    page.call("Fetch.enable", patterns=[{"urlPattern": "*/api/live/*"}])
+    page.goto(f"{admin.url}/")  # its first request is held
+    page.wait_text("#live-text", "Waiting for servers")
+    page.call("Fetch.disable")
+    page.wait_text("#live-text", "Live")
+
+
+def test_a_lying_server_is_named(page: Page, cluster: Cluster) -> None:
+    """An nsqlookupd that describes an nsqd wrongly is named, with the time."""
+    cluster.fill("events", "archive")
+    with HostileNsqlookupd("events", []) as lookupd:
+        lookupd.listed = [dict(each, version="9.9.9") for each in
+                          cluster.lookupds[0].get("/nodes").json()["producers"]]
+        address = f"127.0.0.1:{lookupd.http.port}"
+        admin = cluster.admin(lookupd_http_addresses=[cluster.lookupds[0].http_address, address])
+        page.goto(f"{admin.url}/nodes")
+        page.wait_text("#problems", f"nsqlookupd {address} doubtful since")
+        page.goto("about:blank")

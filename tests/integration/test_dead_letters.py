@@ -1,0 +1,236 @@
+"""``nsqclient dead_letters`` on both kinds of server; replays that are killed lose nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+
+from nsqclient import Consumer, DeadLetter, DeadLetterDirectory
+from nsqclient.cli import main
+from nsqclient.message import Failure, Message
+from tests.integration.test_consumer import publish
+from tests.support.docs.tool_runs import tool
+from tests.support.waiting import wait_until
+
+
+def letter(body, topic="orders", **facts):
+    """A dead letter of a topic."""
+    return DeadLetter(body, topic, "billing", id=body.decode("ascii", "replace").ljust(16, "0"),
+                      attempts=5, reason="no total", exception="ValueError: no total",
+                      traceback="Traceback:\n  boom\n", given_up_at="2026-01-31T12:00:00Z", **facts)
+
+
+def run(server, command, *words):
+    """Run a command on the topic ``orders.dead``; return its status."""
+    return main(["dead_letters", command, "--topic=orders.dead", "--timeout=1s",
+                 f"--nsqd-tcp-address={server.tcp_address}", *words])
+
+
+def fill(server, *letters):
+    """Put letters, or bare bodies, into ``orders.dead``."""
+    publish(server, *(each if isinstance(each, bytes) else each.to_envelope()
+                      for each in letters), topic="orders.dead")
+
+
+def waiting(server, topic="orders.dead", channel="dead_letters"):
+    """How many messages wait in a channel."""
+    stats = server.stats(topic, channel)
+    return stats["depth"] + stats["in_flight_count"] + stats.get("deferred_count", 0)
+
+
+def bodies(server, topic, count):
+    """The bodies of the messages of a topic, sorted."""
+    found = []
+    with Consumer(topic, "check", nsqd_tcp_addresses=[server.tcp_address]) as consumer:
+        for message in consumer.messages(timeout=20):
+            found.append(message.body)
+            if len(found) == count:
+                message.finish()
+                break
+    return sorted(found)
+
+
+def keep_in(path, *letters):
+    """Put letters into a directory; return it."""
+    keep = DeadLetterDirectory(path)
+
+    class From:
+        address = "127.0.0.1:4150"
+        topic, channel = "orders", "billing"
+
+    for number, body in enumerate(letters):
+        message = Message(body, b"%016d" % number, 5, 1, 0.0, 0.0, From())
+        message._failure = Failure("no total", ValueError("no total"))
+        keep(message)
+    return keep
+
+
+def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
+    """A line for each, envelopes and bare bodies; then all wait again."""
+    fill(server, letter(b"a"), letter(b"b"), b"bare")
+    for _ in range(2):
+        assert run(server, "list") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 3
+        assert any("orders/billing  5 attempts  no total" in line for line in lines)
+        assert any("a body of 4 bytes, without an envelope" in line for line in lines)
+        wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 3)
+
+
+def test_show_has_the_traceback_and_the_body(server, capsys):
+    """As text, and as JSON with the body in base64 where it is no text."""
+    fill(server, letter(b"\xff"))
+    assert run(server, "show") == 0
+    shown = capsys.readouterr().out
+    assert "    Traceback:" in shown and "body (base64):" in shown and "/w==" in shown
+    assert run(server, "show", "--json") == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["body"], values["body_encoding"], values["channel"]) == (
+        "/w==", "base64", "billing")
+
+
+def test_a_replay_of_a_topic_publishes_the_next_ones(server, capsys):
+    """The original bodies go to the topics that they came from; the others stay."""
+    fill(server, *(letter(b"%d" % number) for number in range(5)), letter(b"x", "other"))
+    assert run(server, "replay", "--count=4") == 0
+    assert capsys.readouterr().out.endswith("replayed 4 dead letters\n")
+    wait_until(lambda: waiting(server) == 2)
+    assert run(server, "replay", "--count=9") == 0
+    assert capsys.readouterr().out.endswith("replayed 2 dead letters of 9\n")
+    assert bodies(server, "orders", 5) == [b"0", b"1", b"2", b"3", b"4"]
+    assert bodies(server, "other", 1) == [b"x"]
+    wait_until(lambda: waiting(server) == 0)
+
+
+def test_a_bare_body_needs_a_topic(server, capsys):
+    """Without one it stays, and the command fails; with one it is published there."""
+    fill(server, b"bare")
+    assert run(server, "replay", "--count=1") == 1
+    assert "give --destination-topic" in capsys.readouterr().err
+    assert run(server, "replay", "--count=1", "--destination-topic=orders") == 0
+    assert bodies(server, "orders", 1) == [b"bare"]
+
+
+def test_delete_finishes_the_next_ones(server, capsys):
+    """They are gone; the others stay."""
+    fill(server, *(letter(b"%d" % number) for number in range(3)))
+    assert run(server, "delete", "--count=2") == 0
+    assert "deleted 2 dead letters" in capsys.readouterr().out
+    wait_until(lambda: waiting(server) == 1)
+
+
+def test_a_body_that_nsqd_refuses_stays(server, capsys):
+    """A letter with an empty body, say, which can only be deleted."""
+    fill(server, letter(b""))
+    assert run(server, "replay", "--count=1") == 1
+    assert "not replayed" in capsys.readouterr().err
+    wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 1)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_replay_in_order(server, signum):
+    """What it has not reached waits again at once: nothing is in flight any more."""
+    fill(server, *(letter(b"%d" % number) for number in range(20)))
+    words = ["replay", "--topic=orders.dead", "--count=20", "--rate=1",
+             f"--nsqd-tcp-address={server.tcp_address}"]
+    with tool("ours", "dead_letters", *words) as process:
+        process.stdout.readline()
+        process.send_signal(signum)
+        output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 0
+    assert re.search(r"^replayed \d+ dead letters? of 20$", output, re.MULTILINE)
+    replayed = int(output.split()[-5])
+    wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 20 - replayed)
+
+
+def test_an_nsqd_that_is_not_there_is_an_error(capsys):
+    """After the timeout; nothing is said to be replayed."""
+    assert main(["dead_letters", "replay", "--topic=t", "--count=1", "--timeout=100ms",
+                 "--nsqd-tcp-address=127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_letters_of_a_directory_are_found_by_id(tmp_path, capsys):
+    """Listed, shown, deleted; an id that two have needs the name."""
+    keep_in(tmp_path, b"a", b"b", b"c")
+    path, one = f"--path={tmp_path}", "--id=0000000000000001"
+    assert main(["dead_letters", "list", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("127.0.0.1_4150-0000000000000000  ")
+    assert main(["dead_letters", "show", path, one]) == 0
+    assert "    b" in capsys.readouterr().out.splitlines()
+    assert main(["dead_letters", "delete", path, one]) == 0
+    assert main(["dead_letters", "delete", path, one]) == 1
+    assert "has the id 0000000000000001" in capsys.readouterr().err
+    assert len(DeadLetterDirectory(tmp_path).names()) == 2
+    for suffix in ("body", "json"):
+        name = f"127.0.0.1_4150-{0:016d}.{suffix}"
+        (tmp_path / name.replace("127", "other")).write_bytes((tmp_path / name).read_bytes())
+    assert main(["dead_letters", "delete", path, f"--id={0:016d}"]) == 1
+    assert "2 dead letters have the id" in capsys.readouterr().err
+    assert main(["dead_letters", "delete", path, f"--id=127.0.0.1_4150-{0:016d}"]) == 0
+
+
+def test_a_topic_of_the_environment_gives_way_to_a_path(tmp_path, capsys, monkeypatch):
+    """The command line says which of the two it is."""
+    monkeypatch.setenv("NSQ_TOPIC", "orders.dead")
+    keep_in(tmp_path, b"a")
+    assert main(["dead_letters", "list", f"--path={tmp_path}"]) == 0
+    assert "orders/billing" in capsys.readouterr().out
+
+
+def test_a_replay_of_a_directory_publishes_and_deletes(server, tmp_path, capsys):
+    """One by its id, then all; one without a known topic stays, and so does a damaged one."""
+    path = tmp_path / "dead"
+    keep_in(path, b"a", b"b", b"c", b"d")
+    old, damaged = (path / f"127.0.0.1_4150-{number:016d}.json" for number in (2, 3))
+    old.write_text('{"id": "0000000000000002"}')
+    damaged.write_text("{")
+    words = ["dead_letters", "replay", f"--path={path}",
+             f"--nsqd-tcp-address={server.tcp_address}"]
+    assert main([*words, "--id=0000000000000001"]) == 0
+    assert main([*words, "--all"]) == 1
+    out, err = capsys.readouterr()
+    assert "replayed 127.0.0.1_4150-0000000000000000 to orders" in out
+    assert "give --destination-topic" in err and "is damaged" in err
+    assert main([*words, "--id=0000000000000002", "--destination-topic=orders"]) == 0
+    assert bodies(server, "orders", 3) == [b"a", b"b", b"c"]
+    assert sorted(each.name for each in path.iterdir()) == [
+        f"127.0.0.1_4150-0000000000000003.{end}" for end in ("body", "json")]
+
+
+@pytest.mark.parametrize("words, status, text", [
+    ([], 2, "Commands:"),
+    (["lst"], 2, "did you mean list?"),
+    (["list"], 2, "--path or --topic required"),
+    (["list", "--path=.", "--topic=t"], 2, "not both"),
+    (["list", "--topic=t"], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
+    (["list", "--topic=t", "--id=x"], 2, "--id needs --path"),
+    (["list", "--topic=a b"], 1, "--topic is invalid"),
+    (["list", "--path=/no/such"], 1, "is no directory"),
+    (["show", "--path=."], 2, "--id required"),
+    (["replay", "--topic=t"], 2, "--count required"),
+    (["replay", "--topic=t", "--count=0"], 2, "--count must be 1 or more"),
+    (["replay", "--topic=t", "--count=1", "--all"], 2, "--all needs --path"),
+    (["replay", "--path=.", "--all"], 2, "required"),
+    (["replay", "--path=.", "--all", "--id=x"], 2, "--id or --all not both"),
+    (["replay", "--path=.", "--all", "--rate=-1"], 2, "--rate must not be negative"),
+    (["replay", "--path=.", "--all", "--destination-topic=a b"], 1, "--destination-topic"),
+    (["delete", "--path=."], 2, "--id or --all required"),
+])
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
+    """Said before anything is connected or deleted."""
+    assert main(["dead_letters", *words]) == status
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help"], ["-h"]])
+def test_help_lists_the_commands(words, capsys):
+    """And each command has its own."""
+    assert main(["dead_letters", *words]) == 0
+    assert "replay" in capsys.readouterr().out
+    assert main(["dead_letters", "replay", "--help"]) == 0
+    assert "--destination-topic" in capsys.readouterr().out

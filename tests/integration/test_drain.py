@@ -1,0 +1,384 @@
+"""drain() and run_until_empty() on both kinds of server: when they end, and what is left then."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from nsqclient import BatchHandler, Config, ConfigError, ConnectError, Consumer, Producer, Requeue
+from nsqclient.devserver import PartitionedCluster
+from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.support.faults.proxy import FaultProxy
+from tests.support.servers.http_api import registered
+from tests.support.servers.ports import free_port
+from tests.support.waiting import wait_until
+
+BODIES = [b"%d" % n for n in range(200)]
+
+
+def http_of(*servers):
+    """The argument for servers whose ports are not NSQ's own."""
+    return {"nsqd_http_addresses": [server.http_address for server in servers]}
+
+
+def counts(server):
+    """What nsqd has in the channel."""
+    stats = server.stats("events", "c")
+    return stats["depth"], stats["in_flight_count"], stats["deferred_count"]
+
+
+def lines(caplog, start):
+    """The lines of the log that begin so."""
+    return [record.getMessage() for record in caplog.records
+            if record.getMessage().startswith(f"events/c: {start}")]
+
+
+def test_a_loop_takes_what_is_there_and_ends(server, caplog):
+    """When nsqd says that nothing waits and nothing is in flight; another loop may follow."""
+    publish(server, *BODIES)
+    with consume(server, None, max_in_flight=10) as consumer:
+        found = [message.body for message in consumer.drain(idle=60, **http_of(server))]
+        assert Counter(found) == Counter(BODIES)
+        wait_until(lambda: counts(server) == (0, 0, 0))
+        assert list(consumer.drain(idle=60, **http_of(server))) == []
+        publish(server, b"later")
+        assert [m.body for m in consumer.drain(idle=60, **http_of(server))] == [b"later"]
+    assert lines(caplog, "drained, but not verified") == []
+
+
+def test_run_until_empty_handles_what_is_there_and_stops(server):
+    """The report has the counts, and is true."""
+    collector = Collector()
+    publish(server, *BODIES)
+    consumer = consume(server, collector, max_in_flight=20, workers=2)
+    report = consumer.run_until_empty(idle=60, **http_of(server))
+    assert Counter(collector.bodies) == Counter(BODIES)
+    assert report and report.is_empty and report.stop.complete
+    assert (report.finished, report.requeued, report.deferred, report.paused) == (200, 0, 0, 0)
+    assert report.unknown == () and counts(server) == (0, 0, 0)
+
+
+def test_a_last_batch_is_handled_when_nothing_more_comes(server):
+    """However long the BatchHandler would wait for more."""
+    sizes = []
+    publish(server, *BODIES)
+    handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=60, max_wait=3600)
+    consumer = consume(server, handler, max_in_flight=120)
+    report = consumer.run_until_empty(idle=60, **http_of(server))
+    assert report.finished == sum(sizes) == 200 and report
+    assert counts(server) == (0, 0, 0)
+
+
+def test_where_nsqd_cannot_be_asked_a_silence_is_the_end(server, caplog):
+    """The log says so, and the report."""
+    publish(server, *BODIES)
+    sizes = []
+    consumer = consume(server, BatchHandler(lambda batch: sizes.append(len(batch)), 150, 3600),
+                       max_in_flight=300)
+    began = time.monotonic()
+    report = consumer.run_until_empty(idle=0.5, nsqd_http_addresses=["127.0.0.1:1"])
+    assert sum(sizes) == 200 and report and time.monotonic() - began >= 0.5
+    assert report.unknown == ("127.0.0.1:1",)
+    (line,) = lines(caplog, "drained, but not verified")
+    assert "no message arrived for 0.5 s" in line and "127.0.0.1:1" in line
+
+
+def test_a_silence_is_one_of_every_nsqd(server_factory, caplog):
+    """With fewer messages in flight than nsqds, each has its turn before the end."""
+    servers = [server_factory() for _ in range(3)]
+    publish(servers[2], *BODIES[:5])
+    consumer = Consumer(
+        "events", "c", None, nsqd_tcp_addresses=[server.tcp_address for server in servers],
+        max_in_flight=1, config=Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.1),
+    )
+    with consumer:
+        assert len(list(consumer.drain(idle=0.5))) == 5
+    (line,) = lines(caplog, "drained, but not verified")
+    assert "no HTTP address is given" in line
+
+
+def test_several_nsqds_are_drained_as_nsqlookupd_lists_them(
+    server_factory, lookupd_factory, caplog
+):
+    """It knows their HTTP ports."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for server in servers:
+        publish(server, *BODIES)
+    wait_until(lambda: len(registered(lookupd, "events")) == 2)
+    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address],
+                  max_in_flight=10) as consumer:
+        found = Counter(message.body for message in consumer.drain(idle=60))
+    assert found == Counter(2 * BODIES)
+    assert lines(caplog, "drained, but not verified") == []
+
+
+def test_a_requeued_message_is_reported_and_left(server, caplog):
+    """And so is a message that was published with a delay."""
+    def handle(message):
+        if message.body == b"7":
+            raise Requeue(delay=60, backoff=False)
+
+    publish(server, *BODIES)
+    server.post("/pub", b"late", topic="events", defer="60000")
+    report = consume(server, handle, max_in_flight=10).run_until_empty(
+        idle=60, **http_of(server))
+    assert report and (report.finished, report.requeued, report.deferred) == (199, 1, 2)
+    assert counts(server) == (0, 0, 2)
+    assert "2 deferred messages" in lines(caplog, "drained, except for")[0]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_deferred_messages_are_waited_for_with_wait_deferred(server, is_known, caplog):
+    """Those of its own requeues also where nsqd cannot be asked."""
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise Requeue(delay=2, backoff=False)
+
+    publish(server, b"x")
+    where = http_of(server) if is_known else {"nsqd_http_addresses": ["127.0.0.1:1"]}
+    # Without an answer the time of nsqd's look at its deferred messages counts as well: up to 5 s.
+    report = consume(server, handle).run_until_empty(
+        idle=1 if is_known else 6, wait_deferred=True, **where)
+    assert attempts == [1, 2] and report and report.finished == 1
+    assert counts(server) == (0, 0, 0)
+
+
+def test_a_failing_message_is_tried_until_it_is_given_up(server):
+    """A requeue without delay keeps it among what is there."""
+    given_up = []
+
+    def fail(message):
+        raise ValueError("x")
+
+    publish(server, b"bad")
+    consumer = consume(
+        server, fail, config=QUICK.replace(max_attempts=3), on_giving_up=given_up.append)
+    report = consumer.run_until_empty(idle=60, **http_of(server))
+    assert (report.requeued, report.given_up, report.finished) == (2, 1, 1) and report
+    assert [message.attempts for message in given_up] == [3]
+
+
+def test_messages_of_another_consumer_are_waited_for(server, caplog):
+    """They may come back: here it requeues them when the drain has said that it waits."""
+    caplog.set_level("INFO")
+    held = threading.Event()
+
+    def hold(message):
+        held.set()
+        message.enable_async()
+        kept.append(message)
+
+    kept, found = [], []
+    publish(server, b"x")
+    with consume(server, hold) as other:
+        assert held.wait(30)
+        drain = consume(server, Collector(found.append))
+        thread = threading.Thread(
+            target=drain.run_until_empty, args=(60,), kwargs=http_of(server))
+        thread.start()
+        wait_until(lambda: lines(caplog, "drain: waiting for 1 message in flight"))
+        other.pause()
+        kept[0].requeue(delay=0, backoff=False)
+        thread.join(30)
+    assert not thread.is_alive() and [message.body for message in found] == [b"x"]
+
+
+def test_a_loop_ends_though_it_holds_a_batch(server, caplog):
+    """Messages that it left open are answered after the loop."""
+    caplog.set_level("INFO")
+    publish(server, *BODIES[:5])
+    with consume(server, None, max_in_flight=10) as consumer:
+        batch = []
+        for message in consumer.drain(idle=0.5, **http_of(server)):
+            message.enable_async()
+            batch.append(message)
+        assert len(batch) == 5 and len(lines(caplog, "drained, except for 5 messages")) == 1
+        for message in batch:
+            message.finish()
+        wait_until(lambda: counts(server) == (0, 0, 0))
+
+
+def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
+    """Nothing would ever come."""
+    publish(server, *BODIES)
+    server.post("/channel/create", topic="events", channel="c")
+    server.post("/channel/pause", topic="events", channel="c")
+    wait_until(lambda: counts(server) == (200, 0, 0))
+    report = consume(server, Collector()).run_until_empty(idle=60, **http_of(server))
+    assert (report.finished, report.paused) == (0, 200)
+    (line,) = lines(caplog, "drained, except for 200 messages")
+    assert "paused" in line and server.http_address in line
+
+
+@pytest.fixture
+def quick_failures(monkeypatch):
+    """Nsqds have one second to come back, not five."""
+    monkeypatch.setattr("nsqclient.consumer.draining._RECONNECT_TIME", 1.0)
+
+
+def test_no_nsqd_that_can_be_reached_is_an_error(quick_failures):
+    """After seconds, so that an nsqd that is restarted is not missed; the last failure is said."""
+    consumer = Consumer("events", "c", Collector(),
+                        nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"])
+    with pytest.raises(ConnectError, match="no nsqd could be reached for .*refused"):
+        consumer.run_until_empty(idle=0.5)
+    assert consumer.stop().complete
+    with Consumer("events", "c", nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"]) as looped:
+        with pytest.raises(ConnectError, match="no nsqd could be reached"):
+            list(looped.drain(idle=0.5))
+
+
+def test_a_nsqlookupd_that_does_not_answer_is_an_error(quick_failures):
+    """With its failure."""
+    consumer = Consumer("events", "c", Collector(),
+                        lookupd_http_addresses=[f"127.0.0.1:{free_port()}"])
+    with pytest.raises(ConnectError, match="no nsqd could be reached.*nsqlookupd"):
+        consumer.run_until_empty(idle=0.5)
+
+
+def test_messages_that_wait_and_do_not_come_are_an_error(server_factory, monkeypatch):
+    """Such as those of an nsqd whose TCP port cannot be reached."""
+    monkeypatch.setattr("nsqclient.consumer.draining._STALL_TIME", 1.0)
+    one, other = server_factory(), server_factory()
+    publish(one, b"x")
+    publish(other, b"x")
+    consumer = Consumer("events", "c", Collector(), max_in_flight=2,
+                        nsqd_tcp_addresses=[one.tcp_address, f"127.0.0.1:{free_port()}"])
+    with pytest.raises(ConnectError, match=f"messages wait .1 at {other.http_address}.*refused"):
+        consumer.run_until_empty(idle=0.5, **http_of(one, other))
+
+
+def test_an_nsqd_that_hangs_when_it_is_asked_is_unknown(server, caplog):
+    """Its answer is not waited for, save the two seconds that it has."""
+    publish(server, *BODIES)
+    with FaultProxy(server.http_address) as proxy:
+        proxy.set_black_hole()
+        consumer = consume(server, Collector(), max_in_flight=10)
+        report = consumer.run_until_empty(idle=0.5, nsqd_http_addresses=[proxy.address])
+    assert report and report.finished == 200 and report.unknown == (proxy.address,)
+
+
+def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
+    server_factory, lookupd_factory, caplog
+):
+    """That is logged, and a silence is the end."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(server, *BODIES)
+    wait_until(lambda: registered(lookupd, "events"))
+    calls = []
+
+    def choose(addresses):
+        calls.append(addresses)
+        if len(calls) > 1:
+            raise ValueError("x")
+        return addresses
+
+    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address],
+                  discovery_filter=choose, max_in_flight=10) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        assert len(list(consumer.drain(idle=0.5))) == 200
+    assert lines(caplog, "the request for the depth failed")
+    assert "ValueError" in lines(caplog, "drained, but not verified")[0]
+
+
+def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
+    """And is not made by that."""
+    lookupd = lookupd_factory()
+    with pytest.raises(ConnectError, match="no nsqlookupd knows the topic evnts"):
+        Consumer("evnts", "c", Collector(), lookupd_http_addresses=[lookupd.http_address]) \
+            .run_until_empty()
+    given = Consumer("evnts", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address])
+    with pytest.raises(ConnectError, match="no nsqd knows the topic evnts"):
+        given.run_until_empty(**http_of(server))
+    assert server.stats("evnts", "c") == {}
+
+
+def test_an_nsqd_that_is_killed_in_the_middle_and_comes_back_is_drained(server_factory):
+    """What it had on disk comes, perhaps twice; the drain did not end before."""
+    server = server_factory(mem_queue_size=0)
+    publish(server, *BODIES)
+    seen, killed = [], threading.Event()
+
+    def handle(message):
+        seen.append(message.body)
+        if len(seen) == 20 and not killed.is_set():
+            killed.set()
+            server.stop()
+            server.start()
+
+    report = consume(server, handle, max_in_flight=5, config=Config(max_reconnect_delay=0.5)) \
+        .run_until_empty(idle=30, **http_of(server))
+    assert set(seen) == set(BODIES) and report
+    assert counts(server)[:2] == (0, 0)
+
+
+def test_an_nsqd_that_is_killed_and_stays_away_is_named(
+    server_factory, caplog, quick_failures
+):
+    """The others are drained; alone it is an error."""
+    one, other = server_factory(), server_factory()
+    publish(one, *BODIES[:50])
+    publish(other, *BODIES[50:100])
+    seen = []
+
+    def handle(message):
+        seen.append(message.body)
+        if len(seen) == 1:
+            other.kill()
+
+    consumer = Consumer("events", "c", handle, max_in_flight=2,
+                        nsqd_tcp_addresses=[one.tcp_address, other.tcp_address])
+    report = consumer.run_until_empty(idle=0.5, **http_of(one, other))
+    assert set(seen) >= set(BODIES[:50]) and report.unknown == (other.http_address,)
+    assert other.http_address in lines(caplog, "drained, but not verified")[0]
+
+    publish(one, *BODIES[:5])
+    alone = consume(one, lambda message: one.kill())
+    with pytest.raises(ConnectError, match="no nsqd could be reached for "):
+        alone.run_until_empty(idle=0.5, **http_of(one))
+
+
+def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
+    """What was not handled is nsqd's again."""
+    publish(server, *BODIES[:5])
+
+    def interrupt(message):
+        signal.raise_signal(signal.SIGTERM)  # delivered to the main thread, which waits
+
+    report = consume(server, interrupt).run_until_empty(idle=60, **http_of(server))
+    assert not report and not report.is_empty and report.stop.complete
+
+    publish(server, b"x")
+    consumer = consume(server, lambda message: consumer.stop())
+    assert not consumer.run_until_empty(idle=60, **http_of(server)).is_empty
+
+
+def test_the_two_calls_say_which_one_a_consumer_has(server):
+    """With a handler the one, without the other."""
+    with pytest.raises(ConfigError, match="use run_until_empty"):
+        consume(server, print).drain()
+    with pytest.raises(ConfigError, match="loop over drain"):
+        consume(server, None).run_until_empty()
+    with pytest.raises(ConfigError, match="idle must be above 0"):
+        consume(server, None).drain(idle=0)
+
+
+def test_a_partitioned_topic_is_drained_by_silence(caplog):
+    """Its depth is not asked for."""
+    with PartitionedCluster(1, 1) as cluster:
+        cluster.create_topic("events", partitions=2, channels=["c"])
+        lookupds = cluster.lookupd_http_addresses
+        with Producer(lookupd_http_addresses=lookupds) as producer:
+            producer.publish_many("events", BODIES[:10])
+        with Consumer("events", "c", lookupd_http_addresses=lookupds, max_in_flight=4) as consumer:
+            assert len(list(consumer.drain(idle=1))) == 10
+    assert "has partitions" in lines(caplog, "drained, but not verified")[0]

@@ -1,0 +1,117 @@
+"""The command lines of nsqd: the embedded one takes and refuses what the real one does."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.servers.real_servers import program
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+ANY = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
+
+#: Taken: the server starts.
+TAKEN = [
+    "--max-deflate-level=1 --max-deflate-level=9",
+    "--worker-id --worker-id=true",
+    "--tls-min-version=TLS1.2",
+    "--tls-min-version=",
+    "--e2e-processing-latency-percentile=1.0 --e2e-processing-latency-percentile=0.5,0.99",
+    "--e2e-processing-latency-window-time=-1s",
+    "--mem-queue-size=-1 --max-msg-size=-1 --max-body-size=-1 --max-rdy-count=-1",
+    "--max-output-buffer-size=-1 --max-channel-consumers=-1 --max-bytes-per-file=-1",
+    "--msg-timeout=0 --max-msg-timeout=0 --max-req-timeout=0 --max-heartbeat-interval=0",
+    "--msg-timeout=-1s --max-msg-timeout=-5s --max-req-timeout=-5s --max-heartbeat-interval=-1s",
+    "--output-buffer-timeout=0 --min-output-buffer-timeout=-1s --max-output-buffer-timeout=-1s",
+    "--broadcast-tcp-port=-1 --broadcast-http-port=70000",
+    "--statsd-interval=0 --statsd-udp-packet-size=-1 --sync-every=0 --sync-timeout=-1s",
+    "--https-address=nowhere",
+    "--http-address=",
+    "--tcp-address=",
+    "--worker-id 5 --bogus",
+    "stray words",
+    "--log-level=INFO --verbose",
+]
+
+#: Refused, with this exit status.
+REFUSED = [
+    ("--max-deflate-level=0", 1),
+    ("--max-deflate-level=10", 1),
+    ("--node-id=-1", 1),
+    ("--node-id=1024", 1),
+    ("--e2e-processing-latency-percentile=0", 1),
+    ("--e2e-processing-latency-percentile=1.1", 1),
+    ("--e2e-processing-latency-percentile=-1", 1),
+    ("--e2e-processing-latency-percentile=x", 1),
+    ("--e2e-processing-latency-percentile=0.5,", 1),
+    ("--tls-required", 1),
+    ("--tls-client-auth-policy=bogus", 1),
+    ("--tls-cert=/none", 1),
+    ("--tls-root-ca-file=/none", 1),
+    ("--data-path=/none", 1),
+    ("--tls-required=maybe", 2),
+    ("--tls-min-version=ssl3.0", 2),
+    ("--tls-min-version=tls9", 2),
+    ("--tls-min-version=771", 2),
+    ("--worker-id=5", 2),
+    ("--broadcast-http-port=x", 2),
+    ("--log-level=", 2),
+    ("--max-msg-size=1.5", 2),
+    ("--deflate=maybe", 2),
+    ("--auth-http-request-method=post", 2),
+]
+
+
+@pytest.fixture(params=["embedded", "real"])
+def command(request):
+    """The command of each kind."""
+    if request.param == "real":
+        return [str(program("nsqd"))]
+    return [sys.executable, "-m", "nsqclient", "nsqd"]
+
+
+def start(command, words, folder):
+    """Start it with these flags; return the process and its log."""
+    log = folder / "log"
+    data = [] if "--data-path" in words else [f"--data-path={folder}"]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*command, *ANY, *data, *words.split()], stderr=stderr)
+    return process, log
+
+
+@pytest.mark.parametrize("words", TAKEN)
+def test_these_are_taken(command, words, tmp_path):
+    """It listens, and ends in order."""
+    process, log = start(command, words, tmp_path)
+    try:
+        wait_until(
+            lambda: process.poll() is not None or re.search("TCP: listening", log.read_text()),
+            timeout=60)
+        if "http-address=" not in words and process.poll() is None:
+            wait_until(lambda: "HTTP: listening" in log.read_text(), timeout=60)
+        assert process.poll() is None, log.read_text()
+        process.terminate()
+        # The real one listens before it takes signals: on a busy machine SIGTERM ends it before.
+        ends = (0,) if command[0] == sys.executable else (0, -signal.SIGTERM)
+        assert process.wait(60) in ends
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("words, status", REFUSED)
+def test_these_are_refused(command, words, status, tmp_path):
+    """With the same exit status, and a reason."""
+    process, log = start(command, words, tmp_path)
+    try:
+        assert process.wait(60) == status
+    finally:
+        process.kill()
+        process.wait()
+    assert log.read_text()

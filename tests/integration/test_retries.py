@@ -1,0 +1,131 @@
+"""Retry policies, GiveUp and dead letters, on both kinds of server."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import (
+    BatchHandler, Consumer, DeadLetter, DeadLetterTopic, GiveUp, Producer, Requeue, Retry,
+    RetryTable,
+)
+from nsqclient.worker.group import ConsumerGroup
+from nsqclient.worker.registry import HandlerRegistry
+from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.support.waiting import wait_until
+
+
+def is_settled(server):
+    """Whether nothing waits in the channel ``c``, is in flight or deferred."""
+    stats = server.stats("events", "c")
+    return not (stats["depth"] or stats["in_flight_count"] or stats.get("deferred_count"))
+
+
+def test_a_table_decides_by_the_type_of_the_exception(server):
+    """One is requeued with a short delay up to its own limit, one is given up at once."""
+    kept = []
+
+    def fail(message):
+        raise {b"later": ConnectionError, b"never": ValueError}[message.body](message.body)
+
+    def keep(message):
+        kept.append((message.body, message.attempts, message.failure.reason))
+
+    publish(server, b"later", b"never")
+    retry = RetryTable({
+        OSError: Retry(0.01, jitter=0, max_attempts=3, backoff=False),
+        ValueError: GiveUp("invalid"),
+    })
+    with consume(server, Collector(fail), config=QUICK, retry=retry, on_giving_up=keep) as consumer:
+        wait_until(lambda: len(kept) == 2)
+        wait_until(lambda: is_settled(server))
+        total = consumer.stats().total
+    assert sorted(kept) == [
+        (b"later", 3, "ConnectionError: b'later', after 3 attempts"), (b"never", 1, "invalid")]
+    assert (total.given_up, total.requeued, total.finished) == (2, 2, 2)
+
+
+def test_a_delay_of_a_policy_defers_the_message(server):
+    """nsqd has it until the delay is over."""
+    publish(server, b"x")
+    with consume(server, Collector(lambda message: 1 / 0), retry=Retry(60, backoff=False)):
+        wait_until(lambda: server.stats("events", "c").get("deferred_count") == 1)
+
+
+def test_give_up_makes_a_dead_letter_that_explains_itself(server):
+    """Topic, channel, id, attempts, times, exception and traceback, nsqd and host."""
+    def check(message):
+        try:
+            int(message.body)
+        except ValueError as error:
+            raise GiveUp("no number") from error
+
+    publish(server, b"seven")
+    letters = Collector()
+    with Producer([server.tcp_address]) as producer:
+        collector = Collector(check)
+        keep = DeadLetterTopic(producer, "events.dead")
+        with consume(server, collector, config=QUICK, on_giving_up=keep):
+            wait_until(lambda: server.stats("events.dead").get("depth") == 1)
+            wait_until(lambda: is_settled(server))
+    (message,) = collector.messages
+    with Consumer("events.dead", "ops", letters, nsqd_tcp_addresses=[server.tcp_address]):
+        wait_until(lambda: letters.messages)
+    letter = DeadLetter.parse(letters.bodies[0])
+    assert (letter.body, letter.topic, letter.channel) == (b"seven", "events", "c")
+    assert (letter.id, letter.attempts, letter.timestamp) == (
+        message.id.decode(), 1, message.timestamp)
+    assert (letter.reason, letter.nsqd_address) == ("no number", server.tcp_address)
+    assert letter.exception == "nsqclient.message.GiveUp: no number"
+    assert "invalid literal for int()" in letter.traceback and "in check" in letter.traceback
+    assert letter.given_up_at and letter.host
+
+
+@pytest.mark.parametrize("raised, requeued, given_up", [
+    (GiveUp("broken"), [], [b"a", b"b"]),
+    (Requeue(60, backoff=False), [b"a", b"b"], []),
+    (KeyError("x"), [b"b"], [b"a"]),
+])
+def test_a_policy_decides_about_each_message_of_a_batch(server, raised, requeued, given_up):
+    """What is raised for a batch holds for each of its messages; retry is asked for each."""
+    kept, asked = [], []
+
+    def handle(batch):
+        raise raised
+
+    def retry(message, exception):
+        asked.append(message.body)
+        return GiveUp("a") if message.body == b"a" else Requeue(60, backoff=False)
+
+    publish(server, b"a", b"b")
+    with consume(
+        server, BatchHandler(handle, 2, max_wait=60), config=QUICK, max_in_flight=10, retry=retry,
+        on_giving_up=lambda message: kept.append(message.body),
+    ):
+        wait_until(lambda: len(kept) == len(given_up) and server.stats("events", "c").get(
+            "deferred_count") == len(requeued))
+        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
+    assert sorted(kept) == given_up
+    assert sorted(asked) == ([b"a", b"b"] if isinstance(raised, KeyError) else [])
+
+
+def test_a_registered_handler_has_a_policy_of_its_own(server):
+    """``retry`` and ``on_giving_up`` are options of nsqclient.handler."""
+    registry, kept = HandlerRegistry(), []
+
+    @registry.handler("events", "c", retry=RetryTable({ValueError: GiveUp("invalid")}),
+                      on_giving_up=lambda message: kept.append(message.failure.reason))
+    def handle(message):
+        raise ValueError(message.body)
+
+    publish(server, b"x")
+    group = ConsumerGroup(QUICK, {"nsqd_tcp_addresses": [server.tcp_address]})
+    for registration in registry:
+        group.add(registration)
+    assert "retry" in group.banner()[0]
+    group.start()
+    try:
+        wait_until(lambda: kept)
+        wait_until(lambda: is_settled(server))
+    finally:
+        group.stop(5)
+    assert kept == ["invalid"]

@@ -1,0 +1,118 @@
+"""``nsqclient worker --check`` at both kinds of server: rights, TLS; nothing is changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.worker import checks
+from nsqclient.worker.checks import check_group
+from nsqclient.worker.group import ConsumerGroup
+from nsqclient.worker.registry import register
+from tests.support.certificates import Certificates
+from tests.support.servers.auth_server import AuthServer, granted
+
+
+def handle(message):
+    """Never called."""
+    raise AssertionError("a check takes no message")
+
+
+def create(server, topic, channel):
+    """Create a topic with a channel."""
+    server.post("/topic/create", topic=topic)
+    server.post("/channel/create", topic=topic, channel=channel)
+
+
+@pytest.fixture
+def check(monkeypatch):
+    """Check the handlers of some channels at a server; return the outcome and the lines."""
+    def run(server, *places, beside=None, **options):
+        http_address = (beside or server).address
+        monkeypatch.setattr(checks, "_http_address", lambda address: http_address)
+        group = ConsumerGroup(Config(**options), {"nsqd_tcp_addresses": [server.tcp_address]})
+        for place in places or ["events/c"]:
+            group.add(register(*place.split("/"), handle))
+        lines: list[str] = []
+        is_well = check_group(group, lines.append)
+        return is_well, [line for line in lines if not line.startswith("OK     consuming")]
+
+    return run
+
+
+@pytest.fixture
+def guarded(server_factory):
+    """An nsqd with topics and channels, of which a client may consume ``events`` alone."""
+    with AuthServer(lambda query: granted()) as auth:
+        server = server_factory(auth_http_addresses=[auth.address])
+        for topic in ("events", "others"):
+            create(server, topic, "c")
+        yield server
+
+
+def test_a_right_is_checked_where_the_channel_exists(guarded, check):
+    """No message is taken, and the check leaves no client behind."""
+    guarded.post("/pub", b"x", topic="events")
+    assert check(guarded, auth_secret="s") == (True, [
+        f"OK     nsqd {guarded.tcp_address}",
+        f"OK     nsqd {guarded.tcp_address} permits to consume events/c"])
+    channel = guarded.stats("events", "c")
+    assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (1, 0, 1)
+
+
+def test_a_missing_right_is_found(guarded, check):
+    """The line names nsqd, channel and nsqd's own reason; other handlers are checked as well."""
+    is_well, lines = check(guarded, "others/c", "events/c", auth_secret="s")
+    assert not is_well and len(lines) == 3
+    assert lines[1].startswith(f"WRONG  nsqd {guarded.tcp_address}, others/c: ")
+    assert "AUTH failed for SUB" in lines[1] and "permits to consume events/c" in lines[2]
+
+
+def channels(server):
+    """Each topic of a server with its channels."""
+    return {topic["topic_name"]: sorted(channel["channel_name"] for channel in topic["channels"])
+            for topic in server.stats()["topics"]}
+
+
+@pytest.mark.parametrize("place", ["new/c", "events/new", "events/c#ephemeral"])
+def test_a_check_creates_and_deletes_nothing(guarded, check, place):
+    """A right that only a SUB would show, which changes something, is said to be unknown."""
+    create(guarded, "events", "c#ephemeral")
+    before = channels(guarded)
+    is_well, lines = check(guarded, place, auth_secret="s")
+    assert is_well and lines[1].startswith(f"NOTE   whether nsqd permits to consume {place} is not")
+    assert channels(guarded) == before == {"events": ["c", "c#ephemeral"], "others": ["c"]}
+
+
+def test_another_nsqd_beside_the_port_says_nothing(guarded, check, server_factory):
+    """Its channels are not those of the nsqd that is checked."""
+    other = server_factory()
+    create(other, "events", "new")
+    _, lines = check(guarded, "events/new", beside=other, auth_secret="s")
+    assert lines[1].startswith("NOTE ") and len(guarded.stats("events")["channels"]) == 1
+
+
+def test_without_authentication_there_is_nothing_to_ask(server, check):
+    """One line for the nsqd, and no SUB."""
+    create(server, "events", "c")
+    assert check(server) == (True, [f"OK     nsqd {server.tcp_address}"])
+
+
+def test_an_nsqd_that_requires_tls_is_found(server_factory, check, tmp_path):
+    """It lets a plain client negotiate, and refuses its first command."""
+    certificates = Certificates(tmp_path)
+    server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
+                            tls_required=True)
+    is_well, [line] = check(server)
+    assert not is_well and line.startswith(f"WRONG  nsqd {server.tcp_address}: ")
+    assert "TLS" in line
+
+
+def test_an_nsqlookupd_that_does_not_answer_is_named_once():
+    """With what to do."""
+    group = ConsumerGroup(Config(), {"lookupd_http_addresses": ["127.0.0.1:1"]})
+    group.add(register("events", "c", handle))
+    lines: list[str] = []
+    assert not check_group(group, lines.append)
+    assert lines[1].startswith("WRONG  nsqlookupd 127.0.0.1:1: ") and "see that" in lines[1]
+    assert lines[1].count("127.0.0.1:1") == 1

@@ -1,0 +1,52 @@
+"""The programs of the page on batch jobs end by themselves, with everything done."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from tests.manual.conftest import Cluster
+from tests.support.docs.pages import Block, named, text_of
+from tests.support.docs.terminal import Terminal
+
+
+@pytest.fixture
+def orders(cluster: Cluster) -> Cluster:
+    """A cluster with 700 orders, in each of the channels of the page."""
+    cluster.create_topic("orders")
+    for channel in ("export", "database", "rows"):
+        cluster.nsqd.create_channel("orders", channel)
+    cluster.nsqd.publish_many("orders", [json.dumps({"total": n}).encode() for n in range(700)])
+    return cluster
+
+
+def run(terminal: Terminal, block: list[Block]) -> str:
+    """Run a program of the page; return what it printed."""
+    (terminal.folder / "job.py").write_text(terminal.here(text_of(block)))
+    return terminal.run("python job.py")
+
+
+def test_the_loop_writes_every_order(orders: Cluster, terminal: Terminal) -> None:
+    """With the id as text, and finishes it."""
+    run(terminal, named("batch job loop"))
+    rows = list(csv.reader((terminal.folder / "orders.csv").read_text().splitlines()))
+    assert sorted(int(total) for _, total in rows) == list(range(700))
+    assert all(len(message_id) == 16 for message_id, _ in rows)
+    assert orders.nsqd.messages("orders", "export") == []
+
+
+def test_the_handler_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
+    """The last one too."""
+    printed = run(terminal, named("batch job handler")).splitlines()
+    assert printed[-1] == "700 stored, 0 to be tried again later"
+    assert sum(int(line.split()[0]) for line in printed[:-1]) == 700
+    assert orders.nsqd.messages("orders", "database") == []
+
+
+def test_the_loop_with_is_starved_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
+    """The rest after the loop."""
+    printed = run(terminal, named("batch job with is_starved")).splitlines()
+    assert sum(int(line.split()[0]) for line in printed) == 700
+    assert orders.nsqd.messages("orders", "rows") == []

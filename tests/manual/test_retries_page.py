@@ -1,0 +1,99 @@
+"""The pages about retries and dead letters: the example, the envelope, and the commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from nsqclient import DeadLetter, DeadLetterDirectory
+from nsqclient.message import Message
+from nsqclient.worker.registry import register
+from tests.manual.conftest import Cluster
+from tests.support.docs.pages import ROOT, blocks, commands_of, named, text_of
+from tests.support.docs.terminal import Terminal
+
+EXAMPLE = ROOT / "examples/retries.py"
+LETTER = DeadLetter(b"seven", "orders", "billing", id="18a513889a269001", attempts=1,
+                    timestamp=1_795_402_797_966_185_373, reason="this is no order")
+
+
+class Origin:
+    """The responder of a message of ``orders``."""
+
+    address, topic, channel = "127.0.0.1:4150", "orders", "billing"
+
+
+def keep(folder: Path, *ids: str) -> None:
+    """Put letters with these ids into a directory."""
+    for each in ids:
+        DeadLetterDirectory(folder)(
+            Message(b"seven", each.encode(), 5, 1, 0.0, 0.0, Origin()))  # type: ignore[arg-type]
+
+
+def test_the_example_prints_what_the_page_shows(empty_terminal: Terminal) -> None:
+    """All but the replayed letters, whose ids differ; those of one run may come in any order."""
+    shown = text_of(named("examples/retries.py")).splitlines()
+    output = empty_terminal.run(f"python {shlex.quote(str(EXAMPLE))}").splitlines()
+    expected = [line for line in shown if line != "..." and not line.startswith("$")]
+    assert sorted(expected) == sorted(
+        line for line in output if not re.match(r"replayed \w{16} to orders$", line))
+    assert len(output) == len(expected) + 3
+
+
+def test_the_worker_of_the_example_is_short() -> None:
+    """What a user writes has at most 40 lines, imports of nsqclient included."""
+    text = EXAMPLE.read_text("utf-8")
+    imports = re.search(r"^from nsqclient import \(\n.*?\n\)\n", text, re.MULTILINE | re.DOTALL)
+    worker = text.partition("# -- the worker\n")[2].partition("# -- what stands")[0]
+    assert imports is not None
+    lines = [line for line in (imports[0] + worker).splitlines() if line.strip()]
+    assert 20 < len(lines) <= 40
+
+
+def test_the_envelope_of_the_page_is_one() -> None:
+    """It has the fields of a real one, in their order, and is read."""
+    [block] = blocks("docs/topics/retries.rst", "json")
+    values = json.loads(block.text)
+    assert list(values) == list(json.loads(LETTER.to_envelope()))
+    letter = DeadLetter.parse(block.text.encode())
+    assert (letter.body, letter.topic, letter.id) == (b"seven", LETTER.topic, LETTER.id)
+
+
+def test_the_commands_for_a_directory_work(terminal: Terminal, cluster: Cluster) -> None:
+    """Listed, shown, replayed one by one and all, deleted."""
+    folder = terminal.folder / "dead-letters"
+    listing, show, one, rest, delete = commands_of(named("dead_letters directory"))
+    keep(folder, LETTER.id, "18a513889a269002", "18a513889a269003")
+    assert len(terminal.run(listing).splitlines()) == 3
+    assert "body (utf-8):\n    seven" in terminal.run(show)
+    assert "replayed 1 dead letter" in terminal.run(one)
+    assert "replayed 2 dead letters" in terminal.run(rest)
+    keep(folder, LETTER.id)
+    assert "deleted 1 dead letter" in terminal.run(delete)
+    assert list(folder.iterdir()) == []
+    assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 3
+
+
+def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> None:
+    """Listed and shown, they are all there; two are replayed, and one deleted."""
+    cluster.create_topic("orders.dead")
+    cluster.create_topic("orders")
+    cluster.nsqd.publish_many("orders.dead", [LETTER.to_envelope()] * 4)
+    listing, show, replay, delete = (
+        f"{command} --timeout=2s" for command in commands_of(named("dead_letters topic")))
+    assert terminal.run(listing).count("this is no order") == 4
+    assert "reason: this is no order" in terminal.run(show)
+    assert "replayed 2 dead letters" in terminal.run(replay)
+    assert "deleted 1 dead letter" in terminal.run(delete)
+    assert terminal.run(listing).count("this is no order") == 1
+    assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 2
+
+
+def test_the_options_of_a_registration_are_those_of_the_page() -> None:
+    """``retry`` and ``on_giving_up`` are taken by a handler's registration."""
+    text = (ROOT / "docs/topics/retries.rst").read_text("utf-8")
+    assert '``@nsqclient.handler("orders", "billing", retry=retry)``' in text
+    found = register("orders", "billing", print, retry=print, on_giving_up=print)
+    assert set(found.arguments) == {"retry", "on_giving_up"}

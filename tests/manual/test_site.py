@@ -1,0 +1,61 @@
+"""The site of the manual: how Read the Docs builds it, and what ``make check-site`` finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.browser.browser import Browser, chromium
+from tests.support.docs.pages import ROOT
+
+
+def load(path: str) -> types.ModuleType:
+    """Return a file of Python as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_read_the_docs_builds_what_make_docs_builds() -> None:
+    """With the same configuration and extra, and with warnings as errors."""
+    found = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text("utf-8"))
+    assert found["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
+    assert found["python"]["install"] == [
+        {"method": "pip", "path": ".", "extra_requirements": ["docs"]}]
+
+
+def test_the_picture_of_the_layers_has_the_colours_of_the_theme() -> None:
+    """So it can be read in the dark, too: its classes are those of the style sheet."""
+    drawn = load("docs/extensions/layers.py").draw([["a", "b"], ["c"]])
+    assert "#" not in drawn
+    style = (ROOT / "docs/static/site.css").read_text("utf-8")
+    assert all(f".{name}" in style for name in re.findall(r'class="(\w+)"', drawn))
+
+
+@pytest.mark.parametrize("body, found", [
+    ("<pre style='overflow: auto'>" + "x" * 500 + "</pre>", []),
+    ("<pre>" + "x" * 500 + "</pre>", ["page.html: 3"]),
+    ("<div class='highlight'><pre>x</pre></div>", ["page.html: a block of code without a button"]),
+])
+def test_a_page_that_is_wider_than_a_phone_is_found(
+    tmp_path: Path, body: str, found: list[str]
+) -> None:
+    """A block that scrolls by itself is none; a block of code has a button that copies."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "page.html").write_text(
+        "<!doctype html><meta name=viewport content='width=device-width'><article>"
+        f"<a href='reference/index.html'>r</a><input type=search>{body}</article>")
+    browser = Browser(chromium(), tmp_path)
+    try:
+        lines = load("tools/check_site.py").look_at(browser.page(), site, tmp_path)
+    finally:
+        browser.close()
+    assert len(lines) == len(found) and all(map(str.startswith, lines, found))

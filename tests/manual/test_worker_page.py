@@ -1,0 +1,196 @@
+"""The pages on the worker and on middleware: their commands, files and programs."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import logging
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nsqclient import Consumer, Producer, Requeue
+from nsqclient.devserver import Nsqd
+from nsqclient.message import MessageId
+from tests.manual.conftest import Cluster
+from tests.support.docs.flags import flags_of, unknown_flags
+from tests.support.docs.pages import commands_of, list_tables, named, read, text_of
+from tests.support.docs.terminal import Terminal
+
+PAGE = "docs/topics/worker.rst"
+
+
+@pytest.fixture
+def shop(terminal: Terminal, cluster: Cluster) -> Terminal:
+    """Return a terminal in a folder with the module of the page; its topics exist."""
+    (terminal.folder / "shop").mkdir()
+    (terminal.folder / "shop" / "__init__.py").write_text("")
+    (terminal.folder / "shop" / "handlers.py").write_text(text_of(named("worker handlers")))
+    for topic in ("orders", "refunds"):
+        cluster.create_topic(topic)
+        cluster.nsqd.create_channel(topic, "billing")
+    cluster.nsqd.create_channel("orders", "archive")
+    return terminal
+
+
+def test_the_first_run_prints_what_the_page_shows(shop: Terminal, cluster: Cluster) -> None:
+    """The banner is that of the page, line by line; each handler gets its messages."""
+    [command] = commands_of(named("worker first run"))
+    worker = shop.start(command)
+    worker.wait_for("Ctrl-C stops")
+    shown = shop.here(text_of(named("worker first run"))).splitlines()[1:]
+    assert [line for line in worker.log.splitlines() if line in shown] == shown
+    cluster.nsqd.publish("orders", b'{"id": 7}')
+    cluster.nsqd.publish("refunds", b"r")
+    for line in ("billing 7", "refunding r", "archiving 1"):
+        worker.wait_for(line)
+    assert worker.interrupt() == 0
+
+
+def test_the_check_prints_what_the_page_shows(shop: Terminal) -> None:
+    """Line by line, among what is logged."""
+    [command] = commands_of(named("worker check"))
+    checked = shop.start(command)
+    assert checked.end() == 0, checked.log
+    shown = shop.here(text_of(named("worker check"))).splitlines()[1:]
+    assert [line for line in checked.log.splitlines() if line in shown] == shown
+
+
+def test_the_other_commands_of_the_page_work(shop: Terminal, cluster: Cluster) -> None:
+    """One function, the check, and reload."""
+    function, check, reload = commands_of(named("worker commands"))
+    checked = shop.start(check)
+    assert checked.end() == 0, checked.log
+    assert "OK     everything is in order" in checked.log
+    for command in (function, reload):
+        running = shop.start(command)
+        running.wait_for("Ctrl-C stops")
+        assert running.interrupt() == 0
+
+
+def test_the_unit_for_systemd_is_well_formed() -> None:
+    """Its flags exist, it stops later than the worker, and reloads with SIGHUP."""
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # keys have capitals
+    unit.read_string(text_of(named("worker systemd unit")))
+    service = unit["Service"]
+    program, tool, _, *flags = shlex.split(service["ExecStart"])
+    assert program.endswith("/nsqclient") and unknown_flags(flags, flags_of(tool)) == []
+    [timeout] = [re.sub(r"\D", "", flag) for flag in flags if flag.startswith("--stop-timeout")]
+    assert int(service["TimeoutStopSec"]) > int(timeout) + 5
+    assert service["KillMode"] == "mixed" and "-HUP $MAINPID" in service["ExecReload"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    """Without a remark, where the program and the user of the page exist."""
+    unit = text_of(named("worker systemd unit"))
+    (tmp_path / "shop-worker.service").write_text(
+        unit.replace("/srv/shop/venv/bin/nsqclient", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "shop-worker.service")], timeout=60,
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_deployment_for_kubernetes_is_well_formed() -> None:
+    """Its flags exist, its probes ask what the worker answers, its grace is long enough."""
+    deployment = yaml.safe_load(text_of(named("worker Kubernetes Deployment")))
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["command"][:2] == ["nsqclient", "worker"]
+    assert unknown_flags(container["args"], flags_of("worker")) == []
+    port = container["ports"][0]["containerPort"]
+    assert f"--health-address=:{port}" in container["args"]
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert [probe["path"] for probe in probes] == ["/live", "/live", "/ready"]
+    assert {probe["port"] for probe in probes} == {port}
+    assert pod["terminationGracePeriodSeconds"] > 30 + 5
+
+
+def test_the_flags_of_the_page_are_those_of_the_command() -> None:
+    """Each that the table names exists, and those of the worker itself are all named."""
+    table = read(PAGE).partition("Flags\n-----")[2].partition("Signals and")[0]
+    shown = set(re.findall(r"``--([\w-]+)", table))
+    assert shown - flags_of("worker") == set()
+    common = flags_of("nsq_tail") | {"check"}
+    assert flags_of("worker") - common - shown - {"stop-timeout"} == set()
+
+
+def test_the_table_names_what_nsq_cannot_do() -> None:
+    """Results, priorities and long delays are said to be missing."""
+    [table] = [table for table in list_tables(PAGE) if table[0][0] == "subject"]
+    missing = {row[0] for row in table if "**no**" in row[2]}
+    assert {"results", "priorities", "delays"} <= missing
+
+
+def consumed(program: str, nsqd: Nsqd, **names: object) -> dict[str, object]:
+    """Run a program of the page that makes ``consumer``; publish, and let it handle a message."""
+    found: dict[str, object] = dict(names)
+    exec(compile(program.replace("127.0.0.1:4150", nsqd.tcp_address), "page", "exec"), found)
+    consumer = found["consumer"]
+    assert isinstance(consumer, Consumer)
+    if not nsqd.stats("orders")["topics"]:
+        nsqd.publish("orders", b"x")
+    with consumer:
+        nsqd.wait_until_empty("orders", "billing")
+    return found
+
+
+def test_the_program_with_opentelemetry_publishes_and_handles(nsqd: Nsqd) -> None:
+    """Without an SDK the spans lead nowhere, and the message is handled all the same."""
+    pytest.importorskip("opentelemetry", reason="comes with the test extra")
+    bodies: list[bytes] = []
+    with Producer([nsqd.tcp_address]) as producer:
+        consumed(text_of(named("OpenTelemetry")), nsqd, producer=producer,
+                 bill=lambda message: bodies.append(message.body))
+    assert bodies == [b'{"id": 17}']
+
+
+def test_the_program_with_log_context_logs_the_fields(
+    nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Topic, channel and id are in the line."""
+    logger = logging.getLogger("shop")
+
+    def bill(message: object) -> None:
+        logger.warning("billed")
+
+    try:
+        consumed(text_of(named("log context")), nsqd, bill=bill)
+    finally:
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+    assert re.search(r"^orders/billing [0-9a-f]{16} billed$", capsys.readouterr().err, re.M)
+
+
+def test_the_recipe_for_sentry_reports_errors_and_no_requeue(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception goes on to the consumer; a stand-in takes the place of Sentry's library."""
+    captured: list[BaseException] = []
+    tags: dict[str, object] = {}
+    scope = types.SimpleNamespace(set_tag=tags.__setitem__, set_extra=tags.__setitem__)
+    module = types.ModuleType("sentry_sdk")
+    vars(module).update(
+        new_scope=lambda: contextlib.nullcontext(scope), capture_exception=captured.append)
+    monkeypatch.setitem(sys.modules, "sentry_sdk", module)
+    found: dict[str, object] = {}
+    exec(compile(text_of(named("Sentry recipe")), "page", "exec"), found)
+    report_errors = found["report_errors"]
+    assert callable(report_errors)
+    message = types.SimpleNamespace(id=MessageId(b"0" * 16), attempts=2)
+    handling = types.SimpleNamespace(topic="orders", channel="billing", messages=[message])
+    for error in (ValueError("bad"), Requeue()):
+        with pytest.raises(type(error)), report_errors(handling):
+            raise error
+    assert [type(error) for error in captured] == [ValueError]
+    assert tags == {"nsq.topic": "orders", "nsq.channel": "billing", "message_id": "0" * 16,
+                    "attempts": 2}

@@ -1,0 +1,152 @@
+"""A partition that leaves publishes unanswered delays no other one, not even on the same nsqd."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.devserver import PartitionedCluster
+from nsqclient.errors import PublishUnknownError
+from nsqclient.producer import nodes
+from tests.support.partitioned import producers
+from tests.support.waiting import wait_until
+
+#: What waits for the partition that hangs takes so long.
+HANG = 120.0
+CONFIG = Config(publish_timeout=HANG, partition_try_timeout=HANG)
+
+
+@pytest.fixture
+def cluster(leak_guard):
+    """One nsqd leads all partitions."""
+    with PartitionedCluster(1, 1) as running:
+        yield running
+
+
+@pytest.fixture
+def produce(cluster):
+    with producers(cluster, CONFIG) as make:
+        yield make
+
+
+def in_thread(call, *args, **kwargs):
+    """Call it on a thread; return a Future with the outcome."""
+    future = Future()
+
+    def run():
+        try:
+            future.set_result(call(*args, **kwargs))
+        except BaseException as exc:
+            future.set_exception(exc)
+
+    threading.Thread(target=run).start()
+    return future
+
+
+def commands(cluster, topic):
+    """How many publishes to a topic the nsqd has read."""
+    return len([c for c in cluster.nsqds[0].commands if getattr(c.event, "topic", "") == topic])
+
+
+@pytest.mark.parametrize("retry_unknown", [True, False])
+@pytest.mark.parametrize("key", [None, "k"])
+def test_other_topics_are_published_to_while_a_partition_hangs(
+    cluster, produce, retry_unknown, key
+):
+    """They use another connection, and are not affected by the end of the first."""
+    cluster.create_topic("hung", 1)
+    cluster.create_topic("t", 2)
+    cluster.hang("hung", 0)
+    producer = produce(retry_unknown=retry_unknown)
+    stuck = in_thread(producer.publish, "hung", b"x", key=key)
+    wait_until(lambda: commands(cluster, "hung"))
+    for number in range(20):
+        producer.publish("t", b"%d" % number, key=key)
+    assert not stuck.done()
+    assert sum(len(cluster.messages("t", partition)) for partition in range(2)) == 20
+    cluster.hang("hung", 0, False)
+    stuck.result(HANG)
+    assert cluster.messages("hung", 0) == [b"x"]
+
+
+def test_publish_behind_another_partition_never_shares_its_unknown_outcome(cluster, produce):
+    """Many threads publish to a healthy topic when the connection of the hung one is closed."""
+    cluster.create_topic("hung", 1)
+    cluster.create_topic("t", 4)
+    producer = produce(CONFIG.replace(partition_try_timeout=0.1), retry_unknown=False)
+    producer.publish("hung", b"x")
+    cluster.hang("hung", 0)
+    stuck = [in_thread(producer.publish, "hung", b"y") for _ in range(4)]
+    healthy = [in_thread(producer.publish, "t", b"%d" % number, key=f"k{number}")
+               for number in range(16)]
+    for future in healthy:
+        future.result(HANG)
+    for future in stuck:
+        with pytest.raises(PublishUnknownError):
+            future.result(HANG)
+
+
+def test_publishes_without_a_key_go_to_the_partitions_that_answer(cluster, produce):
+    """The hung partition is left out; only what was sent there before waits."""
+    cluster.create_topic("t", 3)
+    producer = produce()
+    producer.publish("t", b"first")
+    cluster.hang("t", 1)
+    futures = []
+    for number in range(3):  # they are used in turn
+        futures.append(in_thread(producer.publish, "t", b"%d" % number))
+        wait_until(lambda: commands(cluster, "t") == number + 2)
+    for number in range(30):
+        producer.publish("t", b"later")
+    assert [future.done() for future in futures].count(False) == 1
+    cluster.hang("t", 1, False)
+    for future in futures:
+        future.result(HANG)
+    assert b"later" not in cluster.messages("t", 1)
+
+
+def test_connections_to_a_nsqd_are_limited(cluster, produce, monkeypatch):
+    """Partitions that hang again and again leave connections for the others."""
+    monkeypatch.setattr(nodes, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(nodes, "_MAX_SUSPECT", 2)
+    cluster.create_topic("hung", 6)
+    cluster.create_topic("t", 2)
+    for partition in range(6):
+        cluster.hang("hung", partition)
+    producer = produce(CONFIG.replace(partition_try_timeout=0.2))
+    stuck = [in_thread(producer.publish, "hung", b"x", key=f"k{number}") for number in range(24)]
+    wait_until(lambda: producer.stats().retried > 12)
+    for number in range(20):
+        producer.publish("t", b"x", key=f"k{number}")
+        assert len(producer._nodes._slots(cluster.nsqds[0].tcp_address)) <= 4
+    assert not any(future.done() for future in stuck)
+    for partition in range(6):
+        cluster.hang("hung", partition, False)
+    for future in stuck:
+        future.result(HANG)
+
+
+def test_connections_that_are_not_needed_any_more_are_closed(cluster, produce, monkeypatch):
+    """A burst to many partitions leaves no connections for ever."""
+    cluster.create_topic("hung", 3)
+    cluster.create_topic("t", 1)
+    producer = produce()
+    for partition in range(3):
+        cluster.hang("hung", partition)
+    stuck = [in_thread(producer.publish, "hung", b"x", key=f"k{number}") for number in range(12)]
+    address = cluster.nsqds[0].tcp_address
+    wait_until(lambda: len(producer._nodes._slots(address)) >= 3)
+    for partition in range(3):
+        cluster.hang("hung", partition, False)
+    for future in stuck:
+        future.result(HANG)
+    monkeypatch.setattr(nodes, "_IDLE_TIME", 0.0)
+
+    def has_one_left():
+        producer.publish("t", b"x")
+        return len(producer._nodes._slots(address)) == 1
+
+    wait_until(has_one_left)

@@ -1,0 +1,304 @@
+"""What a consumer may ask of a partitioned topic: partitions, positions, tags, filters."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+import pytest
+
+from nsqclient import Config, Consumer, HeaderFilter, PartitionError, StartPosition
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.errors import ConfigError
+from tests.partitioned.conftest import QUICK, Collector
+from tests.support.waiting import wait_until
+
+
+def publish(cluster, partition, bodies, **headers):
+    """Publish bodies to a partition of topic t; return where they were stored."""
+    header = json.dumps(headers).encode() if headers else b""
+    return [cluster.publish("t", partition, body, header=header) for body in bodies]
+
+
+# -- partitions
+
+
+def test_only_the_chosen_partitions_are_consumed(cluster, consume):
+    """The others are left to other consumers of the channel; nothing is missing."""
+    cluster.create_topic("t", 4, channels=["c"])
+    got, rest = Collector(), Collector()
+    consumer = consume(got, connected=2, partitions=[0, 3])
+    others = consume(rest, connected=2, partitions=(p for p in (1, 2)))
+    for partition in range(4):
+        publish(cluster, partition, [b"%d" % partition])
+    cluster.wait_until_empty("t", "c")
+    assert (sorted(got.bodies()), sorted(rest.bodies())) == ([b"0", b"3"], [b"1", b"2"])
+    assert consumer.healthy().reason == "connected to 1 nsqd, 2 partitions"
+    assert not consumer.errors and not others.errors
+
+
+def test_max_in_flight_is_one_for_each_chosen_partition(cluster):
+    """Not for each of the topic."""
+    cluster.create_topic("t", 6, channels=["c"])
+    with Consumer("t", "c", Collector(), config=QUICK, partitions=[1, 2, 5],
+                  lookupd_http_addresses=cluster.lookupd_http_addresses) as consumer:
+        wait_until(lambda: len(consumer.stats().connections) == 3)
+        assert consumer.max_in_flight == 3
+
+
+def test_a_chosen_partition_follows_its_leader(cluster, consume):
+    """Also one of an ordered topic."""
+    cluster.create_topic("t", 3, ordered=True, channels=["c"])
+    got = Collector()
+    consume(got, connected=1, ordered=True, partitions=[1])
+    cluster.move_leader("t", 1)
+    publish(cluster, 1, [b"after"])
+    wait_until(lambda: got.bodies() == [b"after"])
+
+
+@pytest.mark.parametrize("options", [
+    {"partitions": [1, 2]}, {"start_at": {2: StartPosition.end()}},
+])
+def test_a_partition_that_the_topic_lacks_is_an_error(cluster, consume, options):
+    """A number that is too high is a mistake, and the text says which there are."""
+    cluster.create_topic("t", 2, channels=["c"])
+    consumer = consume(Collector(), **options)
+    wait_until(lambda: consumer.errors)
+    error, = consumer.errors
+    assert isinstance(error, PartitionError)
+    assert "topic t has no partition 2: it has 0 to 1" in consumer.healthy().reason
+    assert not any(nsqd.commands for nsqd in cluster.nsqds)
+
+
+# -- positions
+
+
+def offsets(collector):
+    return [(message.body, message.offset) for message in collector.messages]
+
+
+def test_offsets_are_asked_for(cluster, consume):
+    """offset and size of each message: the next one is at their sum."""
+    cluster.create_topic("t", 1, channels=["c"])
+    got = Collector()
+    consume(got, with_offsets=True)
+    stored = publish(cluster, 0, [b"a", b"bb"])
+    wait_until(lambda: len(got.messages) == 2)
+    assert [(m.offset, m.size) for m in got.messages] == [(p.offset, p.size) for p in stored]
+    sub, = [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "SUB_ADVANCED"]
+    assert (sub.partition, sub.start) == (0, "")
+
+
+def test_replay_from_an_offset(cluster, consume):
+    """A channel that is new starts there, and not at the end."""
+    cluster.create_topic("t", 1, channels=["other"])
+    stored = publish(cluster, 0, [b"a", b"b", b"c"])
+    got = Collector()
+    consume(got, start_at=StartPosition.offset(stored[1].offset))
+    wait_until(lambda: len(got.messages) == 2)
+    assert offsets(got) == [(b"b", stored[1].offset), (b"c", stored[2].offset)]
+
+
+def test_replay_of_each_partition_from_its_own_position(cluster, consume):
+    """One nsqd leads several partitions: SUB_ADVANCED alone would take any of them."""
+    cluster.create_topic("t", 6, channels=["c"])
+    stored = {p: publish(cluster, p, [b"%d-%d" % (p, n) for n in range(3)]) for p in range(6)}
+    cluster_consumer = Collector()
+    start = {p: StartPosition.offset(stored[p][1].offset) for p in range(5)}
+    consume(cluster_consumer, start_at={**start, 5: StartPosition.end()}, connected=6)
+    publish(cluster, 5, [b"5-3"])
+    wait_until(lambda: len(cluster_consumer.messages) == 11)
+    assert {p: cluster_consumer.bodies(p) for p in range(6)} == {
+        **{p: [b"%d-1" % p, b"%d-2" % p] for p in range(5)}, 5: [b"5-3"]}
+
+
+@pytest.mark.parametrize(("start", "expected"), [
+    (StartPosition.offset(0), [b"a", b"b", b"c"]),
+    (StartPosition.count(2), [b"c"]),
+    (StartPosition.timestamp(0), [b"a", b"b", b"c"]),
+    (StartPosition.timestamp(time.time() + 86400), []),
+    (StartPosition.end(), []),
+])
+def test_replay_of_an_ordered_topic(cluster, consume, start, expected):
+    """The order holds from the position on."""
+    cluster.create_topic("t", 1, ordered=True, channels=["c"])
+    publish(cluster, 0, [b"a", b"b", b"c"])
+    got = Collector()
+    consume(got, ordered=True, start_at=start, connected=1)
+    publish(cluster, 0, [b"new"])
+    wait_until(lambda: b"new" in got.bodies())
+    assert got.bodies() == [*expected, b"new"]
+
+
+def test_a_position_is_applied_once(cluster, consume):
+    """A reconnect goes on where the consumer was."""
+    cluster.create_topic("t", 1, replicas=2, channels=["c"])
+    publish(cluster, 0, [b"a"])
+    got = Collector()
+    consume(got, start_at=StartPosition.offset(0), connected=1)
+    wait_until(lambda: got.bodies() == [b"a"])
+    cluster.wait_until_empty("t", "c")
+    cluster.move_leader("t", 0)
+    publish(cluster, 0, [b"b"])
+    wait_until(lambda: len(got.messages) > 1)
+    cluster.wait_until_empty("t", "c")
+    assert got.bodies() == [b"a", b"b"]
+
+
+def test_a_channel_with_consumers_is_left_where_it_is(cluster, consume, caplog):
+    """A second consumer of a replay must not move the first one back."""
+    cluster.create_topic("t", 1, channels=["c"])
+    publish(cluster, 0, [b"old"])
+    first, second = Collector(), Collector()
+    consume(first, start_at=StartPosition.offset(0), connected=1)
+    wait_until(lambda: first.bodies() == [b"old"])
+    cluster.wait_until_empty("t", "c")
+    consume(second, start_at=StartPosition.offset(0), connected=1)
+    publish(cluster, 0, [b"new"])
+    cluster.wait_until_empty("t", "c")
+    assert sorted(first.bodies() + second.bodies()) == [b"new", b"old"]
+    assert "start position virtual_queue:0 is not applied: the channel has 1 consumer" in (
+        caplog.text)
+
+
+def test_a_position_that_nsqd_refuses_is_reported_and_retried(cluster, consume):
+    """Nothing is consumed from anywhere else."""
+    cluster.create_topic("t", 1, channels=["other"], registered_channels=True)
+    consumer = consume(Collector(), start_at=StartPosition.offset(0))
+    wait_until(lambda: len(consumer.errors) > 1)
+    assert "partition 0 could not be set to virtual_queue:0" in str(consumer.errors[0])
+    assert "not registered" in str(consumer.errors[0])
+    assert not any(nsqd.commands for nsqd in cluster.nsqds)
+
+
+def test_a_position_is_set_at_the_leader(cluster, consume):
+    """An nsqlookupd that names a former leader is not followed."""
+    cluster.create_topic("t", 1, replicas=2, channels=["c"])
+    publish(cluster, 0, [b"a"])
+    cluster.nsqlookupds[1].freeze()
+    cluster.lead_lookupd(1)
+    cluster.move_leader("t", 0)
+    got = Collector()
+    consumer = consume(got, start_at=StartPosition.offset(0))
+    wait_until(lambda: got.bodies() == [b"a"])
+    assert all("NOT_LEADER" in str(error) for error in consumer.errors)
+
+
+# -- tags and filters
+
+
+def test_each_tag_gets_its_messages(cluster, consume):
+    """Messages without a tag, and with a tag that no consumer has, go to the others."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    tagged, plain = Collector(), Collector()
+    consume(tagged, desired_tag="canary", connected=1)
+    consume(plain, connected=1)
+    publish(cluster, 0, [b"canary"], **{"##client_dispatch_tag": "canary"})
+    publish(cluster, 0, [b"other"], **{"##client_dispatch_tag": "other"})
+    publish(cluster, 0, [b"none"])
+    cluster.wait_until_empty("t", "c")
+    assert (tagged.bodies(), plain.bodies()) == ([b"canary"], [b"other", b"none"])
+
+
+@pytest.mark.parametrize(("header_filter", "expected"), [
+    (HeaderFilter.equal("shop", "eu"), [b"eu"]),
+    (HeaderFilter.equal("shop", "eu", inverse=True), [b"eu2", b"us", b"none"]),
+    (HeaderFilter.regexp("shop", "^eu"), [b"eu", b"eu2"]),
+    (HeaderFilter.glob("shop", "?u*"), [b"eu", b"eu2"]),
+    (HeaderFilter.any_of([("shop", "eu"), ("shop", "us")]), [b"eu", b"us"]),
+    (HeaderFilter.all_of({"shop": "eu", "kind": "x"}), []),
+])
+def test_a_filter_delivers_what_matches(cluster, consume, header_filter, expected):
+    """The server finishes the rest: the channel is empty afterwards."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    got = Collector()
+    consume(got, header_filter=header_filter, connected=1)
+    for shop in ("eu", "eu2", "us"):
+        publish(cluster, 0, [shop.encode()], shop=shop)
+    publish(cluster, 0, [b"none"])
+    cluster.wait_until_empty("t", "c")
+    assert got.bodies() == expected
+
+
+FILTER = HeaderFilter.equal("k", "v")
+
+
+@pytest.mark.parametrize("options", [{"desired_tag": "x"}, {"header_filter": FILTER}])
+@pytest.mark.parametrize("mode", [None, LookupdMode.NO_COORDINATOR])
+def test_headers_are_required_by_tags_and_filters(cluster, consume, options, mode):
+    """The server ignores both on a plain topic: every message would come."""
+    cluster.create_topic("t", 1, channels=["c"])
+    for lookupd in cluster.nsqlookupds if mode else ():
+        lookupd.set_mode(mode)  # no metadata: nsqd's own error decides
+    consumer = consume(Collector(), **options)
+    wait_until(lambda: f"{next(iter(options))} needs messages with headers" in (
+        consumer.healthy().reason))
+    publish(cluster, 0, [b"x"])
+    assert [type(error) for error in consumer.errors] == [PartitionError]
+    assert consumer.stats().total.received == 0
+
+
+@pytest.mark.parametrize(("options", "name"), [
+    ({"partitions": [0]}, "partitions"),
+    ({"start_at": StartPosition.end()}, "start_at"),
+    ({"with_offsets": True}, "with_offsets=True"),
+    ({"desired_tag": "x"}, "desired_tag"),
+    ({"header_filter": FILTER}, "header_filter"),
+])
+def test_a_stock_cluster_is_refused(options, name):
+    """A stock nsqd would ignore all of it without an error."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        nsqd.create_topic("t")
+        with Consumer("t", "c", Collector(), config=QUICK,
+                      lookupd_http_addresses=[lookupd.http_address], **options) as consumer:
+            reason = wait_until(lambda: "stock nsqd" in consumer.healthy().reason
+                                and consumer.healthy().reason)
+            assert reason.startswith(f"{name} needs partitions")
+            assert nsqd.commands == []
+
+
+# -- bad values
+
+
+@pytest.mark.parametrize(("options", "hint"), [
+    ({"partitions": []}, "partitions is empty"),
+    ({"partitions": 3}, "list of whole numbers"),
+    ({"partitions": "03"}, "list of whole numbers"),
+    ({"partitions": [1024]}, "from 0 to 1023, not 1024"),
+    ({"partitions": [-1]}, "not -1"),
+    ({"partitions": [True]}, "not True"),
+    ({"start_at": 5}, "must be a StartPosition"),
+    ({"start_at": {0: 5}}, "must be a StartPosition"),
+    ({"start_at": {"0": StartPosition.end()}}, "not '0'"),
+    ({"partitions": [0], "start_at": {1: StartPosition.end()}}, "which partitions leaves out"),
+    ({"with_offsets": 1}, "True or False"),
+    ({"desired_tag": "x" * 101}, "101 bytes: nsqd takes 100"),
+    ({"desired_tag": None}, "must be a text"),
+    ({"header_filter": {"k": "v"}}, "made with HeaderFilter"),
+    ({"with_offsets": True, "config": Config(sample_rate=5)}, "sample_rate"),
+    ({"start_at": StartPosition.end(), "config": Config(sample_rate=5)}, "sample_rate"),
+])
+def test_bad_values_are_refused_by_the_constructor(options, hint):
+    """Before a connection, and the text says what to do."""
+    with pytest.raises(ConfigError, match=hint):
+        Consumer("t", "c", print, lookupd_http_addresses=["l:1"], **options)
+
+
+@pytest.mark.parametrize("options", [
+    {"partitions": [0]}, {"start_at": StartPosition.end()}, {"with_offsets": True},
+    {"desired_tag": "x"}, {"header_filter": FILTER},
+])
+def test_nsqlookupds_are_required(options):
+    """By the address of an nsqd alone a consumer would not find the leaders."""
+    with pytest.raises(ConfigError, match="lookupd_http_addresses instead of nsqd_tcp_addresses"):
+        Consumer("t", "c", print, nsqd_tcp_addresses=["n:1"], **options)
+
+
+def test_the_position_is_logged(cluster, consume, caplog):
+    """A replay is seen in the log."""
+    caplog.set_level(logging.INFO, "nsqclient.consumer")
+    cluster.create_topic("t", 1, channels=["c"])
+    consume(Collector(), start_at=StartPosition.count(0), connected=1)
+    assert "/0: the channel starts at msgcount:0" in caplog.text

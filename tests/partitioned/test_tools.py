@@ -1,0 +1,128 @@
+"""to_nsq and nsq_to_nsq with partitioned clusters."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from nsqclient import InvalidMessageError, Outgoing, Producer
+from nsqclient.cli import main
+from nsqclient.cli.record_keys import key_of
+from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
+from nsqclient.partitions.sharding import murmur3
+from tests.support.waiting import wait_until
+
+WAIT = 120
+
+
+def tool(*words, **options):
+    return subprocess.Popen([sys.executable, "-m", "nsqclient", *words], **options)
+
+
+def end(process):
+    """Stop a tool that runs until a signal."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT) == 0
+
+
+@pytest.mark.parametrize(("body", "key"), [
+    (b'{"user": "a"}', "a"), (b'{"user": 7}', "7"), (b'{"user": ""}', ""),
+])
+def test_a_key_is_the_value_of_a_field(body, key):
+    """A number counts as its digits."""
+    assert key_of(body, "user") == key
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"[]", b"{}", b'{"user": null}', b'{"user": true}', b'{"user": 1.5}', b'{"user": {}}',
+])
+def test_a_record_without_a_key_is_an_error(body):
+    """It is never published to any partition."""
+    with pytest.raises(InvalidMessageError, match="no key"):
+        key_of(body, "user")
+
+
+@pytest.mark.parametrize(("words", "status", "text"), [
+    (["--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "not both"),
+    (["--nsqd-tcp-address=a:1", "--key-field=x"], 1, "need --lookupd-http-address"),
+    (["--nsqd-tcp-address=a:1", "--ordered"], 1, "need --lookupd-http-address"),
+    (["--lookupd-http-address=a:1", "--ordered", "--defer=1s"], 1, "stock NSQ"),
+])
+def test_to_nsq_refuses_flags_that_do_not_fit(words, status, text, capsys):
+    """Before anything is dialed."""
+    assert main(["to_nsq", "--topic=t", *words]) == status
+    assert text in capsys.readouterr().err
+
+
+def test_to_nsq_publishes_the_records_of_each_key_in_order(cluster):
+    """--key-field names the field that decides on the partition."""
+    cluster.create_topic("t", 3, ordered=True)
+    records = [json.dumps({"user": f"u{number % 7}", "n": number}).encode()
+               for number in range(500)]
+    process = tool("to_nsq", "--topic=t", "--key-field=user",
+                   f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}",
+                   stdin=subprocess.PIPE)
+    process.communicate(b"\n".join(records), timeout=WAIT)
+    assert process.returncode == 0
+    for partition in range(3):
+        assert cluster.messages("t", partition) == [
+            one for one in records if murmur3(json.loads(one)["user"], 3) == partition]
+
+
+def test_to_nsq_keeps_the_order_of_all_records_where_asked_to(cluster):
+    """--ordered puts them into one partition."""
+    cluster.create_topic("t", 3, ordered=True)
+    process = tool("to_nsq", "--topic=t", "--ordered",
+                   f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}",
+                   stdin=subprocess.PIPE)
+    process.communicate(b"1\n2\n3\n4", timeout=WAIT)
+    assert process.returncode == 0
+    assert cluster.messages("t", murmur3("t", 3)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_nsq_to_nsq_copies_from_a_stock_nsq_to_partitions(cluster):
+    """A field of the messages is the key."""
+    cluster.create_topic("t", 3, ordered=True)
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        bodies = [json.dumps({"user": f"u{number}"}).encode() for number in range(30)]
+        with Producer([nsqd.tcp_address]) as producer:
+            producer.publish_many("t", bodies)
+        process = tool("nsq_to_nsq", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}",
+                       f"--destination-lookupd-http-address={cluster.lookupd_http_addresses[0]}",
+                       "--key-field=user")
+        try:
+            wait_until(lambda: sum(len(cluster.messages("t", p)) for p in range(3)) == 30, WAIT)
+        finally:
+            end(process)
+    for partition in range(3):
+        assert all(murmur3(json.loads(body)["user"], 3) == partition
+                   for body in cluster.messages("t", partition))
+
+
+def test_nsq_to_nsq_copies_headers_between_partitioned_clusters(cluster):
+    """And from partitions to a stock nsqd the bodies alone."""
+    cluster.create_topic("t", 2, extended=True, channels=["nsq_to_nsq", "stock"])
+    lookupd = cluster.lookupd_http_addresses[0]
+    with PartitionedCluster(1, 1) as there, Nsqd() as stock:
+        there.create_topic("t", 1, extended=True, channels=["c"])
+        processes = [
+            tool("nsq_to_nsq", "--topic=t", f"--lookupd-http-address={lookupd}", *words)
+            for words in (
+                [f"--destination-lookupd-http-address={there.lookupd_http_addresses[0]}"],
+                ["--channel=stock", f"--destination-nsqd-tcp-address={stock.tcp_address}"],
+            )
+        ]
+        try:
+            with Producer(lookupd_http_addresses=[lookupd]) as producer:
+                producer.publish_many("t", [Outgoing(b"1", headers={"n": 1}), b"2"])
+            wait_until(lambda: len(there.messages("t", 0)) == 2, WAIT)
+            wait_until(lambda: [c for c in stock.commands if c.name in ("PUB", "MPUB")], WAIT)
+        finally:
+            for process in processes:
+                end(process)
+        assert sorted(there.messages("t", 0)) == [b"1", b"2"]
+        assert [c for c in there.nsqds[0].commands if c.name in ("PUB_EXT", "MPUB_EXT")]

@@ -1,0 +1,94 @@
+"""HeaderFilter: what IDENTIFY says, and what nsqd would accept and not apply."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import ConfigError, HeaderFilter
+from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
+
+
+@pytest.mark.parametrize(("given", "field"), [
+    (HeaderFilter.equal("k", "v"),
+     {"type": 1, "inverse": False, "filter_ext_key": "k", "filter_data": "v"}),
+    (HeaderFilter.regexp("k", "^v+$", inverse=True),
+     {"type": 2, "inverse": True, "filter_ext_key": "k", "filter_data": "^v+$"}),
+    (HeaderFilter.glob("k", "v*"),
+     {"type": 3, "inverse": False, "filter_ext_key": "k", "filter_data": "v*"}),
+    (HeaderFilter.any_of([("k", "v"), ("k", "w")]),
+     {"type": 4, "inverse": False, "filter_ext_key": "any", "filter_data_list": [
+         {"filter_ext_key": "k", "filter_data": "v"}, {"filter_ext_key": "k", "filter_data": "w"},
+     ]}),
+    (HeaderFilter.all_of({"k": "v"}),
+     {"type": 4, "inverse": False, "filter_ext_key": "all", "filter_data_list": [
+         {"filter_ext_key": "k", "filter_data": "v"}]}),
+])
+def test_each_filter_has_its_form_in_identify(given, field):
+    """The fields are those that nsqd reads."""
+    assert given.identify_field() == field
+
+
+@pytest.mark.parametrize("pattern", [
+    r"(?=x)", r"(?!x)", r"(?<=x)", r"(?<!x)", r"(a)\1", r"(?P=n)", r"a++", r"(?>a)", r"a\Z", "(",
+    r"(?(1)a|b)", "[z-a]",
+])
+def test_regular_expressions_that_go_lacks_are_refused(pattern):
+    """nsqd would send every message, without an error."""
+    with pytest.raises(ConfigError, match="no regular expression"):
+        HeaderFilter.regexp("k", pattern)
+
+
+@pytest.mark.parametrize("pattern", [
+    r"^v\d+$", r"(?i)shop", r"(?P<name>x)", r"a+?", r"\pL+", r"[[:alpha:]]+", r"\\1", r"a\z",
+])
+def test_regular_expressions_of_go_are_accepted(pattern):
+    """Also those that Python does not have."""
+    assert HeaderFilter.regexp("k", pattern).identify_field()["filter_data"] == pattern
+
+
+@pytest.mark.parametrize(("make", "hint"), [
+    (lambda: HeaderFilter.equal("", "v"), "letters, digits"),
+    (lambda: HeaderFilter.equal("a.b", "v"), "as a path"),
+    (lambda: HeaderFilter.equal(1, "v"), "letters, digits"),
+    (lambda: HeaderFilter.equal("k", ""), "not empty"),
+    (lambda: HeaderFilter.equal("k", 5), "not 5"),
+    (lambda: HeaderFilter.any_of({}), "at least one key"),
+    (lambda: HeaderFilter.all_of("ab"), "pairs of key and value"),
+    (lambda: HeaderFilter.all_of([("k",)]), "pairs of key and value"),
+    (lambda: HeaderFilter.all_of(5), "pairs of key and value"),
+    (lambda: HeaderFilter.equal("k", "v", inverse="no"), "True or False"),
+])
+def test_what_nsqd_would_not_apply_is_refused(make, hint):
+    """An invalid filter is accepted by nsqd, and none applied."""
+    with pytest.raises(ConfigError, match=hint):
+        make()
+
+
+@pytest.mark.parametrize(("given", "matched"), [
+    (HeaderFilter.equal("k", "v"), [{"k": "v"}]),
+    (HeaderFilter.equal("k", "v", inverse=True), [{"k": "vw"}, {"k": 5}, {"l": "v"}, {}, None]),
+    (HeaderFilter.regexp("k", "^v"), [{"k": "v"}, {"k": "vw"}]),
+    (HeaderFilter.glob("k", "v?"), [{"k": "vw"}]),
+    (HeaderFilter.glob("k", "{x,v}*"), [{"k": "v"}, {"k": "vw"}]),
+    (HeaderFilter.glob("k", "*"), [{"k": "v"}, {"k": "vw"}, {"k": 5}, {"l": "v"}, {}]),
+    (HeaderFilter.any_of({"k": "v", "l": "v"}), [{"k": "v"}, {"l": "v"}]),
+    (HeaderFilter.all_of({"k": "v", "l": "v"}), []),
+])
+def test_the_embedded_nsqd_applies_each_filter(given, matched):
+    """Values that are no text never match; a message without headers only an inverse filter."""
+    headers = [{"k": "v"}, {"k": "vw"}, {"k": 5}, {"l": "v"}, {}, None]
+    matches = read_ext_filter(given.identify_field())
+    assert [each for each in headers if matches(each)] == matched
+
+
+@pytest.mark.parametrize("field", [
+    None, [], {}, {"type": 1}, {"type": 1, "filter_ext_key": "k"},
+    {"type": 2, "filter_ext_key": "k", "filter_data": "("},
+    {"type": 4, "filter_ext_key": "any"}, {"type": 4, "filter_ext_key": "any",
+                                           "filter_data_list": [5]},
+    {"type": 4, "filter_ext_key": "any", "filter_data_list": [{"filter_ext_key": "k"}]},
+    {"type": 9, "filter_ext_key": "k", "filter_data": "v"},
+])
+def test_the_embedded_nsqd_ignores_an_invalid_filter(field):
+    """As a real one does: every message is delivered."""
+    assert read_ext_filter(field) is None

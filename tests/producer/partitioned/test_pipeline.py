@@ -1,0 +1,218 @@
+"""Asynchronous publishes to partitions: what shares a command, in which order, and what fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.devserver import PartitionedCluster
+from nsqclient.errors import (
+    InvalidMessageError,
+    PublishNotSentError,
+    PublishRejectedError,
+    PublishUnknownError,
+)
+from nsqclient.partitions.sharding import murmur3
+from tests.support.partitioned import producers
+from tests.support.waiting import wait_until
+
+WAIT = 60.0
+CONFIG = Config(publish_timeout=WAIT, partition_try_timeout=WAIT)
+KEYS = [f"k{number}" for number in range(12)]
+
+
+@pytest.fixture
+def cluster(leak_guard):
+    with PartitionedCluster(2, 1) as running:
+        yield running
+
+
+@pytest.fixture
+def produce(cluster):
+    with producers(cluster, CONFIG) as make:
+        yield make
+
+
+def sent(cluster, name):
+    return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
+
+
+def stored(cluster, partitions, topic="t"):
+    return [cluster.messages(topic, partition) for partition in range(partitions)]
+
+
+def test_messages_that_wait_together_share_an_mpub(cluster, produce):
+    """One batch is under way in a partition; what is published meanwhile leaves together."""
+    cluster.create_topic("t", 1)
+    cluster.hang("t", 0)
+    producer = produce()
+    first = producer.publish_async("t", b"first", key="k")
+    wait_until(lambda: sent(cluster, "PUB"))
+    futures = [producer.publish_async("t", b"%d" % number, key="k") for number in range(50)]
+    cluster.hang("t", 0, False)
+    for future in [first, *futures]:
+        assert future.result(WAIT) is None
+    assert cluster.messages("t", 0) == [b"first", *(b"%d" % number for number in range(50))]
+    assert len(sent(cluster, "MPUB")) <= 2
+    assert producer.stats().published == 51
+
+
+def test_each_key_stays_in_order_through_refusals_and_lost_connections(cluster, produce):
+    """A batch is repeated before the next one of its partition is sent."""
+    cluster.create_topic("t", 4, ordered=True)
+    producer = produce()
+    futures = []
+    for number in range(300):
+        futures += [producer.publish_async("t", f"{key} {number}".encode(), key=key)
+                    for key in KEYS]
+        if number % 60 == 10:
+            for nsqd in cluster.nsqds:
+                nsqd.faults.fail_next("MPUB", "E_FAILED_ON_NOT_LEADER")
+        if number % 60 == 30:
+            cluster.nsqds[number // 60 % 2].faults.drop_connections()
+    for future in futures:
+        future.result(WAIT)
+    for key in KEYS:
+        bodies = cluster.messages("t", murmur3(key, 4))
+        numbers = [int(body.split()[1]) for body in bodies if body.split()[0] == key.encode()]
+        assert list(dict.fromkeys(numbers)) == list(range(300))  # repetitions left out
+
+
+def test_a_partition_that_hangs_delays_no_other_one(cluster, produce):
+    """Neither of its topic nor of its nsqd."""
+    cluster.create_topic("t", 4)
+    cluster.create_topic("u", 4)
+    cluster.hang("t", murmur3("k0", 4))
+    producer = produce()
+    stuck = producer.publish_async("t", b"stuck", key="k0")
+    others = [key for key in KEYS if murmur3(key, 4) != murmur3("k0", 4)]
+    futures = [producer.publish_async("t", b"x", key=key) for key in others * 5]
+    futures += [producer.publish_async("u", b"x", key=key) for key in KEYS]
+    futures += [producer.publish_async("u", b"x") for _ in range(20)]
+    for future in futures:
+        future.result(WAIT)
+    assert not stuck.done()
+    cluster.hang("t", murmur3("k0", 4), False)
+    stuck.result(WAIT)
+
+
+def test_messages_without_a_key_go_to_partitions_in_turn(cluster, produce):
+    """Each batch to the next one."""
+    cluster.create_topic("t", 4)
+    producer = produce()
+    for number in range(8):
+        producer.publish_async("t", b"%d" % number).result(WAIT)
+    assert [len(part) for part in stored(cluster, 4)] == [2, 2, 2, 2]
+
+
+def test_one_message_that_nsqd_refuses_fails_alone(cluster, produce):
+    """The others of its MPUB are sent again, each in a command of its own."""
+    cluster.create_topic("t", 1)
+    producer = produce()
+    cluster.hang("t", 0)
+    first = producer.publish_async("t", b"first")
+    wait_until(lambda: sent(cluster, "PUB"))
+    futures = [producer.publish_async("t", b"%d" % number) for number in range(3)]
+    nsqd = cluster.nsqds[0]
+    nsqd.faults.fail_next("MPUB", "E_BAD_MESSAGE")
+    cluster.hang("t", 0, False)
+    first.result(WAIT)
+    wait_until(lambda: sent(cluster, "MPUB"))
+    for future in futures:
+        future.result(WAIT)
+    assert cluster.messages("t", 0) == [b"first", b"0", b"1", b"2"]
+
+
+def test_a_refusal_that_no_repetition_helps_is_the_outcome(cluster, produce):
+    """With the server's code, as with publish."""
+    cluster.create_topic("t", 1)
+    cluster.nsqds[0].faults.fail_next("PUB", "E_UNAUTHORIZED", times=3)
+    with pytest.raises(PublishRejectedError) as caught:
+        produce().publish_async("t", b"x").result(WAIT)
+    assert caught.value.code == "E_UNAUTHORIZED"
+
+
+def test_a_lost_answer_is_unknown_without_retry_unknown(cluster, produce):
+    """Nothing is sent twice."""
+    cluster.create_topic("t", 1)
+    cluster.hang("t", 0)
+    producer = produce(CONFIG.replace(partition_try_timeout=0.2), retry_unknown=False)
+    future = producer.publish_async("t", b"x")
+    with pytest.raises(PublishUnknownError):
+        future.result(WAIT)
+
+
+def test_the_deadline_ends_what_is_under_way_and_what_is_queued(cluster, produce):
+    """What was sent is unknown, what was not sent is not stored."""
+    cluster.create_topic("t", 1)
+    cluster.hang("t", 0)
+    producer = produce()
+    first = producer.publish_async("t", b"x", timeout=0.5)
+    wait_until(lambda: sent(cluster, "PUB"))
+    second = producer.publish_async("t", b"y", timeout=0.5)
+    with pytest.raises(PublishUnknownError):
+        first.result(WAIT)
+    with pytest.raises((PublishNotSentError, PublishUnknownError)):
+        second.result(WAIT)
+    assert producer.stats().pending == 0
+
+
+def test_a_sharding_that_fails_fails_its_message_alone(cluster, produce):
+    """The Future has its exception; other messages are stored."""
+    cluster.create_topic("t", 2)
+
+    def sharding(key, count):
+        return {"good": 1}[key]
+
+    producer = produce(sharding=sharding)
+    bad = producer.publish_async("t", b"x", key="bad")
+    good = producer.publish_async("t", b"y", key="good")
+    assert good.result(WAIT) is None
+    with pytest.raises(KeyError):
+        bad.result(WAIT)
+    assert stored(cluster, 2) == [[], [b"y"]]
+
+
+@pytest.mark.parametrize("options", [
+    {"key": 1.5}, {"trace_id": -1}, {"headers": {"##x": 1}},
+])
+def test_invalid_options_are_refused_by_the_call(produce, options):
+    """Before anything is queued."""
+    with pytest.raises(InvalidMessageError):
+        produce().publish_async("t", b"x", **options)
+
+
+def test_a_topic_that_does_not_exist_is_named_in_the_error(produce):
+    """The Future ends at its deadline, with a key or without."""
+    producer = produce()
+    futures = [producer.publish_async("nope", b"x", timeout=0.5),
+               producer.publish_async("nope", b"x", key="k", timeout=0.5)]
+    for future in futures:
+        with pytest.raises(PublishNotSentError, match="nope"):
+            future.result(WAIT)
+
+
+def test_a_cancelled_message_is_not_sent(cluster, produce):
+    """Until it is sent a Future may be cancelled."""
+    cluster.create_topic("t", 1)
+    cluster.hang("t", 0)
+    producer = produce()
+    first = producer.publish_async("t", b"first")
+    wait_until(lambda: sent(cluster, "PUB"))
+    second = producer.publish_async("t", b"second")
+    assert second.cancel()
+    cluster.hang("t", 0, False)
+    first.result(WAIT)
+    assert producer.flush(WAIT)
+    assert cluster.messages("t", 0) == [b"first"]
+
+
+def test_close_fails_what_is_left(cluster, produce):
+    """Every Future has an outcome when close returns."""
+    cluster.create_topic("t", 1)
+    cluster.hang("t", 0)
+    producer = produce()
+    futures = [producer.publish_async("t", b"%d" % number, key="k") for number in range(5)]
+    wait_until(lambda: sent(cluster, "PUB") or sent(cluster, "MPUB"))
+    assert not producer.close(0.2)
+    assert all(future.done() and future.exception() is not None for future in futures)

@@ -1,0 +1,211 @@
+"""Messages under way, and the callers that wait for their outcome."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import CancelledError, wait
+
+import pytest
+
+from nsqclient.errors import ClosedError, PublishUnknownError
+from nsqclient.producer import futures as publish_futures
+from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
+from nsqclient.runtime import futures
+from tests.support.processes import in_child
+
+
+def future(delay_ms=None):
+    """A message that a Future stands for."""
+    return PublishFuture("t", b"x", delay_ms, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_good_outcome(asked_before):
+    """A Future is done with None, whether or not somebody asked before."""
+    item = future()
+    called = []
+    if asked_before:
+        item.add_done_callback(called.append)
+    assert item.start() and not item.done()
+    item.succeed()
+    assert item.done() and item.result(0) is None and item.exception(0) is None
+    assert called == ([item] if asked_before else [])
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_bad_outcome(asked_before):
+    """A Future raises what went wrong; the first outcome stays."""
+    item = future()
+    assert not (asked_before and item.running())
+    assert item.fail(PublishUnknownError("first"))
+    assert not item.fail(PublishUnknownError("second"))
+    with pytest.raises(PublishUnknownError, match="first"):
+        item.result(0)
+
+
+def test_cancelled_before_it_is_sent():
+    """A cancelled message is not sent, and has no other outcome."""
+    item = future()
+    assert item.cancel()
+    assert not item.start() and not item.fail(PublishUnknownError("late"))
+    with pytest.raises(CancelledError):
+        item.result(0)
+
+
+def test_not_cancelled_once_it_is_sent():
+    """What nsqd may have cannot be taken back."""
+    item = future()
+    assert item.start() and not item.cancel() and item.start()
+
+
+def test_a_waiter_is_woken():
+    """concurrent.futures.wait() returns with the outcome."""
+    item = future()
+    item.start()
+    thread = threading.Thread(target=item.succeed)
+    thread.start()
+    assert wait([item], timeout=10).done == {item}
+    thread.join()
+
+
+def test_a_deferred_message_is_sent_alone():
+    """A delay needs a command of its own."""
+    assert future(delay_ms=1).alone and not future().alone
+
+
+def test_threads_that_ask_at_once_share_one_lock():
+    """Whoever asks first makes what all of them use."""
+    item = future()
+    barrier = threading.Barrier(4)
+    seen = []
+
+    def ask():
+        barrier.wait(10)
+        seen.append(item._condition._lock)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, seen))) == 1
+
+
+def test_abandoned_in_a_child():
+    """A pending message is the parent's: the child hears so; an outcome that is there stays."""
+    pending, stored = future(), future()
+    stored.start()
+    stored.succeed()
+    pending._condition.acquire()  # as a thread would that does not exist in the child
+    for item in (pending, stored):
+        item.abandon()
+    assert isinstance(pending.exception(0), ClosedError)
+    assert stored.result(0) is None
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_while_another_thread_settles_a_message():
+    """The lock that all messages share is a new one in the child."""
+    def work():
+        item = future()
+        assert item.start()
+        item.succeed()
+
+    with futures._quick:
+        assert in_child(work) == 0
+
+
+# -- failures of Futures that nobody looks at
+
+
+@pytest.fixture
+def failures():
+    """Nothing noted yet."""
+    return UnretrievedErrors()
+
+
+def fail(failures):
+    """Return a Future that has failed."""
+    item = PublishFuture("t", b"x", None, 0.0, 1.0)
+    assert item.fail(PublishUnknownError("lost"), failures.note)
+    return item
+
+
+def test_many_failures_are_one_warning(failures, caplog):
+    """The count and the last error; the next warning waits, unless it is the end."""
+    for _ in range(3):
+        fail(failures)
+    failures.report()
+    fail(failures)
+    failures.report()
+    assert len(caplog.records) == 1
+    assert caplog.messages[0].startswith("3 ") and "lost" in caplog.messages[0]
+    failures.report(at_once=True)
+    assert caplog.messages[1].startswith("1 ")
+
+
+def test_warnings_go_on(failures, caplog, monkeypatch):
+    """After a while there is another one."""
+    monkeypatch.setattr(publish_futures, "_PAUSE", 0.0)
+    for _ in range(2):
+        fail(failures)
+        failures.report()
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("look", [
+    lambda item: item.exception(0),
+    lambda item: pytest.raises(PublishUnknownError, item.result, 0),
+    lambda item: item.add_done_callback(lambda _: None),
+])
+def test_a_look_at_the_failure_prevents_the_warning(failures, caplog, look):
+    """result(), exception() and a callback are looks."""
+    caplog.set_level(logging.WARNING)
+    look(fail(failures))
+    failures.report(at_once=True)
+    assert not caplog.records
+
+
+def test_a_look_before_the_outcome_counts(failures, caplog):
+    """A callback that was there before the failure has seen it."""
+    item = PublishFuture("t", b"x", None, 0.0, 1.0)
+    item.add_done_callback(lambda _: None)
+    item.fail(PublishUnknownError("lost"), failures.note)
+    del item
+    failures.report(at_once=True)
+    assert not caplog.records
+
+
+def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
+    """A caller that begins to wait just when the Future fails needs no warning either."""
+    class Late(PublishFuture):
+        """Somebody looks between the check for a look and its use."""
+
+        @property
+        def _is_looked_at(self):
+            PublishFuture._look(self)
+            return False
+
+        @_is_looked_at.setter
+        def _is_looked_at(self, value):
+            pass
+
+    item = Late("t", b"x", None, 0.0, 1.0)
+    item.fail(PublishUnknownError("lost"), failures.note)
+    del item
+    failures.report(at_once=True)
+    assert not caplog.records
+
+
+def test_two_threads_that_report_at_once_report_once(failures, caplog):
+    """What another thread has reported meanwhile is neither reported twice nor an error."""
+    class Shrinking(type(failures._errors)):
+        """Another thread takes the last one after it was counted."""
+
+        def __len__(self):
+            return super().__len__() + 1
+
+    failures._errors = Shrinking([PublishUnknownError("lost")])
+    failures.report()
+    assert caplog.messages[0].startswith("1 ")

@@ -1,0 +1,417 @@
+"""The nsqds of a producer: the order of dials, the choice, and what a lost connection means."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient.config import Config
+from nsqclient.connection.connection import Connection
+from nsqclient.errors import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    NegotiationError,
+    NotNSQError,
+    NSQConnectionError,
+)
+from nsqclient.producer import nodes as module
+from nsqclient.producer.node import StallDetector, stall_timeout
+from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.protocol import commands
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_queue import DIRECT, Standing
+from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from nsqclient.runtime.threads import LibraryThread
+from tests.support.faults.silent_addresses import silent_addresses
+from tests.support.inline_thread import InlineThread
+from tests.support.servers.ports import free_port
+from tests.support.servers.scripted import OK, ScriptedServer, error, response
+from tests.support.waiting import wait_until
+
+WAIT = 10.0
+PUB = commands.pub("t", b"x", 10)
+
+
+@pytest.fixture
+def make_links():
+    """Factory of NodePool that are closed after the test."""
+    made = []
+
+    def make(*addresses, sticky=False, **options):
+        made.append(NodePool(addresses, Config(**options), sticky))
+        return made[-1]
+
+    yield make
+    for nodes in made:
+        assert nodes.close(Deadline(WAIT)) == []
+
+
+def answering(*answers):
+    """A script: answers each publish so, then waits for the end."""
+    def script(peer):
+        peer.identify()
+        for answer in answers:
+            peer.line(), peer.sized()
+            peer.send(answer)
+        peer.until_closed()
+
+    return script
+
+
+def idle(peer):
+    """A script: takes the connection and does nothing."""
+    peer.identify()
+    peer.until_closed()
+
+
+def deaf(peer):
+    """A script: takes the connection and does not even answer IDENTIFY."""
+    peer.until_closed()
+
+
+class Attempt:
+    """The token of a publish; keeps the outcome."""
+
+    def __init__(self):
+        self.outcome = self.error = None
+        self._is_settled = threading.Event()
+
+    def settle(self, outcome, error):
+        """As each token's."""
+        self.outcome, self.error = outcome, error
+        self._is_settled.set()
+
+    def wait(self, timeout):
+        """Wait for the outcome; False when it was not there in time."""
+        return self._is_settled.wait(timeout)
+
+
+def publish(nodes):
+    """Publish once; return the attempt, settled."""
+    attempt = Attempt()
+    nodes.acquire(Deadline(WAIT)).send(PUB, attempt, time.monotonic() + WAIT)
+    assert attempt.wait(WAIT)
+    return attempt
+
+
+def test_nothing_is_dialed_before_it_is_needed(make_links):
+    """The first take() dials, in the background."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        assert nodes.ready == ()
+        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        nodes.close(Deadline(WAIT))
+
+
+def test_the_connected_ones_take_turns(make_links):
+    """Round robin, or always the same where that is asked for."""
+    for sticky, count in ((False, 2), (True, 1)):
+        with ScriptedServer(idle) as one, ScriptedServer(idle) as two:
+            nodes = make_links(one.address, two.address, sticky=sticky)
+            nodes.acquire(Deadline(WAIT))
+            wait_until(lambda: len(nodes.ready) == 2)
+            assert len({nodes.acquire(Deadline(WAIT)).address for _ in range(10)}) == count
+            nodes.close(Deadline(WAIT))
+
+
+def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatch):
+    """They are dialed side by side: the first that answers is used, and close() ends the others."""
+    monkeypatch.setattr(module, "HANDSHAKE_TIMEOUT", 6 * WAIT)
+    with silent_addresses(MAX_DIALS - 1, accepts=True) as deaf, ScriptedServer(idle) as server:
+        nodes = make_links(*deaf, server.address)
+        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        assert [node.failures for node in nodes._nodes.values()] == [0] * MAX_DIALS
+        assert nodes.close(Deadline(WAIT)) == []
+
+
+def test_close_ends_a_dial(make_links):
+    """A dial of an address that does not answer ends with close(), not seconds later."""
+    with ScriptedServer(deaf) as server:
+        nodes = make_links(server.address)
+        with pytest.raises(ConnectError, match="in time"):
+            nodes.acquire(Deadline(0.1))
+        began = time.monotonic()
+        assert nodes.close(Deadline(WAIT)) == []
+        assert time.monotonic() - began < 3
+        with pytest.raises(ClosedError):
+            nodes.acquire(Deadline(WAIT))
+
+
+def test_a_publisher_that_waits_is_woken_by_close(make_links):
+    """take() does not wait on when the producer is closed."""
+    nodes = make_links(f"127.0.0.1:{free_port()}")
+    timer = threading.Timer(0.1, nodes.close, [Deadline(WAIT)])
+    timer.start()
+    with pytest.raises(ClosedError):
+        nodes.acquire(Deadline(WAIT))
+    timer.join()
+
+
+@pytest.mark.parametrize("make_thread", [LibraryThread, InlineThread])
+def test_a_permanent_reason_fails_at_once(make_links, make_thread):
+    """What is no nsqd today is none in a second, also where the dial ends before anybody waits."""
+    def http(peer):
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        peer.until_closed()
+
+    with ScriptedServer(http) as server:
+        with pytest.raises(NotNSQError):
+            nodes = make_links(server.address)
+            nodes._dials._make_thread = make_thread
+            nodes.acquire(Deadline(WAIT))
+
+
+def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
+    """The dial is logged and counts as failed; the next one is tried."""
+    opened = Connection.open
+    errors = [RuntimeError("a bug")]
+
+    def fail_once(conn, *arguments):
+        if errors:
+            raise errors.pop()
+        opened(conn, *arguments)
+
+    monkeypatch.setattr(Connection, "open", fail_once)
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        nodes.close(Deadline(WAIT))
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize(("role", "dials"), [("nsq-dialer", 1), ("nsq-reader", 2)])
+def test_a_thread_that_cannot_start_is_an_error_in_time(make_links, no_thread, role, dials):
+    """Whoever waits hears why at the deadline; when there are threads again, all is well."""
+    with ScriptedServer(*[idle] * dials) as server:
+        nodes = make_links(server.address)
+        with no_thread(role), pytest.raises(NSQConnectionError, match="no thread"):
+            nodes.acquire(Deadline(0.3))
+        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        nodes.close(Deadline(WAIT))
+
+
+def test_answers_reach_their_batches(make_links):
+    """nsqd's OK and nsqd's errors settle the publish they answer."""
+    with ScriptedServer(answering(OK, error("E_BAD_TOPIC t"))) as server:
+        nodes = make_links(server.address)
+        assert publish(nodes).outcome is PublishOutcome.STORED
+        refused = publish(nodes)
+        assert refused.outcome is PublishOutcome.REJECTED and refused.error.code == "E_BAD_TOPIC"
+
+
+@pytest.mark.parametrize(
+    ("last", "outcome"),
+    [(error("E_BAD_TOPIC t"), PublishOutcome.NOT_READ), (b"", PublishOutcome.UNKNOWN)],
+    ids=["refused", "closed"],
+)
+def test_publishes_behind_the_end_of_a_connection(make_links, last, outcome):
+    """Behind a refusal nothing is read; behind a plain end nobody knows."""
+    def script(peer):
+        peer.identify()
+        for _ in range(2):
+            peer.line(), peer.sized()
+        peer.send(last)
+
+    with ScriptedServer(script) as server:
+        node = make_links(server.address).acquire(Deadline(WAIT))
+        first, second = Attempt(), Attempt()
+        for attempt in (first, second):
+            node.send(PUB, attempt, time.monotonic() + WAIT)
+        assert second.wait(WAIT) and second.outcome is outcome
+
+
+def test_a_garbled_answer_is_no_outcome(make_links):
+    """An answer that is not OK and no error leaves the publish unknown, at once."""
+    with ScriptedServer(answering(response(b"\xb0K"))) as server:
+        assert publish(make_links(server.address)).outcome is PublishOutcome.UNKNOWN
+
+
+def test_a_connection_that_ended_takes_nothing(make_links):
+    """Sending to it says that nothing was sent, and it is not used again."""
+    taken = threading.Event()
+
+    def leave(peer):
+        peer.identify()
+        taken.wait(WAIT)
+
+    with ScriptedServer(leave, idle) as server:
+        nodes = make_links(server.address)
+        node = nodes.acquire(Deadline(WAIT))
+        conn = node.conn
+        taken.set()
+        wait_until(lambda: conn.is_closed)
+        node.conn = conn  # as a publisher sees it that took it just before
+        with pytest.raises(StaleConnection):
+            node.send(PUB, Attempt(), time.monotonic() + WAIT)
+        node.conn = conn
+        assert not node.is_alive()
+        assert nodes.acquire(Deadline(WAIT)).is_alive()
+        nodes.close(Deadline(WAIT))
+
+
+def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_links):
+    """A connection that ends before it stored anything is a failure: the next dial waits."""
+    dials = []
+
+    def leave(peer):
+        dials.append(time.monotonic())
+        peer.identify()
+        peer.line()
+
+    def publish_until(limit):
+        while time.monotonic() < limit:
+            attempt = Attempt()
+            try:
+                nodes.acquire(Deadline(limit - time.monotonic())).send(PUB, attempt, limit)
+            except ConnectError:
+                continue
+            attempt.wait(1)
+
+    with ScriptedServer(*[leave] * 3, idle) as server:
+        nodes = make_links(server.address)
+        publish_until(time.monotonic() + 2)
+        wait_until(lambda: nodes.ready)
+        nodes.close(Deadline(WAIT))
+    assert all(later - earlier > 0.2 for earlier, later in zip(dials, dials[1:]))
+
+
+def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
+    """E_PUB_FAILED: nsqd is up, its disk is full; the others are used meanwhile."""
+    with ScriptedServer(answering(error("E_PUB_FAILED disk"))) as full:
+        nodes = make_links(full.address)
+        assert publish(nodes).outcome is PublishOutcome.REJECTED
+        wait_until(lambda: nodes.ready == ())
+        (node,) = nodes._nodes.values()
+        assert node.refusals == 1 and node.retry_at > time.monotonic()
+
+
+def test_discovered_addresses_come_and_go(make_links):
+    """New ones are used; those that are not named and not connected are forgotten."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links("127.0.0.1:1")
+        nodes.set_addresses({DIRECT: [server.address]})
+        assert nodes.addresses == [server.address]
+        nodes.acquire(Deadline(WAIT))
+        nodes.set_addresses({DIRECT: ["127.0.0.1:1"]})
+        assert set(nodes.addresses) == {server.address, "127.0.0.1:1"}
+        nodes.close(Deadline(WAIT))
+
+
+def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
+    """An nsqd that worked and refuses now still comes before those that were never tried."""
+    taken = threading.Event()
+
+    def leave(peer):
+        peer.identify()
+        peer.line(), peer.sized()
+        peer.send(OK)
+        taken.wait(WAIT)
+
+    with ScriptedServer(leave) as server, silent_addresses(50) as silent:
+        nodes = make_links(server.address)
+        assert publish(nodes).outcome is PublishOutcome.STORED
+        dials, order = nodes._dials, {}
+        nodes._dials = SimpleNamespace(
+            put=lambda address, sources, standing: order.update({address: standing}),
+            set_sources=dials.set_sources,
+        )
+        nodes.set_addresses({DIRECT: [*silent, server.address]})
+        taken.set()
+        wait_until(lambda: not nodes.ready)
+        with nodes._changed.lock:
+            nodes._want_the_rest(time.monotonic(), hurry=True)
+        nodes._dials = dials
+    assert order.pop(server.address) is Standing.LOST
+    assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
+
+
+def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
+    """It leaves the queue; what is being dialed goes on, and is dropped with the next answer."""
+    with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
+        nodes = make_links(*silent)
+        with pytest.raises(ConnectError, match="in time"):
+            nodes.acquire(Deadline(0.1))
+        wait_until(lambda: sum(bool(node.dialed) for node in nodes._nodes.values()) == MAX_DIALS)
+        nodes.set_addresses({DIRECT: []})
+        assert len(nodes.addresses) == MAX_DIALS
+        assert all(node.dialed for node in nodes._nodes.values())
+        assert not any(address in nodes._dials for address in set(silent) - set(nodes.addresses))
+
+
+def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
+    """No nsqd is known: take() waits, then says why."""
+    nodes = make_links()
+    with pytest.raises(ConnectError, match="no nsqd"):
+        nodes.acquire(Deadline(0.05))
+    nodes.discovery_error = NegotiationError("nobody answers")
+    with pytest.raises(NegotiationError):
+        nodes.acquire(Deadline(0.05))
+
+
+def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
+    """abandon() closes what is open and what is being opened, without a word to nsqd."""
+    dialed = threading.Event()
+
+    def deaf_once_dialed(peer):
+        dialed.set()
+        deaf(peer)
+
+    with ScriptedServer(idle) as one, ScriptedServer(deaf_once_dialed) as two:
+        nodes = make_links(one.address, two.address)
+        nodes.acquire(Deadline(WAIT))
+        assert dialed.wait(WAIT)
+        node = nodes._nodes[one.address]
+        wait_until(lambda: node.conn)
+        abandoned = []
+        conns = [node.conn, *[o.dialed for o in nodes._nodes.values() if o.dialed is not None]]
+        for conn in conns:
+            conn.abandon = lambda conn=conn: abandoned.append(conn)
+        nodes.abandon()
+        assert set(abandoned) == set(conns) and len(conns) == 2
+        nodes.close(Deadline(WAIT))
+
+
+def test_lost_connections_are_joined(make_links):
+    """No reader thread of an earlier connection is left after close()."""
+    with ScriptedServer(answering(OK), answering(OK)) as server:
+        nodes = make_links(server.address)
+        publish(nodes)
+        nodes.ready[0].conn.close("test")
+        wait_until(lambda: nodes.ready == ())
+        assert isinstance(nodes._reason(), ConnectionLostError)
+        publish(nodes)
+        assert nodes.close(Deadline(WAIT)) == []
+
+
+def test_a_nsqd_without_progress_is_stalled_when_it_is_time_to_look():
+    """Bytes that it takes and answers that it gives are progress."""
+    progress = [0]
+    stalls = StallDetector(SimpleNamespace(progress=lambda: (progress[0], 0)), 1.0, 10.0)
+    assert not stalls.is_stalled(10.9)
+    progress[0] = 5
+    assert not stalls.is_stalled(11.0) and stalls.next_check == 12.0
+    assert stalls.is_stalled(12.0)
+    assert stall_timeout(2.0) == 0.5 and stall_timeout(100.0) == 1.0
+
+
+def test_an_answer_that_comes_while_an_nsqd_is_found_to_be_stalled_counts(make_links):
+    """It may be the last one, so nothing would end the mark."""
+    with ScriptedServer(answering(OK)) as one, ScriptedServer(idle) as two:
+        nodes = make_links(one.address, two.address)
+        nodes.acquire(Deadline(WAIT))
+        wait_until(lambda: len(nodes.ready) == 2)
+        node = nodes._nodes[one.address]
+        seen = node.progress()
+        attempt = Attempt()
+        node.send(PUB, attempt, time.monotonic() + WAIT)
+        assert attempt.wait(WAIT)
+        assert not nodes.mark_unresponsive(node, seen)
+        assert not node.is_stalled and len(nodes.ready) == 2
+        assert nodes.mark_unresponsive(node, node.progress())
+        assert node.is_stalled and len(nodes.ready) == 1
+        nodes.close(Deadline(WAIT))

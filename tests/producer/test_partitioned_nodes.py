@@ -1,0 +1,156 @@
+"""Connections to one chosen nsqd: the leader of a partition."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.connection.connection import Connection
+from nsqclient.devserver import Nsqd
+from nsqclient.errors import ClosedError, ConnectError, NSQError
+from nsqclient.producer.nodes import NodePool
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from tests.support.servers.ports import free_port
+from tests.support.waiting import wait_until
+
+WAIT = 30.0
+LOOKUPD = "127.0.0.1:1"
+
+
+@pytest.fixture
+def nodes(leak_guard):
+    """A pool that knows no nsqd yet."""
+    pool = NodePool([], Config(), False, [LOOKUPD])
+    yield pool
+    assert pool.close(Deadline(WAIT)) == []
+
+
+def test_chosen_nsqd_is_dialed_on_a_thread_of_the_pool(nodes, monkeypatch):
+    """The thread that publishes waits, and an exception in it leaves no half of a dial."""
+    dialers = []
+    real = Connection.open
+
+    def dial(conn, deadline):
+        dialers.append(threading.current_thread())
+        return real(conn, deadline)
+
+    monkeypatch.setattr(Connection, "open", dial)
+    with Nsqd() as server:
+        node = nodes.connect(server.tcp_address, Deadline(WAIT))
+        assert node.conn is not None and nodes.ready == (node,)
+        assert nodes.connect(server.tcp_address, Deadline(WAIT)) is node
+        assert len(dialers) == 1 and dialers != [threading.current_thread()]
+
+
+def test_threads_that_choose_the_same_nsqd_share_one_dial(nodes):
+    """All of them get the same connection."""
+    found = []
+    with Nsqd() as server:
+        threads = [
+            threading.Thread(
+                target=lambda: found.append(nodes.connect(server.tcp_address, Deadline(WAIT)).conn))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+        assert len(found) == 8 and len(set(found)) == 1
+
+
+def test_chosen_nsqd_is_dialed_before_others(nodes, monkeypatch):
+    """Also where it was queued behind them: a publish waits for this one alone."""
+    addresses = [f"127.0.0.1:{port}" for port in range(1, 2 * MAX_DIALS)]
+    dialed, may_end = [], threading.Semaphore(0)
+
+    def dial(conn, deadline):
+        dialed.append(conn.address)
+        may_end.acquire(timeout=WAIT)
+        raise ConnectError(conn.address, "refused")
+
+    def wait_for(call, *arguments):
+        with contextlib.suppress(NSQError):
+            call(*arguments, Deadline(WAIT))
+
+    monkeypatch.setattr(Connection, "open", dial)
+    nodes.set_addresses({LOOKUPD: addresses})
+    threads = [threading.Thread(target=wait_for, args=arguments)
+               for arguments in ([nodes.acquire], [nodes.connect, addresses[-1]])]
+    threads[0].start()
+    wait_until(lambda: len(dialed) == MAX_DIALS)
+    threads[1].start()
+    wait_until(lambda: nodes._nodes[addresses[-1]].is_wanted)
+    may_end.release()
+    wait_until(lambda: len(dialed) > MAX_DIALS)
+    assert dialed[MAX_DIALS] == addresses[-1]
+    may_end.release(1000)
+    assert nodes.close(Deadline(WAIT)) == []
+    for thread in threads:
+        thread.join(WAIT)
+
+
+def test_failed_dial_is_the_error_and_the_next_call_dials_again(nodes):
+    """The caller decides how long it pauses in between."""
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    with pytest.raises(ConnectError, match="refused"):
+        nodes.connect(address, Deadline(WAIT))
+    with Nsqd(tcp_port=port):
+        assert nodes.connect(address, Deadline(WAIT)).conn is not None
+
+
+def test_dial_that_takes_too_long_ends_the_wait_at_the_deadline(nodes, monkeypatch):
+    """The error says so; the dial goes on for later publishes."""
+    release = threading.Event()
+
+    def dial(conn, deadline):
+        release.wait(WAIT)
+        raise ConnectError(conn.address, "released")
+
+    monkeypatch.setattr(Connection, "open", dial)
+    with pytest.raises(ConnectError, match="not connected in time"):
+        nodes.connect("127.0.0.1:4150", Deadline(0.05))
+    release.set()
+
+
+def test_chosen_nsqd_stays_when_lookups_do_not_name_it(nodes, monkeypatch):
+    """While a publish waits for its dial, an answer of an nsqlookupd does not drop it."""
+    with Nsqd() as server:
+        dispatch = nodes._dials.dispatch
+
+        def dispatch_after_an_answer():
+            nodes.set_addresses({LOOKUPD: []})
+            dispatch()
+
+        monkeypatch.setattr(nodes._dials, "dispatch", dispatch_after_an_answer)
+        assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None
+
+
+def test_close_during_a_dial_ends_it(nodes, monkeypatch):
+    """The publish that waits for it gets a ClosedError."""
+    closers = []
+
+    def dial(conn, deadline):
+        closers.append(threading.Thread(target=nodes.close, args=[Deadline(WAIT)]))
+        closers[0].start()
+        wait_until(lambda: conn.is_closed)
+        raise ConnectError(conn.address, "closed during the dial")
+
+    monkeypatch.setattr(Connection, "open", dial)
+    with pytest.raises(ClosedError):
+        nodes.connect("127.0.0.1:4150", Deadline(WAIT))
+    closers[0].join(WAIT)
+    with pytest.raises(ClosedError):
+        nodes.connect("127.0.0.1:4150", Deadline(WAIT))
+
+
+def test_publish_without_a_thread_for_its_dial_is_a_connect_error(nodes, no_thread):
+    """The next call tries again."""
+    with Nsqd() as server:
+        with no_thread("nsq-dialer-"), pytest.raises(ConnectError, match="no thread to dial"):
+            nodes.connect(server.tcp_address, Deadline(WAIT))
+        assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None

@@ -1,0 +1,300 @@
+"""Frames: however the bytes are cut, the same frames come out, or one documented error."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
+from nsqclient.protocol import frames
+from nsqclient.protocol.frames import Frame, FrameReader, FrameType, encode_frame, encode_message
+from tests.support.fuzz import fuzz
+
+ID = b"0123456789abcdef"
+OK = encode_frame(FrameType.RESPONSE, b"OK")
+LATE = encode_frame(FrameType.ERROR, b"E_FIN_FAILED FIN x failed")
+
+
+def _message(number, body=b"body", attempts=1):
+    return number, attempts, b"%016x" % number, body
+
+
+def _encode(raw):
+    timestamp, attempts, message_id, body = raw
+    return encode_message(timestamp, attempts, message_id, body)
+
+
+#: A stream with everything in it, and what it says.
+STREAM = b"".join([
+    OK, _encode(_message(1)), _encode(_message(2, b"")), LATE, _encode(_message(3, b"x" * 300)),
+    encode_frame(FrameType.RESPONSE, b""), encode_frame(FrameType.RESPONSE, b"_heartbeat_"),
+])
+SAID = [
+    Frame(0, b"OK"), _message(1), _message(2, b""), Frame(1, LATE[8:]), _message(3, b"x" * 300),
+    Frame(0, b""), Frame(0, b"_heartbeat_"),
+]
+
+
+def _flat(parsed):
+    """Return frames and messages in order, whatever runs they came in."""
+    found = []
+    for item in parsed:
+        found += [item] if isinstance(item, Frame) else item
+    return found
+
+
+def _feed(reader, chunks, **options):
+    return _flat([item for chunk in chunks for item in reader.feed(chunk, **options)])
+
+
+def test_layout_of_a_frame():
+    """Size counts the type and the data; both words are big-endian."""
+    assert OK == b"\0\0\0\6\0\0\0\0OK"
+
+
+def test_layout_of_a_message():
+    """Timestamp, attempts, id and body, in that order."""
+    encoded = encode_message(1, 2, ID, b"hi")
+    assert encoded == struct.pack(">iiqH", 32, 2, 1, 2) + ID + b"hi"
+
+
+def test_whole_frames_are_read_in_order():
+    """A stream in one piece: frames alone, messages that follow each other as one run."""
+    parsed = FrameReader().feed(STREAM)
+    assert [len(item) if isinstance(item, list) else item for item in parsed] == [
+        SAID[0], 2, SAID[3], 1, SAID[5], SAID[6],
+    ]
+    assert _flat(parsed) == SAID
+
+
+def test_frames_are_read_byte_by_byte():
+    """A stream in single bytes gives the same."""
+    reader = FrameReader()
+    assert _feed(reader, [STREAM[n:n + 1] for n in range(len(STREAM))]) == SAID
+    assert reader.buffered == 0
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_stream_may_be_cut_anywhere(single):
+    """A stream in two pieces gives the same, wherever the cut is."""
+    for cut in range(len(STREAM) + 1):
+        reader = FrameReader()
+        found = _feed(reader, [STREAM[:cut], STREAM[cut:]], single=single)
+        while more := _feed(reader, [b""], single=single):
+            found += more
+        assert found == SAID, cut
+
+
+@fuzz
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
+def test_a_stream_may_be_cut_often(cuts):
+    """A stream in many pieces, some of them empty, gives the same."""
+    edges = [0, *sorted(cuts), len(STREAM)]
+    chunks = [STREAM[a:b] for a, b in zip(edges, edges[1:])]
+    assert _feed(FrameReader(), chunks) == SAID
+
+
+@pytest.mark.parametrize("frame", [OK, LATE, _encode(_message(1))])
+def test_trailing_bytes_wait_for_the_rest(frame):
+    """What comes behind a whole frame waits for the rest of its own."""
+    for extra in range(1, len(frame)):
+        reader = FrameReader()
+        assert len(_flat(reader.feed(frame + frame[:extra]))) == 1
+        assert reader.buffered == extra
+        assert len(_flat(reader.feed(frame[extra:]))) == 1
+
+
+def test_single_returns_one_frame():
+    """With ``single`` one frame at a time comes out, a message too."""
+    reader = FrameReader()
+    steps = [_flat(reader.feed(STREAM, single=True))]
+    steps += [_flat(reader.feed(b"", single=True)) for _ in SAID]
+    assert steps == [[item] for item in SAID] + [[]]
+
+
+def test_unread_bytes_can_be_taken_back():
+    """The bytes behind a frame can be taken away, and reading starts afresh after that."""
+    reader = FrameReader()
+    reader.feed(OK + OK + LATE[:7], single=True)
+    assert reader.take_buffered() == OK + LATE[:7]
+    assert reader.buffered == 0
+    assert reader.take_buffered() == b""
+    assert reader.feed(OK) == [Frame(0, b"OK")]
+
+
+def test_held_bytes_are_read_later():
+    """Held bytes are read with the next ones, not before."""
+    reader = FrameReader()
+    reader.hold(OK[:5])
+    reader.hold(b"")
+    assert reader.buffered == 5
+    assert reader.feed(OK[5:]) == [Frame(0, b"OK")]
+
+
+@pytest.mark.parametrize("attempts, read", [(0, 0), (32768, 32768), (65535, 65535), (65536, 0)])
+def test_attempts_are_unsigned(attempts, read):
+    """Attempts are 16 bits without a sign, and start again from 0."""
+    assert _flat(FrameReader().feed(encode_message(1, attempts, ID, b"b")))[0][1] == read
+
+
+def test_timestamp_is_signed():
+    """A clock before 1970 does not break the stream."""
+    assert _flat(FrameReader().feed(encode_message(-1, 1, ID, b"b")))[0][0] == -1
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2_000_000_000, 101])
+def test_a_frame_over_the_limit_is_an_error(size):
+    """A size over the limit is refused at its fourth byte, before memory is taken."""
+    reader = FrameReader(max_frame_size=100)
+    header = struct.pack(">i", size)
+    assert reader.feed(header[:3]) == []
+    with pytest.raises(FrameTooLargeError, match=f"{size} bytes is over the limit of 100"):
+        reader.feed(header[3:])
+
+
+@pytest.mark.parametrize("encoded", [
+    encode_frame(FrameType.RESPONSE, b"x" * 96), encode_message(1, 1, ID, b"x" * 70),
+])
+def test_a_frame_of_the_limit_is_read(encoded):
+    """A frame of exactly the limit passes; one byte more does not."""
+    assert len(FrameReader(100).feed(encoded)) == 1
+    with pytest.raises(FrameTooLargeError):
+        FrameReader(99).feed(encoded)
+
+
+def test_the_default_limit_is_64_mib():
+    """Without an option the limit is 64 MiB, never none."""
+    with pytest.raises(FrameTooLargeError):
+        FrameReader().feed(struct.pack(">i", frames.DEFAULT_MAX_FRAME_SIZE + 1))
+    assert FrameReader().feed(struct.pack(">i", frames.DEFAULT_MAX_FRAME_SIZE)) == []
+
+
+@pytest.mark.parametrize("size", [-(2**31), -1, 0, 3])
+def test_an_impossible_size_is_an_error(size):
+    """A frame holds its type at least, and no negative number of bytes."""
+    with pytest.raises(RemoteProtocolError, match=f"frame size {size} is impossible"):
+        FrameReader().feed(struct.pack(">i", size))
+
+
+@pytest.mark.parametrize("frame_type", [-1, 3, 2**31 - 1])
+def test_an_unknown_frame_type_is_an_error(frame_type):
+    """A type that the protocol does not know is an error, short frame or long."""
+    for data in (b"", b"x" * 40):
+        with pytest.raises(RemoteProtocolError, match=f"unknown frame type {frame_type}"):
+            FrameReader().feed(encode_frame(frame_type, data))
+
+
+@pytest.mark.parametrize("length", [0, 1, 25])
+def test_a_message_that_is_too_short_is_an_error(length):
+    """A message frame holds timestamp, attempts and id, even when more bytes follow."""
+    frame = encode_frame(FrameType.MESSAGE, b"x" * length)
+    for behind in (b"", OK * 10):
+        with pytest.raises(RemoteProtocolError, match=f"of {length + 4} bytes is too short"):
+            FrameReader().feed(frame + behind)
+
+
+@pytest.mark.parametrize("before", [b"", OK])
+def test_an_http_answer_is_recognised(before):
+    """The HTTP port's answer is recognised, and the error says which port to use."""
+    with pytest.raises(NotNSQError, match="4150"):
+        _feed(FrameReader(), [before + b"HTTP/1.1 400 Bad Request\r\n", b""])
+    reader = FrameReader()
+    with pytest.raises(NotNSQError):
+        for byte in b"HTTP":
+            reader.feed(bytes([byte]))
+
+
+def test_nsqlookupd_is_not_nsqd():
+    """The TCP port of nsqlookupd answers frames without a type: the error says which port it is."""
+    for answer in (b"E_BAD_PROTOCOL", b"E_INVALID x"):
+        with pytest.raises(NotNSQError, match="nsqlookupd's.*4160.*4150"):
+            FrameReader().feed(len(answer).to_bytes(4, "big") + answer)
+
+
+def test_big_body_is_linear(monkeypatch):
+    """A big body in many pieces is joined once, not once for each piece."""
+    body = b"x" * 2**20
+    encoded = encode_message(1, 1, ID, body)
+    pieces = [encoded[n:n + 65536] for n in range(0, len(encoded), 65536)]
+    reader = FrameReader()
+    joined = []
+    keep = reader._keep
+    monkeypatch.setattr(reader, "_keep", lambda buf, *at: (joined.append(len(buf)), keep(buf, *at)))
+    assert _feed(reader, pieces) == [(1, 1, ID, body)]
+    assert joined == [65536, len(encoded)]  # at the first piece, and when it was whole
+
+
+def test_big_body_is_in_memory_twice_at_most():
+    """First its pieces and the joined frame, then that and the body: never all three."""
+    size = 4 * 2**20
+    encoded = encode_message(1, 1, ID, b"x" * size)
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        parsed = []
+        for start in range(0, len(encoded), 65536):
+            parsed += reader.feed(encoded[start:start + 65536])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(parsed[0][0][3]) == size
+    assert 2 * size <= most < 2.5 * size
+
+
+@fuzz
+@given(st.binary(max_size=200))
+def test_any_bytes_give_frames_or_a_protocol_error(data):
+    """Any bytes give frames or one RemoteProtocolError, nothing else."""
+    reader = FrameReader(150)
+    try:
+        for byte in data:
+            reader.feed(bytes([byte]))
+    except RemoteProtocolError:
+        return
+    assert reader.buffered <= 154
+
+
+_FRAMES = st.lists(st.one_of(
+    st.binary(max_size=40).map(lambda data: encode_frame(FrameType.RESPONSE, data)),
+    st.binary(max_size=40).map(lambda data: encode_frame(FrameType.ERROR, data)),
+    st.binary(max_size=60).map(lambda data: encode_message(7, 65535, ID, data)),
+), max_size=8).map(b"".join)
+
+
+@fuzz
+@given(_FRAMES, st.binary(max_size=60), st.lists(st.integers(0, 400), max_size=5))
+def test_cutting_changes_nothing(stream, garbage, cuts):
+    """Valid frames, with or without garbage behind them, read the same however they are cut."""
+    data = stream + garbage
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    outcomes = []
+    for chunks in ([data], [data[a:b] for a, b in zip(edges, edges[1:])]):
+        reader, found, end = FrameReader(1000), [], None
+        try:
+            for chunk in chunks:
+                found += _feed(reader, [chunk])
+                while more := _feed(reader, [b""]):
+                    found += more
+            end = reader.buffered
+        except RemoteProtocolError as exc:
+            end = str(exc)[:20]
+        outcomes.append((found, end))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("fault", [
+    b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\0\0\0", b"HTTP", encode_frame(9, b"x"),
+    encode_frame(FrameType.MESSAGE, b"short"),
+])
+@pytest.mark.parametrize("before", [OK, LATE, _encode(_message(1)), STREAM])
+def test_frames_before_a_fault_count(before, fault):
+    """What was whole before the fault is returned, and the next look raises."""
+    reader = FrameReader()
+    assert _flat(reader.feed(before + fault)) == _feed(FrameReader(), [before])
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError):
+            reader.feed(b"")

@@ -1,0 +1,54 @@
+"""Log lines whose number a peer decides."""
+
+from __future__ import annotations
+
+import logging
+
+from nsqclient import discovery
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.errors import ConnectError
+from nsqclient.http.models import Producer
+from nsqclient.runtime import log_lines
+from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
+from tests.support.processes import in_child
+
+logger = logging.getLogger("nsqclient.test_line_limit")
+
+
+def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
+    """One line says so."""
+    now = [1000.0]
+    limit = LineLimit(logger, lambda: now[0])
+    levels = [limit.level(logging.WARNING) for _ in range(MOST_LINES + 3)]
+    assert levels == [logging.WARNING] * MOST_LINES + [logging.DEBUG] * 3
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "over 50 lines like the last one in a minute: further ones are at DEBUG")]
+    now[0] += INTERVAL
+    assert limit.level(logging.WARNING) == logging.WARNING
+
+
+def test_thousands_of_listed_addresses_cause_few_lines(caplog):
+    """Neither when they are new nor when their dials fail."""
+    caplog.set_level(logging.INFO)
+    log = LifecycleLogger("t", "c")
+    for port in range(3000):
+        log.discovered(f"127.0.0.1:{port}", "127.0.0.1:4161")
+        error = ConnectError(f"127.0.0.1:{port}", "refused")
+        log.cannot_connect(f"127.0.0.1:{port}", error, is_repeated=True)
+    assert len(caplog.records) == 2 * (MOST_LINES + 1)
+
+
+def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):
+    """An nsqlookupd may list any number of them in each answer."""
+    monkeypatch.setattr(discovery, "_unusable", LineLimit(discovery.logger))
+    unusable = Producer("", "", "", 0, 0, "", "", "")
+    assert discovery._usable("127.0.0.1:4161", [unusable] * 3000) == []
+    assert len(caplog.records) == MOST_LINES + 1
+
+
+def test_a_limit_works_in_a_child_that_was_forked_while_a_thread_counted_a_line():
+    """The parent's thread does not exist in the child, which would wait for it for ever."""
+    limit = LineLimit(logger)
+    with log_lines._lock:
+        assert in_child(lambda: limit.level(logging.WARNING)) == 0
+    assert limit.level(logging.WARNING) == logging.WARNING

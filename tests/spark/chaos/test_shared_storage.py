@@ -1,0 +1,436 @@
+"""Owners, executors, drivers and the store under SIGKILL: shared storage on a standalone cluster.
+
+A master and three workers, each in a folder of its own; a driver for the job of owners and one for
+the query, in a new folder at each start, which workers do not see; four nsqds and an nsqlookupd.
+Only the storage, and the folder of output and checkpoint, are common to them. ``STORE=minio`` takes
+MinIO as the store, where tools/build_minio.py has built it; else it is a folder, and moto behind a
+proxy that can be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqclient.spark.storage.store import open_store
+from tests.spark.chaos.test_standalone import Cluster
+from tests.spark.jobs import Ingest, Job, JobEndedError, Publisher
+from tests.spark.takeovers import PROMISED, is_settled, owned, seconds_to_takeover
+from tests.support.servers.object_store import environment, make_bucket
+from tests.support.servers.ports import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(3600)]
+
+COUNT = int(os.environ.get("COUNT", "100000"))
+KILLS = int(os.environ.get("KILLS", "20"))
+SEED = int(os.environ.get("SEED", "1"))
+STORE = os.environ.get("STORE", "")
+FRONT = Path(__file__).resolve().parents[1] / "programs" / "store_front.py"
+MINIO = Path(__file__).resolve().parents[3] / ".cache" / "minio" / "minio"
+#: Seconds for what has to happen before the next event, and to read all in the end.
+WAIT, END = 300, 900
+#: Seconds for which an owner is stopped: its heartbeats are missed.
+STOPPED = 25.0
+#: Drivers that may end by themselves: a query fails where the storage does, or Python starts late.
+MOST_FAILURES = 5 + KILLS // 4
+
+
+class Store:
+    """An object store whose front, or itself, may be killed and started again."""
+
+    def __init__(self, port: int, commands: list[list[str]], killed: int, **env: str) -> None:
+        self.port = port
+        self._commands = commands
+        self._killed = killed
+        self._env = {**os.environ, **env}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start every process."""
+        self._processes = [self._launch(command) for command in self._commands]
+
+    def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, env=self._env)
+
+    def kill(self) -> None:
+        """SIGKILL to one of them, and start it again after some seconds."""
+        self._end(self._processes[self._killed])
+        threading.Event().wait(5.0)
+        self._processes[self._killed] = self._launch(self._commands[self._killed])
+
+    def set_faults(self, failing: int, delay: float) -> None:
+        """Requests in a thousand that get 503, and seconds for each; by the front."""
+        stdin = self._processes[0].stdin
+        assert stdin is not None
+        stdin.write(b"%d %f\n" % (failing, delay))
+        stdin.flush()
+
+    def close(self) -> None:
+        """End every process."""
+        for process in self._processes:
+            self._end(process)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait(30)
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+
+@pytest.fixture(params=["minio"] if STORE == "minio" else ["file", "moto"])
+def storage(s3_endpoint, leak_guard, request, tmp_path) -> Iterator[tuple[str, Store | None]]:
+    """The URL of an empty storage, and the store behind it."""
+    if request.param == "file":
+        yield f"file://{tmp_path}/storage", None
+        return
+    front, back = free_port(), free_port()
+    with contextlib.ExitStack() as stack:
+        if request.param == "minio":
+            if not os.access(MINIO, os.X_OK):
+                pytest.skip("no MinIO: run tools/build_minio.py")
+            (tmp_path / "minio").mkdir()
+            minio = [str(MINIO), "server", "--quiet", "--address", f"127.0.0.1:{back}",
+                     str(tmp_path / "minio")]
+            store = Store(front, [
+                [sys.executable, str(FRONT), str(front), str(back)], minio,
+            ], 1, MINIO_ROOT_USER="key", MINIO_ROOT_PASSWORD="secretsecret", HOME=str(tmp_path))
+            password = "secretsecret"
+        else:
+            # moto holds everything in memory, so it is its front that is killed.
+            back = int(s3_endpoint.rpartition(":")[2])
+            store = Store(front, [[sys.executable, str(FRONT), str(front), str(back)]], 0)
+            password = "secret"
+        store.start()
+        stack.callback(store.close)
+        stack.enter_context(environment(f"http://127.0.0.1:{front}"))
+        os.environ["AWS_SECRET_ACCESS_KEY"] = password
+
+        def is_there() -> bool:
+            try:
+                make_bucket("bucket")
+            except Exception:  # it does not listen yet; of many kinds
+                return False
+            return True
+
+        wait_until(is_there, WAIT, "the store answers")
+        yield "s3://bucket/nsq", store
+
+
+class Run:
+    """Everything that runs, and what may happen to it."""
+
+    def __init__(self, folder, cluster, master, storage, store, lookupd, rng) -> None:
+        self.folder, self.cluster, self.master = folder, cluster, master
+        self.storage, self.store, self.lookupd, self.rng = storage, store, lookupd, rng
+        self.numbers = itertools.count(1)
+        self.begun = time.monotonic()
+        self.table: list[str] = []
+        # By its port a driver's executors are known.
+        self.ports = {"owners": free_port(), "query": free_port()}
+        self.jobs: dict[str, Job] = {}  # the drivers that run
+        self.ended: list[str] = []  # the last lines of those that ended by themselves
+
+    def note(self, event: str, shown: str = "") -> None:
+        """Print a row of the table."""
+        row = f"{time.monotonic() - self.begun:7.1f} s  {event:<28} {shown}"
+        self.table.append(row)
+        print(row, flush=True)
+
+    def new_folder(self) -> Path:
+        """An empty disk for a driver."""
+        path = self.folder / "disks" / f"{next(self.numbers)}"
+        path.mkdir()
+        return path
+
+    def start(self, kind: str) -> None:
+        """Start a driver, and again when it ends by itself, as a service does."""
+        while True:
+            job = self.jobs[kind] = self.submit_owners() if kind == "owners" else Job(
+                self.new_folder(), **self.settings())
+            try:
+                if isinstance(job, Ingest):
+                    job.wait_for_log("owners: ")
+                else:
+                    job.wait_for(state="started")
+                return
+            except JobEndedError:
+                self.keep_log(kind)
+
+    def submit_owners(self) -> Ingest:
+        """Submit the job of owners."""
+        folder = self.new_folder()
+        return Ingest(
+            f"--master={self.master}", "--tasks=3", "--topic=t", "--channel=c",
+            f"--storage={self.storage}", f"--lookupd-http-address={self.lookupd.http_address}",
+            "--consumer-opt=lookupd_poll_interval,5s", "--consumer-opt=msg_timeout,5s",
+            "--consumer-opt=rollIntervalMs,200", "--consumer-opt=max_in_flight,2000",
+            "--conf=spark.cores.max=3", "--conf=spark.executor.cores=1",
+            "--conf=spark.executor.memory=512m", f"--conf=spark.local.dir={folder}",
+            f"--conf=spark.driver.port={self.ports['owners']}",
+            folder=folder)
+
+    def settings(self, **more):
+        """Of the query."""
+        return {
+            "master": self.master, "out": str(self.folder / "out"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "options": {"topic": "t", "channel": "c", "storage": self.storage,
+                        "maxMessagesPerTrigger": "20000"},
+            "conf": {"spark.cores.max": "2", "spark.executor.cores": "1",
+                     "spark.executor.memory": "512m", "spark.task.maxFailures": "20",
+                     "spark.driver.port": str(self.ports["query"])}, **more}
+
+    def keep_log(self, kind: str) -> None:
+        """Print and keep the last lines of a driver that has ended by itself."""
+        job = self.jobs.pop(kind)
+        why, log = job.why_ended(), job.log()
+        job.close()
+        self.note(f"the driver of the {kind} ended", f"{why[:200]}; started again")
+        self.ended.append(f"the driver of the {kind}:\n{log}")
+        print(log, flush=True)
+        assert len(self.ended) <= MOST_FAILURES, "\n".join(self.ended)
+
+    def restart_failed(self) -> None:
+        """Start a driver again that has ended by itself."""
+        for kind, job in list(self.jobs.items()):
+            if job.why_ended():
+                self.keep_log(kind)
+                self.start(kind)
+
+    def executors(self, kind: str) -> list[int]:
+        """The executors of a driver."""
+        return self.cluster.executors(b"@127.0.0.1:%d" % self.ports[kind])
+
+    def owner_processes(self) -> list[int]:
+        """The Python processes in which tasks own shards."""
+        executors = set(self.executors("owners"))
+        parents = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+        daemons = {pid for pid, parent in parents.items() if parent in executors}
+        return [pid for pid, parent in parents.items() if parent in daemons]
+
+    # -- what happens
+
+    def kill_owner(self) -> str:
+        """A task's Python process."""
+        return self._kill(self.owner_processes)
+
+    def kill_executor(self) -> str:
+        """A JVM of either driver."""
+        kind = self.rng.choice(["owners", "query"])
+        return f"of the {kind}: {self._kill(lambda: self.executors(kind))}"
+
+    def _kill(self, find) -> str:
+        def found():
+            self.restart_failed()
+            return find()
+
+        pid = self.rng.choice(wait_until(found, WAIT, "there is one to kill"))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return str(pid)
+
+    def kill_driver(self) -> str:
+        """All processes of a driver; it begins again with an empty disk."""
+        kind = self.rng.choice(["owners", "query"])
+        self.jobs.pop(kind).kill()
+        self.start(kind)
+        return f"of the {kind}; with an empty disk"
+
+    def kill_store(self) -> str:
+        """The store, or its front; a folder has none."""
+        if self.store is None:
+            return f"a folder has none: an owner, {self.kill_owner()}"
+        self.store.kill()
+        return "away for 5 s"
+
+    def stop_owner(self) -> str:
+        """SIGSTOP past its heartbeats, and SIGCONT."""
+        pid = self.rng.choice(wait_until(self.owner_processes, WAIT, "there is one to stop"))
+        os.kill(pid, signal.SIGSTOP)
+        threading.Event().wait(STOPPED)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        return f"{pid} for {STOPPED:g} s"
+
+    def fail_requests(self) -> str:
+        """503 to a third of all requests for a while."""
+        return self._faults(300, 0.0)
+
+    def delay_requests(self) -> str:
+        """Each takes half a second longer, for a while."""
+        return self._faults(0, 0.5)
+
+    def _faults(self, failing: int, delay: float) -> str:
+        if self.store is None:
+            return "not with a folder"
+        self.store.set_faults(failing, delay)
+        threading.Event().wait(15.0)
+        self.store.set_faults(0, 0.0)
+        return "for 15 s"
+
+    def close(self) -> None:
+        """End what still runs."""
+        for job in self.jobs.values():
+            job.kill()
+
+    def report(self) -> str:
+        """The table, and the last lines of every driver: for a failure."""
+        logs = [f"the driver of the {kind}:\n{job.log()}" for kind, job in self.jobs.items()]
+        return "\n".join(["", f"{self.storage}, seed {SEED}", *self.table, *self.ended, *logs,
+                          f"executors log below {self.cluster.folder}"])
+
+
+@pytest.fixture
+def cluster(storage, tmp_path, tmp_path_factory):
+    """A cluster with three workers."""
+    (tmp_path / "disks").mkdir()
+    found = Cluster(tmp_path_factory.mktemp("cluster"), os.getuid(), tmp_path / "disks")
+    try:
+        yield found, found.start(workers=3, cores=2, memory="2g")
+    finally:
+        found.close()
+
+
+def new_nsqd(real_nsqd, lookupd):
+    """An nsqd that has the channel."""
+    server = real_nsqd(mem_queue_size=1_000_000, lookupd_tcp_addresses=[lookupd.tcp_address])
+    server.post("/topic/create", topic="t")
+    server.post("/channel/create", topic="t", channel="c")
+    return server
+
+
+def parent_of(pid):
+    """The process that started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def counts(server):
+    """What waits at an nsqd, and what is in flight."""
+    stats = server.stats("t", "c")
+    return stats.get("depth", 0) + stats.get("in_flight_count", 0)
+
+
+def test_kills_of_everything_lose_and_double_no_row(
+    storage, cluster, real_nsqd, real_nsqlookupd, tmp_path
+):
+    """Owners, executors, drivers, the store; nsqds that come and go; stops, 503, slow answers."""
+    rng = random.Random(SEED)
+    lookupd = real_nsqlookupd()
+
+    servers = [new_nsqd(real_nsqd, lookupd) for _ in range(4)]
+    run = Run(tmp_path, *cluster, *storage, lookupd, rng)
+    kills = [run.kill_owner, run.kill_executor, run.kill_driver, run.kill_store]
+    events = [kills[number % len(kills)] for number in range(KILLS)]
+    for place, event in ((0.25, run.stop_owner), (0.6, run.fail_requests),
+                         (0.8, run.delay_requests)):
+        events.insert(int(place * len(events)), event)
+    each = COUNT // 5
+    rate = max(20, each // (KILLS * 15))  # so that there is something to do at each event
+    publishers = []
+
+    def publish(server):
+        publishers.append(Publisher(
+            server.tcp_address, "t", each, rate, each * len(publishers)))
+
+    try:
+        run.start("owners")
+        run.start("query")
+        for server in servers:
+            publish(server)
+        for number, event in enumerate(events):
+            shown = event()
+            run.note(event.__name__.replace("_", " "),
+                     f"{shown}; {sum(one.published for one in publishers):,} published")
+            if number == len(events) // 2:
+                servers.append(new_nsqd(real_nsqd, lookupd))
+                publish(servers[-1])
+                run.note("a fifth nsqd appears", servers[-1].tcp_address)
+            threading.Event().wait(rng.uniform(1.0, 6.0))
+        for one in publishers:
+            assert one.join() == each
+
+        def is_stored(*nsqds):
+            run.restart_failed()
+            return sum(map(counts, nsqds)) == 0
+
+        wait_until(lambda: is_stored(servers[0]), END, "the first nsqd is read")
+        servers[0].stop()
+        run.note("the first nsqd is removed", servers[0].tcp_address)
+        wait_until(lambda: is_stored(*servers[1:]), END, "all is stored")
+        owners = run.jobs.pop("owners")
+        assert isinstance(owners, Ingest)
+        assert owners.terminate() == 0, owners.log()
+        run.note("the owners end in order")
+        run.jobs.pop("query").kill()
+        done = Job(run.new_folder(), **run.settings(now=True)).finish()
+    except BaseException:
+        print(run.report(), flush=True)
+        raise
+    finally:
+        for one in publishers:
+            one.close()
+        run.close()
+    wanted = each * len(servers)
+    run.note("result", f"{wanted:,} published, {wanted - done['distinct']} missing,"
+             f" {done['rows'] - done['distinct']} double")
+    print("\n".join(["", f"{run.storage}, seed {SEED}", *run.table]))
+    assert (done["rows"], done["distinct"]) == (wanted, wanted)
+
+
+@pytest.mark.parametrize("lost", ["owner", "executor"])
+def test_a_lost_owner_has_a_successor_within_30_seconds(
+    storage, cluster, real_nsqd, real_nsqlookupd, tmp_path, lost
+):
+    """From SIGKILL to the first segment of the next owner, in a job of three tasks."""
+    lookupd = real_nsqlookupd()
+    run = Run(tmp_path, *cluster, *storage, lookupd, random.Random(SEED))
+    servers = [new_nsqd(real_nsqd, lookupd) for _ in range(3)]
+    publishers = [Publisher(server.tcp_address, "t", 100_000, 100, 100_000 * number)
+                  for number, server in enumerate(servers)]
+    store = open_store(run.storage)
+    try:
+        run.start("owners")
+
+        def divided():
+            found = owned(store)
+            return found if is_settled(store, 3) and len(
+                {one.owner for one in found.values()}) == 3 else None
+
+        before = wait_until(divided, WAIT, "each task writes one shard")
+        gone = before[servers[0].tcp_address]
+        pid = int(gone.owner.rpartition(" ")[2])
+        killed = time.monotonic()
+        os.kill(pid if lost == "owner" else parent_of(parent_of(pid)), signal.SIGKILL)
+        seconds = seconds_to_takeover(store, [gone], killed)
+        run.note(f"takeover after a lost {lost}", f"{seconds:.1f} s")
+        assert seconds < PROMISED
+        for nsqd, former in before.items():
+            if nsqd != gone.nsqd:
+                assert (owned(store)[nsqd].owner, owned(store)[nsqd].epoch) == (
+                    former.owner, former.epoch)
+    except BaseException:
+        print(run.report(), flush=True)
+        raise
+    finally:
+        for publisher in publishers:
+            publisher.close()
+        run.close()
+        store.close()

@@ -1,0 +1,87 @@
+"""The recipes that need nothing but PySpark; the others are in ``tests/spark/recipes``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from tests.spark.pages import COUNT, run
+from tests.support.docs.pages import named, text_of
+
+#: As a registry returns it: the schema is a text in the answer.
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "state": {"type": ["null", "string"]},
+        "lines": {"type": "array", "items": {"type": "object", "properties": {
+            "price": {"type": "number"}, "gift": {"type": "boolean"}}}},
+    },
+}
+
+
+def source(spark: Any, cluster: Any, topic: str) -> Any:
+    """Return the stream of a topic of the cluster."""
+    return spark.readStream.format("nsq").options(
+        nsqd=cluster[0].tcp_address, nsqdHttp=cluster[0].http_address, topic=topic,
+        channel="spark", spoolDir=cluster[1]["/data"] + "/spool").load()
+
+
+@pytest.fixture
+def registry(leak_guard: None) -> Iterator[str]:
+    """A stand-in for a schema registry; gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == "/subjects/orders-value/versions/3"
+            answer = json.dumps({"subject": "orders-value", "version": 3, "schemaType": "JSON",
+                                 "schema": json.dumps(SCHEMA)}).encode()
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(answer if known else b"{}")
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_json_becomes_columns(spark, cluster, tmp_path):
+    """The good rows have columns, and the bad one its text, in a folder of its own."""
+    cluster[0].publish_many("orders", [b"no order", b'{"id": "x", "state": "open"}'])
+    run(spark, cluster, text_of(named("Spark recipe: JSON")),
+        events=source(spark, cluster, "orders"))
+    rows = spark.read.parquet(str(tmp_path / "data" / "orders"))
+    good = rows.where("kind = 'good'")
+    assert sorted(row.id for row in good.collect()) == list(range(COUNT))
+    assert good.where("state = 'paid'").count() == COUNT // 2
+    assert sorted(row.bad for row in rows.where("kind = 'bad'").collect()) == [
+        "no order", '{"id": "x", "state": "open"}']
+
+
+def test_a_schema_of_a_registry_becomes_columns(spark, cluster, registry, tmp_path):
+    """The schema's nested types are Spark's, and the JSON recipe takes it."""
+    order = {"id": 1, "state": None, "lines": [{"price": 2.5, "gift": True}]}
+    cluster[0].publish_many("nested", [json.dumps(order).encode(), b"no order"])
+    text = text_of(named("Spark recipe: registry")).replace("registry:8081", registry)
+    schema = run(spark, cluster, text)["schema"]
+    assert schema.simpleString() == (
+        "struct<id:bigint,state:string,lines:array<struct<price:double,gift:boolean>>,bad:string>")
+    recipe = text_of(named("Spark recipe: JSON"))
+    _, _, rest = recipe.partition("bad STRING\"\n")
+    run(spark, cluster, "from pyspark.sql import functions as F\n" + rest, schema=schema,
+        events=source(spark, cluster, "nested"))
+    rows = spark.read.parquet(str(tmp_path / "data" / "orders"))
+    [row] = rows.where("kind = 'good'").collect()
+    assert (row.id, row.state, row.lines[0].price, row.lines[0].gift) == (1, None, 2.5, True)
+    assert rows.where("kind = 'bad'").count() == 1

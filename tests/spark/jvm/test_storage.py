@@ -1,0 +1,117 @@
+"""Shared storage with Spark itself: the programs of the page, a restart, S3, and a migration."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from nsqclient.spark.migration import migrate
+from nsqclient.spark.options import ingest_options
+from nsqclient.spark.pipelines import archive
+from nsqclient.spark.shards.owners import ShardOwners
+from nsqclient.spark.spool.segment import encode_segment
+from nsqclient.spark.spool.spool import Spool
+from nsqclient.spark.storage.store import open_store
+from tests.spark.pages import COUNT, ORDERS, run
+from tests.support.docs.pages import named, text_of
+from tests.support.docs.terminal import Terminal
+from tests.support.servers.object_store import environment, make_bucket
+from tests.support.waiting import wait_until
+
+#: Seconds for a test that starts several JVMs; each takes a minute on a machine that is very busy.
+LIMIT = 900
+
+
+def own(url, nsqd, topic="events", channel="spark"):
+    """Receive a topic onto a storage, until all is stored."""
+    nsqd.create_channel(topic, channel)
+    store = open_store(url)
+    owners = ShardOwners(ingest_options({
+        "topic": topic, "channel": channel, "storage": url, "nsqd": nsqd.tcp_address}), store)
+    owners.open()
+    try:
+        wait_until(lambda: not nsqd.messages(topic, channel), 60, "all is stored")
+    finally:
+        owners.stop()
+        store.close()
+
+
+def bodies(spark, path):
+    """The bodies in files, sorted."""
+    return sorted(bytes(row.body) for row in spark.read.parquet(str(path)).collect())
+
+
+def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, tmp_path):
+    """Once, over two runs from one checkpoint; what comes between them is in the second one."""
+    nsqd = cluster[0]
+    url = f"file://{tmp_path}/data/nsq"
+    own(url, nsqd)
+    for count in (1, 2):
+        run(spark, cluster, text_of(named("Spark storage")))
+        assert bodies(spark, tmp_path / "data" / "events") == sorted(ORDERS * count)
+        if count == 1:
+            nsqd.publish_many("events", ORDERS)
+            own(url, nsqd)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT)
+def test_the_commands_of_the_manual_archive_and_replay_shared_storage(spark, cluster, tmp_path):
+    """The archive has every message, and so has what is replayed."""
+    own(f"file://{tmp_path}/data/nsq", cluster[0])
+    [archiving] = named("nsqclient spark archive from storage")
+    [replaying] = named("nsqclient spark replay from storage")
+    look, write = replaying.commands
+    with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
+        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        started = terminal.start(archiving.commands[0])
+        assert started.end(LIMIT) == 0 and ", lag: 1 shard, stored " in started.log, started.log
+        started = terminal.start(look)
+        assert started.end(LIMIT) == 0 and f" {COUNT} messages, " in started.output, started.log
+        started = terminal.start(write)
+        assert started.end(LIMIT) == 0, started.log
+        assert f"{COUNT} messages written to " in started.output
+    for name in ("archive", "events-again"):
+        assert bodies(spark, tmp_path / "data" / name) == sorted(ORDERS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIMIT)
+def test_executors_find_the_credentials_of_an_object_store_by_themselves(
+    s3_endpoint, spark, cluster, tmp_path
+):
+    """From their environment, in a process of their own; nothing of the driver is needed there."""
+    with environment(s3_endpoint), contextlib.closing(Terminal(tmp_path)) as terminal:
+        make_bucket("cluster")
+        own("s3://cluster/nsq", cluster[0])
+        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        started = terminal.start(
+            "nsqclient spark archive --master='local-cluster[1,1,1024]' --available-now"
+            " --storage=s3://cluster/nsq --topic=events --channel=spark"
+            f" --path={tmp_path}/out --checkpoint={tmp_path}/cp")
+        assert started.end(LIMIT) == 0, started.log
+    assert bodies(spark, tmp_path / "out") == sorted(ORDERS)
+
+
+def test_a_query_with_a_spool_goes_on_with_shared_storage(spark, cluster, tmp_path):
+    """From its checkpoint, after the command: what its spool had left, and what is stored since."""
+    nsqd = cluster[0]
+    url = f"file://{tmp_path}/nsq"
+    where = {"topic": "orders", "channel": "archive", "path": str(tmp_path / "out"),
+             "checkpoint": str(tmp_path / "cp"), "available_now": True}
+    nsqd.create_channel("orders", "archive")
+    archive(spark, nsqd=nsqd.tcp_address, nsqdHttp=nsqd.http_address, **where).awaitTermination()
+    spool = Spool(str(tmp_path / "cp/nsq-spool"), "orders", "archive")
+    spool.open(patience=30)
+    messages = [(1, 1, b"%016d" % number, b"left") for number in range(3)]
+    spool.append(spool.write_tmp(
+        encode_segment("orders", "archive", [(nsqd.tcp_address, messages)])), 3, [])
+    spool.close()
+    store = open_store(url)
+    assert migrate(spool.folder.path, str(tmp_path / "cp"), store).messages == 3
+    store.close()
+    nsqd.publish_many("orders", [b"later"] * 5)
+    own(url, nsqd, "orders", "archive")
+    archive(spark, storage=url, **where).awaitTermination()
+    assert bodies(spark, tmp_path / "out") == sorted([*ORDERS, *[b"left"] * 3, *[b"later"] * 5])

@@ -1,0 +1,94 @@
+"""What works on every PySpark from 4.1 on, on a real nsqd, and what an older one says of the rest.
+
+``tox -e spark41`` runs this on 4.1.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import nsqclient.spark
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
+
+COUNT = 1000
+
+
+@pytest.fixture
+def nsqd(real_nsqd):
+    """A real nsqd."""
+    return real_nsqd()
+
+
+@pytest.fixture
+def where(nsqd, tmp_path):
+    """Options of a source on it."""
+    return {"nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "topic": "t", "channel": "c",
+            "spoolDir": str(tmp_path / "spool")}
+
+
+def write(spark, nsqd):
+    """Publish numbers with the sink."""
+    nsqclient.spark.register(spark)
+    spark.range(COUNT).selectExpr("cast(id AS string) AS body").write.format("nsq").mode(
+        "append").options(nsqd=nsqd.tcp_address, topic="t").save()
+    nsqd.post("/channel/create", topic="t", channel="c")
+    wait_until(lambda: nsqd.stats("t", "c")["depth"] == COUNT, 30, "the channel has all")
+
+
+def test_the_sink_a_peek_and_a_drain_work(spark, nsqd, where):
+    """Each row once; a peek leaves all, and a drain takes all."""
+    write(spark, nsqd)
+    source = spark.read.format("nsq").options(**where)
+    peek = source.option("maxMessages", "100").load()
+    assert peek.select("body").distinct().count() == 100
+    wait_until(lambda: nsqd.stats("t", "c")["depth"] == COUNT, 30, "all went back")
+    drained = source.options(mode="drain", maxMessages="0").load()
+    assert drained.count() == COUNT == drained.select("body").distinct().count()
+    assert drained.where("body IS NULL").count() == 0
+    assert nsqd.stats("t", "c")["depth"] == 0 == nsqd.stats("t", "c")["in_flight_count"]
+
+
+def test_the_streaming_sink_works(spark, nsqd, tmp_path):
+    """Each batch is published."""
+    nsqclient.spark.register(spark)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "lines.txt").write_text("one\ntwo\n")
+    query = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed(
+        "value", "body").writeStream.format("nsq").options(
+        nsqd=nsqd.tcp_address, topic="lines").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    nsqd.post("/channel/create", topic="lines", channel="c")
+    wait_until(lambda: nsqd.stats("lines", "c")["depth"] == 2, 30, "both are there")
+
+
+def test_a_streaming_read_works_or_says_what_it_needs(spark, nsqd, where, tmp_path):
+    """On 4.1 its error ends with one clear line."""
+    import pyspark
+
+    write(spark, nsqd)
+    query = spark.readStream.format("nsq").options(**where).load().writeStream.format(
+        "parquet").option("checkpointLocation", str(tmp_path / "checkpoint")).option(
+        "path", str(tmp_path / "out")).trigger(availableNow=True).start()
+    if not pyspark.__version__.startswith("4.1."):
+        query.awaitTermination()
+        assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT
+        return
+    with pytest.raises(Exception, match="streaming reads need PySpark 4.2") as caught:
+        query.awaitTermination()
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_stream_without_a_spool_ends_with_our_line(spark, where, tmp_path):
+    """An option that ``load()`` cannot miss, since a peek needs none."""
+    nsqclient.spark.register(spark)
+    del where["spoolDir"]
+    query = spark.readStream.format("nsq").options(**where).load().writeStream.format(
+        "noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception) as caught:
+        query.awaitTermination()
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("nsqclient.")]
+    assert len(lines) == 1 and lines[0].startswith("nsqclient.errors.ConfigError: ")
+    assert "UnboundLocalError" not in str(caught.value)

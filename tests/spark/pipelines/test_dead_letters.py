@@ -1,0 +1,221 @@
+"""Rows that a function fails on: mapped, and kept in a topic or a folder. No JVM."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from nsqclient.devserver import Nsqd  # noqa: E402 - needs pyarrow
+from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.options import write_options  # noqa: E402 - needs pyarrow
+from nsqclient.spark.pipelines.archiving import choose_dead_letters  # noqa: E402 - as above
+from nsqclient.spark.pipelines import dead_letters  # noqa: E402 - needs pyarrow
+from nsqclient.spark.pipelines.dead_letters import (  # noqa: E402 - needs pyarrow
+    FolderDeadLetters,
+    TopicDeadLetters,
+)
+from nsqclient.spark.pipelines.transforms import BodyMapper  # noqa: E402 - needs pyarrow
+from nsqclient.spark.schema import row_schema  # noqa: E402 - needs pyarrow
+
+SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
+
+
+def rows(*bodies):
+    """Rows as the source gives them."""
+    count = len(bodies)
+    return pa.RecordBatch.from_arrays([
+        pa.array(["t"] * count), pa.array(["c"] * count), pa.array(["n:1"] * count),
+        pa.array(["%016x" % number for number in range(count)]), pa.array([2] * count, pa.int32()),
+        pa.array([0] * count, pa.timestamp("us", tz="UTC")), pa.array(range(count), pa.int64()),
+        pa.array(bodies, pa.binary()),
+    ], schema=row_schema())
+
+
+def fail_on_b(body):
+    """A function as a user writes it."""
+    if body.startswith(b"b"):
+        raise ValueError(f"not {body.decode(errors='replace')}")
+    return {b"none": None, b"two": [b"1", "2"]}.get(body, body.upper())
+
+
+def batch_of_task():
+    """The name of a batch, which Spark gives otherwise."""
+    return "q-000003"
+
+
+def mapped(dead, *bodies):
+    """What becomes of bodies: (id, body) of the rows that are archived."""
+    mapper = pickle.loads(pickle.dumps(BodyMapper(fail_on_b, dead, batch_of_task)))
+    found = [row for batch in mapper(iter([rows(*bodies[:2]), rows(*bodies[2:])]))
+             for row in batch.to_pylist()]
+    assert all(row["topic"] == "t" and row["attempts"] == 2 for row in found)
+    return [(int(row["message_id"], 16), row["body"]) for row in found]
+
+
+def test_a_row_keeps_its_columns_and_gets_another_body():
+    """Or becomes several rows, or none."""
+    assert mapped(None, b"a", b"none", b"two", b"x") == [
+        (0, b"A"), (0, b"1"), (0, b"2"), (1, b"X")]
+
+
+def test_without_a_place_for_it_the_error_is_raised():
+    """It ends the query."""
+    with pytest.raises(ValueError, match="not bad"):
+        mapped(None, b"a", b"bad")
+
+
+def test_bad_rows_are_in_the_folder_when_the_task_ends(tmp_path, caplog):
+    """With all that is known of them; the others are archived."""
+    dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
+    assert mapped(dead, b"a", b"b1", b"b\xff", b"x") == [(0, b"A"), (1, b"X")]
+    [file] = (tmp_path / "dead").glob("q-000003-*.jsonl")
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert first == {
+        "topic": "t", "channel": "c", "id": "%016x" % 1, "timestamp": 1, "attempts": 2,
+        "nsqd": "n:1", "body": "b1", "error": "ValueError: not b1"}
+    assert base64.b64decode(second["body_base64"]) == b"b\xff"
+    assert f"q-000003: 2 rows failed: written to {tmp_path / 'dead'}" in caplog.text
+
+
+def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
+    """Whatever the umask is; a task that runs again replaces its file."""
+    former = os.umask(0)
+    try:
+        dead = FolderDeadLetters.prepare(str(tmp_path / "new" / "dead"))
+        for _ in range(2):
+            mapped(dead, b"b1", b"a")
+    finally:
+        os.umask(former)
+    entries = list((tmp_path / "new" / "dead").iterdir())
+    assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o600}
+    assert len([entry for entry in entries if entry.suffix == ".jsonl"]) == 1
+    for folder in (tmp_path / "new", tmp_path / "new" / "dead"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_two_parts_of_one_task_have_a_file_each(tmp_path):
+    """With files_per_batch Spark gives a task several parts of the source, under one number."""
+    dead = FolderDeadLetters.prepare(str(tmp_path))
+    mapped(dead, b"b1", b"a")
+    mapped(dead, b"b2", b"a")
+    mapped(dead, b"b1", b"a")  # the task runs again
+    found = sorted(json.loads(file.read_text())["body"] for file in tmp_path.glob("*.jsonl"))
+    assert found == ["b1", "b2"]
+
+
+def test_no_bad_row_makes_no_file(tmp_path):
+    """A folder that is empty says that none failed."""
+    mapped(FolderDeadLetters.prepare(str(tmp_path)), b"a", b"x")
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path):
+    """It runs again, and its rows are not known to be all."""
+    mapper = BodyMapper(fail_on_b, FolderDeadLetters.prepare(str(tmp_path)), batch_of_task)
+
+    def batches():
+        yield rows(b"b1")
+        raise OSError("the source failed")
+
+    with pytest.raises(OSError, match="the source failed"):
+        list(mapper(batches()))
+    assert [entry.name for entry in tmp_path.iterdir()] == [".nsqclient-id"]
+
+
+@pytest.mark.parametrize("other", [None, "another"])
+def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
+    """It would keep the rows on a disk of its own."""
+    dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
+    (tmp_path / "dead" / ".nsqclient-id").unlink()
+    if other is not None:
+        (tmp_path / "dead" / ".nsqclient-id").write_text(other)
+    with pytest.raises(NSQError, match="dead_letter_topic, or a folder that all executors share"):
+        mapped(dead, b"b1", b"a")
+    assert mapped(dead, b"a", b"x")  # it is not needed
+
+
+def test_the_folder_is_the_same_for_the_next_run(tmp_path):
+    """And for another query."""
+    first, second = (FolderDeadLetters.prepare(str(tmp_path)) for _ in range(2))
+    assert first == second
+
+
+def test_a_disk_that_takes_nothing_ends_the_task(tmp_path, monkeypatch):
+    """No bad row may be lost."""
+    dead = FolderDeadLetters.prepare(str(tmp_path))
+
+    monkeypatch.setattr(
+        dead_letters, "open_private", lambda path: os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(NSQError, match="dead_letter_path .*No space left"):
+        mapped(dead, b"b1", b"a")
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("path, words", [
+    ("hdfs://x/y", "dead_letter_path 'hdfs://x/y': give an absolute path of a file system"),
+    ("dead", "dead_letter_path 'dead': give an absolute path"),
+    ("/dev/null/x", "dead_letter_path /dev/null/x: cannot be used"),
+])
+def test_a_folder_that_cannot_be_used_is_an_error(path, words):
+    """Before the query starts."""
+    with pytest.raises(ConfigError, match=words):
+        FolderDeadLetters.prepare(path)
+
+
+def test_bad_rows_are_published_when_the_task_ends(caplog):
+    """With their bodies as they came."""
+    with Nsqd() as nsqd:
+        options = write_options({"nsqd": nsqd.tcp_address, "topic": "dead"})
+        assert mapped(TopicDeadLetters(options), b"b1", b"a", b"b2", b"x") == [(1, b"A"), (1, b"X")]
+        assert [message.body for message in nsqd.messages("dead")] == [b"b1", b"b2"]
+    assert "q-000003: 2 rows failed: published to dead" in caplog.text
+
+
+def test_nsqd_that_is_away_ends_the_task():
+    """It is no fault of the rows, and none may be lost."""
+    options = write_options(
+        {"nsqd": "127.0.0.1:1", "topic": "dead", "publish_timeout": "100ms"})
+    with pytest.raises(NSQError):
+        mapped(TopicDeadLetters(options), b"b1", b"a")
+
+
+def test_no_bad_row_needs_no_nsqd():
+    """A task connects for its first bad row."""
+    options = write_options({"nsqd": "127.0.0.1:1", "topic": "dead"})
+    assert mapped(TopicDeadLetters(options), b"a", b"x") == [(0, b"A"), (1, b"X")]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ({"dead_letter_topic": "dead", "dead_letter_path": "/x"}, "give one of dead_letter_topic and"),
+    ({"dead_letter_topic": "t"}, "into itself without end"),
+    ({"sink_options": {"nsqd": "a:1"}}, "sink_options are for dead_letter_topic"),
+    ({"dead_letter_topic": "dead", "sink_options": {"batchsize": "x"}}, "batchSize"),
+    ({"dead_letter_path": "dead"}, "give an absolute path"),
+])
+def test_wrong_arguments_are_rejected(arguments, words):
+    """Before Spark is asked for anything."""
+    given = {"dead_letter_topic": "", "dead_letter_path": "", "sink_options": {}, **arguments}
+    with pytest.raises(ConfigError, match=words):
+        choose_dead_letters(SOURCE, **given)
+
+
+def test_dead_letters_go_where_messages_come_from(tmp_path):
+    """Unless the options of the sink say otherwise; without a place there are none."""
+    def choose(topic="dead", path="", **own):
+        return choose_dead_letters(SOURCE, topic, path, own)
+
+    found = choose()
+    assert isinstance(found, TopicDeadLetters)
+    assert (found.options.topic, found.options.nsqd) == ("dead", ("127.0.0.1:1",))
+    other = choose(nsqd="a:1")
+    assert isinstance(other, TopicDeadLetters) and other.options.nsqd == ("a:1",)
+    assert dataclasses.is_dataclass(choose("", str(tmp_path))) and choose("") is None
+    assert Path(tmp_path, ".nsqclient-id").exists()

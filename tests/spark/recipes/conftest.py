@@ -1,0 +1,15 @@
+"""Each file needs an environment of its own: only ``make spark-recipes`` collects them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+collect_ignore_glob = [] if os.environ.get("SPARK_RECIPES") else ["test_*.py"]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Older PySparks leave the sockets of their own results to the garbage collector."""
+    item.add_marker(
+        pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning"))

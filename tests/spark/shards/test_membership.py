@@ -1,0 +1,173 @@
+"""Members on a storage: they find each other, divide shards, and notice what is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import membership as module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.assignment import PROVEN_LOOKS  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.membership import Membership  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.names import MemberKeys  # noqa: E402 - needs pyarrow
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+
+NSQDS = ["a:1", "b:1", "c:1", "d:1"]
+
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
+def storage_kind(request):
+    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
+    return request.param
+
+
+@pytest.fixture
+def join(store):
+    """Factory of members, which look when the test says so."""
+    joined = []
+
+    def start(nsqds=NSQDS, job=""):
+        member = Membership(store, "t", "c", job)
+        member._thread.start = lambda: None
+        joined.append(member)
+        member.join(nsqds)
+        return member
+
+    return start
+
+
+def shards(*members):
+    """The shards of each, which are all of them, and each once."""
+    found = [member.assigned() for member in members]
+    assert sorted(sum(found, [])) == NSQDS
+    return found
+
+
+def test_one_member_has_every_shard(join):
+    """From its first look on."""
+    assert join().assigned() == NSQDS
+
+
+@pytest.mark.parametrize("storage_kind", ["file", "s3"])
+def test_members_divide_the_shards(join, store):
+    """Each half of them; one object is left of many heartbeats."""
+    first = join()
+    first.look()
+    second = join()
+    first.look()
+    assert [len(one) for one in shards(first, second)] == [2, 2]
+    divided = shards(first, second)
+    for _ in range(3):
+        first.look()
+        second.look()
+    assert shards(first, second) == divided
+    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 2
+
+
+def test_a_member_that_leaves_gives_its_shards_to_the_others(join):
+    """At their next look."""
+    first, second = join(), join()
+    second.leave()
+    first.look()
+    assert first.assigned() == NSQDS and first.changed.is_set() is False
+
+
+def test_a_member_that_dies_loses_its_shards(join, store):
+    """After some looks, and its heartbeat is deleted; when it goes on, it has them again."""
+    first, second = join(), join()
+    first.look()
+    second.look()
+    for _ in range(PROVEN_LOOKS):
+        first.look()
+        assert len(first.assigned()) == 2
+    first.look()
+    assert first.changed.is_set() and first.assigned() == NSQDS
+    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 1
+    second.look()
+    first.look()
+    assert [len(one) for one in shards(first, second)] == [2, 2]
+
+
+def test_what_a_member_reaches_may_change(join):
+    """An nsqd that appears is known to one member first."""
+    first, second = join(["a:1"]), join(["a:1"])
+    second.announce(["a:1", "b:1"])
+    second.announce(["a:1", "b:1"])
+    second.look()
+    first.look()
+    second.look()
+    assert (first.assigned(), second.assigned()) == (["a:1"], ["b:1"])
+
+
+def test_a_heartbeat_that_is_replaced_while_it_is_read_counts_as_the_former_one(
+    join, store, monkeypatch
+):
+    """The next look finds the newer one."""
+    first, second = join(), join()
+    first.look()
+    second.announce(["a:1"])
+    second.look()
+    listed = store.list_objects(MemberKeys("t", "c").folder)
+    second.look()
+    monkeypatch.setattr(first._store, "list_objects", lambda folder: listed)
+    first.look()
+    assert len(first.assigned()) == 2
+    monkeypatch.undo()
+    first.look()
+    assert first.assigned() == ["b:1", "c:1", "d:1"]
+
+
+def test_a_job_ends_with_its_object(join, store):
+    """Another job's members, and plain processes, go on."""
+    ours, others, plain = join(job="ab"), join(job="cd"), join()
+    store.create(MemberKeys("t", "c").ended("ab"), b"")
+    for member in (ours, others, plain):
+        member.look()
+    assert (ours.is_over, others.is_over, plain.is_over) == (True, False, False)
+    assert ours.changed.is_set()
+
+
+def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
+    """Which members live is not known then, so that all shards stay where they are."""
+    first, second = join(), join()
+    for member in (first, second, first):
+        member.look()
+
+    def fail(*arguments):
+        raise StorageError(store.url, "503 Slow Down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first._store, "create", fail)
+        for _ in range(PROVEN_LOOKS * 2):
+            with pytest.raises(StorageError, match="503"):
+                first.look()
+    first.look()
+    second.look()
+    assert [len(one) for one in shards(first, second)] == [2, 2]
+    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 2
+
+
+def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
+    """Of the storage, and of its own; at the end nothing is left."""
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    member = Membership(store, "t", "c")
+    member.join(NSQDS)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(member, "look", lambda: (_ for _ in ()).throw(
+                StorageError(store.url, "is away")))
+            wait_until(lambda: "is away; trying again" in caplog.text, 30)
+            patch.setattr(member, "look", lambda: 1 / 0)
+            wait_until(lambda: "a heartbeat failed; it goes on" in caplog.text, 30)
+        before = member._serial
+        wait_until(lambda: member._serial > before, 30, "it looks again")
+    finally:
+        member.leave()
+    member.leave()
+    assert store.list_objects(MemberKeys("t", "c").folder) == []
+
+
+def test_a_killed_owner_is_noticed_in_half_the_time_that_is_promised():
+    """30 s until its messages go on, with what the next owner reads first, and msg_timeout."""
+    assert (PROVEN_LOOKS + 1) * module.INTERVAL <= 15

@@ -1,0 +1,504 @@
+"""Owners of shards on both kinds of server: nothing is lost, and nothing is stored twice."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from functools import partial
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
+from nsqclient.discovery import LookupResult  # noqa: E402 - needs pyarrow
+from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.partitions.lookup_table import TopicRoutes  # noqa: E402 - needs pyarrow
+from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.options import ingest_options  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import owner as module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import owners as owners_module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.owner import ShardOwner  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.owners import ShardOwners  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.segments import segment_rows  # noqa: E402 - needs pyarrow
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.support.docs.pages import named  # noqa: E402 - needs pyarrow
+from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
+from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    """Commits and notes at once, rather than after seconds."""
+    monkeypatch.setattr(module, "_INTERVAL", 0.05)
+    monkeypatch.setattr(membership, "INTERVAL", 0.05)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """A folder; the object store has tests of its own."""
+    return f"file://{tmp_path}/storage"
+
+
+@pytest.fixture
+def own(storage):
+    """Factory of owners of one nsqd; they are stopped with the test."""
+    started = []
+
+    def start(server, **options):
+        texts = {"topic": "t", "channel": "c", "storage": storage, "nsqd": server.tcp_address,
+                 "msg_timeout": "1s", "rollIntervalMs": "10", **options}
+        owner = ShardOwner(ingest_options(texts), open_store(storage), server.tcp_address)
+        started.append(owner)
+        owner.start()
+        return owner
+
+    yield start
+    for owner in started:
+        owner.stop()
+
+
+def publish(server, count, first=0):
+    """Messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
+
+
+def stored(storage, *servers):
+    """Every body in the logs of shards, sorted as numbers."""
+    store = open_store(storage)
+    found = []
+    for server in servers:
+        keys = ShardKeys("t", "c", server.tcp_address)
+        for one in store.list_objects(keys.of("segments")):
+            rows = segment_rows(store.url, one.key, store.read(one.key))
+            assert set(rows.column("nsqd").to_pylist()) == {server.tcp_address}
+            found += map(int, rows.column("body").to_pylist())
+    return sorted(found)
+
+
+def counts(server):
+    """Depth and messages in flight of the channel."""
+    stats = server.stats("t", "c")
+    return stats["depth"], stats["in_flight_count"]
+
+
+def has_stored(storage, server, count):
+    """Wait for so many rows, and until nsqd has nothing left."""
+    wait_until(lambda: len(stored(storage, server)) >= count, 30, f"{count} rows")
+    wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
+
+
+def test_everything_is_stored_and_finished(server, own, storage):
+    """Each message once; the end leaves a note, and nothing in flight."""
+    publish(server, 3000)
+    owner = own(server)
+    has_stored(storage, server, 3000)
+    assert owner.is_connected
+    owner.stop()
+    assert stored(storage, server) == list(range(3000)) and owner.in_flight == 0
+    assert owner.log._note.clean_to == owner.log.end.number
+
+
+def test_a_stop_leaves_nothing_in_flight(server, own, storage):
+    """What is not stored is back in the channel."""
+    publish(server, 5000)
+    owner = own(server, max_in_flight="500")
+    wait_until(lambda: stored(storage, server), 30, "it has begun")
+    owner.stop()
+    depth, in_flight = counts(server)
+    assert in_flight == 0 and depth + len(stored(storage, server)) == 5000
+
+
+def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, storage):
+    """As when a network was cut and the first owner lives on."""
+    publish(server, 2000)
+    first, second = (own(server, max_in_flight="200") for _ in range(2))
+    publish(server, 4000, 2000)
+    has_stored(storage, server, 6000)
+    publish(server, 500, 6000)
+    has_stored(storage, server, 6500)
+    assert stored(storage, server) == list(range(6500))
+    assert first.log.lost_creates + second.log.lost_creates > 0
+
+
+def test_a_zombie_drops_what_its_successor_has_stored(server_factory, own, storage, monkeypatch):
+    """It hangs before its create until its messages are the successor's, and wakes up."""
+    server = server_factory(msg_timeout=1.0)
+    publish(server, 300)
+    asleep, awake = threading.Event(), threading.Event()
+    zombie = own(server, max_in_flight="300", connections="1")
+    create = zombie.log._store.create
+
+    def hang(key, data):
+        if "/segments/" in key and not awake.is_set():
+            asleep.set()
+            awake.wait(60)
+        return create(key, data)
+
+    monkeypatch.setattr(zombie.log._store, "create", hang)
+    publish(server, 300, 300)
+    assert asleep.wait(30)
+    zombie._is_failed = True  # RDY 0, so that what times out goes to the successor
+    own(server)
+    publish(server, 10, 600)
+    wait_until(lambda: len(stored(storage, server)) == 610, 60, "the successor stores")
+    awake.set()
+    wait_until(lambda: zombie.log.lost_creates, 30, "its create has lost")
+    has_stored(storage, server, 610)
+    assert stored(storage, server) == list(range(610))
+    assert zombie.log.copies_dropped > 0
+
+
+def test_a_zombie_that_has_stored_and_not_finished_makes_no_duplicate(
+    server_factory, own, storage, monkeypatch
+):
+    """It hangs between the create and FIN: the successor knows the ids from the segment."""
+    server = server_factory(msg_timeout=1.0)
+    zombie = own(server)
+    asleep, awake = threading.Event(), threading.Event()
+    create = zombie.log._store.create
+
+    def hang(key, data):
+        done = create(key, data)
+        if "/segments/" in key:
+            asleep.set()
+            awake.wait(60)
+        return done
+
+    monkeypatch.setattr(zombie.log._store, "create", hang)
+    publish(server, 100)
+    assert asleep.wait(30)
+    successor = own(server)
+    wait_until(lambda: successor.log.copies_dropped, 30, "copies came to the successor")
+    awake.set()
+    has_stored(storage, server, 100)
+    assert stored(storage, server) == list(range(100))
+
+
+def test_an_owner_that_dies_after_the_create_makes_no_duplicate(server_factory, own, storage):
+    """The next one reads the ids, and finishes the copies."""
+    server = server_factory(msg_timeout=1.0)
+    first = own(server)
+    publish(server, 50)
+    wait_until(lambda: len(stored(storage, server)) == 50, 30, "it is stored")
+    for sub in first._ingest._subs:
+        sub.finish_ids = lambda ids: None  # no FIN reaches nsqd from now on
+    publish(server, 50, 50)
+    wait_until(lambda: len(stored(storage, server)) == 100, 30, "the rest is stored")
+    first._end.set()  # no note either, as of a killed process
+    first._ingest.stop(1.0)
+    second = own(server)
+    wait_until(lambda: second.log.copies_dropped >= 50, 30, "copies came")
+    has_stored(storage, server, 100)
+    assert stored(storage, server) == list(range(100))
+
+
+def test_an_owner_pauses_while_spark_is_behind(server, own, storage):
+    """Messages wait at nsqd; with a commit it goes on."""
+    publish(server, 3000)
+    owner = own(server, max_in_flight="200", maxSpoolMessages="1000")
+    wait_until(lambda: owner.log.waiting[0] >= 1000, 30, "it is full")
+    wait_until(lambda: counts(server)[1] == 0, 30, "nothing is in flight")
+    taken = owner.log.end
+    assert taken.rows < 1600
+    keys = ShardKeys("t", "c", server.tcp_address)
+    open_store(storage).create(keys.commit(taken.number), b"")
+    wait_until(lambda: owner.log.end.number > taken.number, 30, "it goes on")
+
+
+def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage, monkeypatch):
+    """What it cannot store goes back; then it goes on by itself."""
+    owner = own(server)
+
+    def fail(*arguments):
+        raise StorageError(storage, "503 Slow Down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner.log._store, "create", fail)
+        patch.setattr(owner.log._store, "list_objects", fail)
+        publish(server, 200)
+        wait_until(lambda: owner.log.is_full, 30, "it failed")
+        wait_until(lambda: counts(server) == (200, 0), 30, "all went back")
+    has_stored(storage, server, 200)
+    assert stored(storage, server) == list(range(200))
+
+
+def test_a_restarted_nsqd_is_found_again(server, own, storage):
+    """By the same owner; each message is stored once."""
+    owner = own(server, max_reconnect_delay="100ms")
+    publish(server, 1000)
+    has_stored(storage, server, 1000)
+    server.restart()
+    publish(server, 500, 1000)
+    has_stored(storage, server, 1500)
+    assert stored(storage, server) == list(range(1500)) and owner.is_connected
+
+
+@pytest.mark.real
+def test_a_killed_nsqd_makes_no_duplicate(real_nsqd, own, storage):
+    """It delivers again what was finished after the last note of its disk queue."""
+    server = real_nsqd(mem_queue_size=100)
+    server.post("/topic/create", topic="t")
+    server.post("/channel/create", topic="t", channel="c")
+    for first in range(0, 10_000, 5000):
+        publish(server, 5000, first)
+    own(server, max_reconnect_delay="100ms", connections="1")
+    wait_until(lambda: len(stored(storage, server)) >= 2000, 30, "it has begun")
+    server.kill()
+    server.start()
+    publish(server, 1, 10_000)
+    wait_until(lambda: 10_000 in stored(storage, server), 60, "it reads on")
+    wait_until(lambda: counts(server) == (0, 0), 60, "all is finished")
+    rows = stored(storage, server)
+    assert len(rows) == len(set(rows))
+
+
+def test_every_nsqd_of_a_topic_has_an_owner(server_factory, lookupd_factory, storage):
+    """An nsqd that appears later, too."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    publish(servers[0], 100)
+    wait_until(lambda: registered(lookupd, "t"))
+    owners = ShardOwners(ingest_options({
+        "topic": "t", "channel": "c", "storage": storage, "lookupd": lookupd.http_address,
+    }), open_store(storage))
+    try:
+        owners.open()
+        publish(servers[1], 50, 100)
+
+        def both():
+            owners.update()
+            return len(owners.owners) == 2
+
+        wait_until(both, 30, "both are owned")
+        for server in servers:
+            wait_until(lambda: server.stats("t", "c").get("depth") == 0, 30)
+        wait_until(lambda: len(stored(storage, *servers)) == 150, 30, "all is stored")
+        lookupd.stop()
+        owners.update()
+        assert len(owners.owners) == 2  # nothing is known of what is gone
+    finally:
+        owners.stop()
+    assert stored(storage, *servers) == list(range(150))
+
+
+def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
+    server_factory, lookupd_factory, storage, monkeypatch
+):
+    """Discovery says so: its owner takes it off the list, and on again when the nsqd is back."""
+    lookupd, server = lookupd_factory(), server_factory()
+    publish(server, 10)
+    names = [server.tcp_address]
+    monkeypatch.setattr(owners_module, "lookup_topic", lambda *arguments: LookupResult(
+        TopicRoutes(plain=tuple(names))))
+    monkeypatch.setattr(ShardOwner, "is_connected", False)
+    store = open_store(storage)
+    owners = ShardOwners(ingest_options({
+        "topic": "t", "channel": "c", "storage": storage, "lookupd": lookupd.http_address}), store)
+    listed = partial(store.list_objects, "t/c/shards")
+    try:
+        owners.open()
+        has_stored(storage, server, 10)
+        names.clear()
+        wait_until(lambda: owners.update() or not owners.owners, 30, "the owner has left")
+        assert listed() == []
+        names.append(server.tcp_address)
+        wait_until(lambda: owners.update() or owners.owners, 30, "the owner has begun again")
+        assert len(listed()) == 1
+        store.delete([listed()[0].key])  # as another owner does that cannot see the nsqd
+        owners.update()
+        assert len(listed()) == 1
+        monkeypatch.setattr(store, "list_objects", _unavailable)
+        owners.update()  # a storage that does not answer is no reason to end
+    finally:
+        monkeypatch.undo()
+        owners.stop()
+
+
+def _unavailable(*arguments):
+    raise StorageError("file:///x", "no")
+
+
+def test_an_nsqd_that_rejects_us_ends_the_ingest(server, storage):
+    """With its reason, rather than never."""
+    owners = ShardOwners(ingest_options({
+        "topic": "t", "channel": "c", "storage": storage, "nsqd": server.tcp_address,
+        "tls_v1": "true",
+    }), open_store(storage))
+    with pytest.raises(NSQError, match="TLS|tls"):
+        owners.open()
+    owners.stop()
+    owners._on_failed("a:1", NSQError("first"))
+    owners._on_failed("b:1", NSQError("second"))
+    with pytest.raises(NSQError, match="first"):
+        owners.update()
+
+
+@pytest.fixture
+def process(storage):
+    """Factory of what stands for processes: owners of nsqds, in a thread; and how to end it."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*servers, job="", **options):
+            owners = ShardOwners(ingest_options({
+                "topic": "t", "channel": "c", "storage": storage, "msg_timeout": "1s",
+                "nsqd": ",".join(server.tcp_address for server in servers), **options,
+            }), open_store(storage), job)
+            owners.open()
+            end = threading.Event()
+            thread = threading.Thread(target=owners.run, args=[end.wait])
+            thread.start()
+
+            def stop():
+                end.set()
+                thread.join(30)
+                owners.stop()
+
+            stack.callback(stop)
+            return owners, stop
+
+        yield start
+
+
+def test_processes_divide_the_nsqds_and_one_takes_over(server_factory, process, storage):
+    """Without a word to each other; each message is stored once."""
+    servers = [server_factory() for _ in range(4)]
+    first, _ = process(*servers)
+    assert len(first.owners) == 4
+    second, stop = process(*servers)
+    wait_until(lambda: len(first.owners) == len(second.owners) == 2, 30, "each has two")
+    assert first.owners.keys() | second.owners.keys() == {one.tcp_address for one in servers}
+    for number, server in enumerate(servers):
+        publish(server, 200, 200 * number)
+    stop()
+    wait_until(lambda: len(first.owners) == 4, 30, "the first has all of them again")
+    for number, server in enumerate(servers):
+        publish(server, 100, 800 + 100 * number)
+    wait_until(lambda: len(stored(storage, *servers)) >= 1200, 30, "all is stored")
+    assert stored(storage, *servers) == list(range(1200))
+
+
+def test_a_process_that_falls_silent_and_goes_on_doubles_nothing(
+    server_factory, process, storage, monkeypatch
+):
+    """It owns its shards meanwhile, as when it was stopped, or cut off from the others."""
+    servers = [server_factory(msg_timeout=1.0) for _ in range(2)]
+    first, _ = process(*servers, max_in_flight="50")
+    second, _ = process(*servers, max_in_flight="50")
+    wait_until(lambda: len(first.owners) == len(second.owners) == 1, 30, "each has one")
+    with monkeypatch.context() as patch:
+        patch.setattr(second.members, "look", lambda: None)
+        wait_until(lambda: len(first.owners) == 2, 30, "it is taken for dead")
+        for number, server in enumerate(servers):
+            publish(server, 500, 500 * number)
+        wait_until(lambda: len(stored(storage, *servers)) >= 1000, 60, "all is stored")
+    wait_until(lambda: len(first.owners) == 1, 30, "it lives")
+    for number, server in enumerate(servers):
+        publish(server, 100, 1000 + 100 * number)
+        wait_until(lambda: counts(server) == (0, 0), 60, "all is finished")
+    assert stored(storage, *servers) == list(range(1200))
+
+
+def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, storage, caplog):
+    """It is tried again at the next discovery."""
+    bad, good = server_factory(), server_factory()
+    store, keys = open_store(storage), ShardKeys("t", "c", bad.tcp_address)
+    store.create(keys.segment(5, 100), b"")
+    owners, _ = process(bad, good, job="ab", lookupd_poll_interval="1s")
+    publish(good, 100)
+    has_stored(storage, good, 100)
+    wait_until(lambda: "has a gap" in caplog.text, 30, "the reason is logged")
+    store.delete([keys.segment(5, 100)])
+    publish(bad, 100, 100)
+    has_stored(storage, bad, 100)
+    owners._on_failed(good.tcp_address, NSQError("E_UNAUTHORIZED"))
+    wait_until(lambda: "E_UNAUTHORIZED; it is tried again" in caplog.text, 30, "it is stopped")
+    publish(good, 100, 200)
+    has_stored(storage, good, 200)
+    assert stored(storage, bad, good) == list(range(300))
+
+
+@pytest.mark.parametrize("words, status, text", [
+    ([], 2, "--topic required"), (["--topic=t"], 2, "required"),
+    (["--topic=t", "--nsqd-tcp-address=h:1"], 1, "--storage required"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=hdfs://x/y"], 1, "'hdfs' is not supported"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--channel=c#ephemeral"], 1,
+     "a log is for a channel that is kept"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--consumer-opt=x,1"], 1,
+     "unknown option"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--conf=a=b"], 1,
+     "give --master"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--master=sc://h"], 1,
+     "Spark Connect"),
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--tasks=0"], 1,
+     "--tasks must be at least 1"),
+])
+def test_a_wrong_command_line_is_an_error_on_one_line(words, status, text, capfd):
+    """Before anything is touched."""
+    assert main(["ingest", *words]) == status
+    said = capfd.readouterr().err.strip()
+    assert text in said.partition("\n")[0] and said.count("\n") == (status == 2)
+
+
+def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
+    """SIGTERM ends it in order: nothing is left in flight."""
+    publish_to(server, "events", 1000)
+    [block] = named("nsqclient spark ingest")
+    places = {"127.0.0.1:4150": server.tcp_address, "/data": str(tmp_path / "data")}
+    with contextlib.closing(Terminal(tmp_path, places)) as terminal:
+        started = terminal.start(block.commands[0])
+        wait_until(lambda: server.stats("events", "spark").get("depth") == 0, 60, "it receives")
+        publish_to(server, "events", 500)
+        assert started.interrupt() == 0, started.log
+    store = open_store(f"file://{tmp_path}/data/nsq")
+    keys = ShardKeys("events", "spark", server.tcp_address)
+    rows = [row for found in store.list_objects(keys.of("segments"))
+            for row in segment_rows(store.url, found.key, store.read(found.key)).to_pylist()]
+    stats = server.stats("events", "spark")
+    assert stats["in_flight_count"] == 0 and len(rows) + stats["depth"] == 1500
+    assert len({row["message_id"] for row in rows}) == len(rows)
+    assert len(store.list_objects(keys.of("notes"))) <= 1  # none where no FIN was proven yet
+
+
+def test_processes_that_are_killed_one_after_the_other_lose_and_double_nothing(
+    server_factory, storage, tmp_path
+):
+    """SIGKILL in the middle, four times; nothing but the storage is left to the next one."""
+    server = server_factory(msg_timeout=1.0)
+    command = (f"nsqclient spark ingest --nsqd-tcp-address={server.tcp_address} --topic=t"
+               f" --channel=c --storage={storage} --consumer-opt=msg_timeout,1s"
+               " --consumer-opt=max_in_flight,100 --consumer-opt=rollIntervalMs,5")
+    with contextlib.closing(Terminal(tmp_path)) as terminal:
+        for first in range(0, 8000, 2000):
+            publish(server, 2000, first)
+            before = len(stored(storage, server))
+            started = terminal.start(command)
+            wait_until(lambda: len(stored(storage, server)) > before + 300, 60, "it stores")
+            started.kill()
+        last = terminal.start(command)
+        has_stored(storage, server, 8000)
+        assert last.interrupt() == 0, last.log
+    assert stored(storage, server) == list(range(8000))
+
+
+def publish_to(server, topic, count):
+    """Messages of a topic."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many(topic, [b"%d" % number for number in range(count)])
+
+
+@pytest.mark.parametrize("more", [[], ["--master=spark://127.0.0.1:1"]])
+def test_an_unusable_storage_ends_the_command_with_its_reason(more, tmp_path, capfd):
+    """One line, and status 1; before Spark starts."""
+    (tmp_path / "file").write_text("")
+    words = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", f"--storage=file://{tmp_path}/file",
+             *more]
+    assert main(["ingest", *words]) == 1
+    said = capfd.readouterr().err
+    assert f"storage file://{tmp_path}/file: " in said and "Traceback" not in said
+    assert "starting Spark" not in said

@@ -1,0 +1,349 @@
+"""The writer's side of a shard, on a folder and on an object store."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
+    DamagedSegmentError,
+    StorageError,
+    StorageUnavailableError,
+)
+from nsqclient.spark.shards import shard_log as module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.log_reader import ShardedLog  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.names import (  # noqa: E402 - needs pyarrow
+    ShardKeys, parse_note, parse_segment,
+)
+from nsqclient.spark.shards.segments import (  # noqa: E402 - needs pyarrow
+    decode_note, seal, segment_ids, segment_rows, unseal,
+)
+from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyarrow
+
+NSQD = "node:4150"
+KEYS = ShardKeys("t", "c", NSQD)
+
+
+@pytest.fixture
+def clock():
+    """A clock that stands still until it is set."""
+    return [0.0]
+
+
+@pytest.fixture
+def log(store, clock):
+    """Factory of writers of one shard."""
+    def start():
+        found = ShardLog(store, KEYS, settle_time=60.0, clock=lambda: clock[0])
+        found.open()
+        return found
+    return start
+
+
+def message_id(number):
+    """The id of a message."""
+    return b"%016d" % number
+
+
+def put(log, numbers, conn="x-0", window=2500):
+    """Store messages as the writer thread of an ingest does; return those that were stored."""
+    numbers, copies = list(numbers), []
+    while True:
+        claim = Claim(NSQD, conn, window, [message_id(number) for number in numbers])
+        messages = [(number, 1, message_id(number), b"%d" % number) for number in numbers]
+        tmp = log.write_tmp(encode_segment("t", "c", [(NSQD, messages)])) if numbers else None
+        result = log.append(tmp, len(numbers), [claim] if numbers else [], copies)
+        if result.copies is None:
+            return numbers
+        copies += [claim._replace(ids=[claim.ids[n] for n in result.copies[0]])]
+        numbers = [number for n, number in enumerate(numbers) if n not in result.copies[0]]
+
+
+def bodies(store, after=0):
+    """Every body on the storage, in the order of the log."""
+    found = []
+    for stored in store.list_objects(KEYS.of("segments"), KEYS.after_segment(after)):
+        rows = segment_rows(store.url, stored.key, store.read(stored.key))
+        found += map(int, rows.column("body").to_pylist())
+    return found
+
+
+def numbers(store):
+    """The numbers of the segments that are there."""
+    return [parse_segment(found.key).number for found in store.list_objects(KEYS.of("segments"))]
+
+
+def test_segments_follow_each_other_without_an_epoch(store, log):
+    """The key says the number and the rows before."""
+    one = log()
+    put(one, [1, 2, 3])
+    put(one, [4])
+    assert [parse_segment(found.key) for found in store.list_objects(KEYS.of("segments"))] == [
+        (1, 0), (2, 3)]
+    assert bodies(store) == [1, 2, 3, 4] and one.waiting[0] == 4
+    assert store.list_objects("t/c/shards")[0].key == KEYS.shard
+
+
+def test_a_new_writer_goes_on_and_knows_what_is_perhaps_not_finished(store, log):
+    """The one before has died: no note, so every message may come again."""
+    put(log(), [1, 2, 3])
+    second = log()
+    assert put(second, [2, 4, 3]) == [4]
+    assert bodies(store) == [1, 2, 3, 4] and second.copies_dropped == 2
+
+
+def test_of_two_writers_at_once_each_knows_what_the_other_has_written(store, log):
+    """A create that loses sends no FIN: the winner's ids are read, and copies of these dropped."""
+    first, second = log(), log()
+    assert put(first, [1, 2]) == [1, 2]
+    assert put(second, [2, 3]) == [3]
+    assert put(first, [3, 4]) == [4]
+    assert put(first, [5]) == [5]
+    assert put(second, [4, 5]) == []
+    assert bodies(store) == [1, 2, 3, 4, 5] and numbers(store) == [1, 2, 3, 4]
+    assert (first.lost_creates, second.lost_creates) == (1, 2)
+
+
+def test_a_writer_that_is_far_behind_reads_everything_first(store, log):
+    """As after it was stopped for long."""
+    slow, fast = log(), log()
+    for number in range(20):
+        put(fast, [number])
+    assert put(slow, [*range(15, 25)]) == [*range(20, 25)]
+    assert bodies(store) == [*range(25)]
+    sizes = [found.size for found in store.list_objects(KEYS.of("segments"))]
+    assert slow.waiting == (25, sum(sizes))
+
+
+def test_a_create_whose_outcome_is_unknown_is_found_out_by_the_next(store, log, monkeypatch):
+    """The object was stored, the answer was lost: no FIN, and the copies are dropped later."""
+    one = log()
+    create = store.create
+
+    def lose(key, data):
+        create(key, data)
+        raise StorageError(store.url, "no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "create", lose)
+        with pytest.raises(StorageUnavailableError, match="nothing of it is acknowledged"):
+            put(one, [1, 2])
+    assert put(one, [2, 3, 1]) == [3]
+    assert bodies(store) == [1, 2, 3]
+
+
+def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, caplog):
+    """It is like a full disk: the owner pauses."""
+    one = log()
+    caplog.set_level("INFO", "nsqclient.spark")
+
+    def fail(*arguments):
+        raise StorageError(store.url, "503")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "create", fail)
+        patch.setattr(store, "list_objects", fail)
+        with pytest.raises(StorageUnavailableError) as failed:
+            put(one, [1])
+        one.report_full(failed.value)
+        one.report_full(failed.value)
+        assert one.is_full
+        with pytest.raises(StorageError):
+            one.retry()
+    one.retry()
+    assert not one.is_full
+    one.retry()
+    assert caplog.text.count("until that works") == caplog.text.count("answers again") == 1
+    assert put(one, [1]) == [1]
+
+
+def test_a_note_names_what_is_perhaps_not_finished(store, log):
+    """After it a new writer needs no segment before it."""
+    one = log()
+    put(one, [1, 2])
+    one.refused(NSQD, message_id(2))
+    one.conn_closed("x-0", clean=True)
+    one.close()
+    [found] = store.list_objects(KEYS.of("notes"))
+    assert parse_note(found.key) == (1, 1)
+    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(2)]}
+    assert put(log(), [2, 3]) == [3]
+
+
+def test_a_note_leaves_out_what_is_still_pending(store, log, clock):
+    """FIN was sent on a connection that lives: what comes after proves it, or the time."""
+    one = log()
+    put(one, [1])
+    assert not one.write_note(1)
+    put(one, range(2, 10), window=2)
+    assert one.write_note(1)  # the connection has had more than two windows since
+    assert parse_note(store.list_objects(KEYS.of("notes"))[0].key) == (1, 1)
+    clock[0] = 100.0
+    assert one.write_note(1) and not one.write_note(1)
+    [found] = store.list_objects(KEYS.of("notes"))  # the older one is deleted
+    assert parse_note(found.key) == (2, 1)
+    assert decode_note("", "", store.read(found.key)) == {}
+
+
+def test_news_about_noted_segments_make_another_note(store, log, clock):
+    """A FIN was refused late."""
+    one = log()
+    put(one, [1])
+    clock[0] = 100.0
+    one.write_note(1)
+    one.refused(NSQD, message_id(1))
+    assert one.write_note()
+    [found] = store.list_objects(KEYS.of("notes"))
+    assert parse_note(found.key) == (1, 2)
+    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(1)]}
+
+
+def test_a_note_that_another_writer_has_written_is_not_replaced(store, log, clock):
+    """Both are true; the later one has the higher serial."""
+    first, second = log(), log()
+    put(first, [1])
+    put(second, [2])
+    put(first, [3])
+    clock[0] = 100.0
+    first.conn_closed("x-0", clean=True)
+    second.conn_closed("x-0", clean=True)
+    put(second, [])
+    assert first.write_note(1)
+    assert parse_note(store.list_objects(KEYS.of("notes"))[-1].key) == (3, 1)
+    second._catch_up()
+    assert second.write_note(1)
+    assert parse_note(store.list_objects(KEYS.of("notes"))[-1].key) == (3, 2)
+
+
+def test_a_note_that_cannot_be_written_is_written_later(store, log, clock, monkeypatch):
+    """Its ids are not forgotten."""
+    one = log()
+    put(one, [1])
+    one.conn_closed("x-0", clean=False)
+
+    def fail(*arguments):
+        raise StorageError(store.url, "503")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "create", fail)
+        with pytest.raises(StorageError):
+            one.write_note(1)
+        one.close()
+    assert one.write_note()
+    [found] = store.list_objects(KEYS.of("notes"))
+    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(1)]}
+
+
+def retain(store, number, monkeypatch):
+    """Delete as Spark's driver does after the commit of a segment."""
+    log = ShardedLog(store, "t", "c", retention_seconds=0.0)
+    log.mark_committed({NSQD: number})
+    log._note_commits()
+    log.delete_expired(float("inf"))
+    log.stop()
+
+
+def test_what_no_note_has_is_not_deleted(store, log, clock, monkeypatch):
+    """A new writer needs its ids, whatever Spark has committed."""
+    one = log()
+    put(one, [1])
+    put(one, [2])
+    put(one, [3])
+    retain(store, 3, monkeypatch)
+    assert numbers(store) == [1, 2, 3]
+    clock[0] = 100.0
+    one.write_note(1)
+    retain(store, 3, monkeypatch)
+    assert numbers(store) == [3]  # the newest one stays
+    one.look_for_commits()
+    assert one.waiting == (0, 0)
+
+
+def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock, monkeypatch):
+    """Its create succeeds where a deleted segment was; nobody would read it."""
+    asleep, awake = log(), log()
+    for number in range(5):
+        put(awake, [number])
+    clock[0] = 100.0
+    awake.write_note(1)
+    retain(store, 5, monkeypatch)
+    assert numbers(store) == [5]
+    assert put(asleep, [9]) == [9]
+    assert numbers(store) == [5, 6] and bodies(store, 5) == [9]
+    assert put(awake, [9, 10]) == [10]
+
+
+def test_a_writer_under_the_floor_drops_what_others_have_stored(store, log, clock, monkeypatch):
+    """Also of the segments that are kept only for a replay."""
+    asleep, awake = log(), log()
+    for number in range(5):
+        put(awake, [number])
+    clock[0] = 100.0
+    awake.write_note(1)
+    retain(store, 5, monkeypatch)
+    assert put(asleep, [4, 7]) == [7]
+    assert put(awake, [7, 8]) == [8]
+    assert bodies(store) == [4, 7, 8]
+
+
+def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(
+    store, log, clock, monkeypatch
+):
+    """It died between the create and the look at the floor."""
+    one = log()
+    for number in range(5):
+        put(one, [number])
+    clock[0] = 100.0
+    one.write_note(1)
+    retain(store, 5, monkeypatch)
+    store.create(KEYS.segment(1, 0), seal(b"anything", "w" * 32))
+    assert put(log(), [5]) == [5] and numbers(store) == [1, 5, 6]
+
+
+def test_a_log_with_a_gap_is_an_error_that_names_it(store, log):
+    """On one line."""
+    one = log()
+    for number in range(3):
+        put(one, [number])
+    store.delete([KEYS.segment(2, 1)])
+    with pytest.raises(StorageError, match="has a gap") as failed:
+        log()
+    assert "\n" not in str(failed.value) and KEYS.folder in str(failed.value)
+
+
+def test_a_recovery_begins_again_when_something_is_deleted_meanwhile(store, log, monkeypatch):
+    """A note is replaced by a newer one while it is read."""
+    one = log()
+    put(one, [1])
+    one.conn_closed("x-0", clean=True)
+    one.write_note(1)
+    read = store.read
+    failed = []
+
+    def lose(key):
+        if not failed:
+            failed.append(key)
+            raise module.ObjectNotFoundError(store.url, key)
+        return read(key)
+
+    monkeypatch.setattr(store, "read", lose)
+    assert put(log(), [2]) == [2] and failed
+
+
+def test_damage_is_noticed_wherever_it_is():
+    """One byte flipped, or cut off."""
+    data = seal(bytes(encode_segment("t", "c", [(NSQD, [(1, 1, message_id(1), b"x")])])), "w" * 32)
+    assert segment_ids("", "k", data) == (1, {NSQD: [message_id(1)]})
+    for position in range(0, len(data), 7):
+        broken = bytearray(data)
+        broken[position] ^= 4
+        with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
+            unseal("u", "k", bytes(broken))
+    for length in (0, 10, 40, len(data) - 1):
+        with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
+            unseal("u", "k", data[:length])
+    with pytest.raises(DamagedSegmentError, match="note k is damaged"):
+        decode_note("u", "k", b"[]")

@@ -1,0 +1,118 @@
+"""An owner that is killed: how soon another has its shard, and that the others go on."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.spark.shards.names import ShardKeys, parse_segment  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.segments import segment_ids  # noqa: E402 - needs pyarrow
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.spark.jobs import Publisher  # noqa: E402 - needs pyarrow
+from tests.spark.shards.test_owners import counts  # noqa: E402 - needs pyarrow
+from tests.spark.takeovers import (  # noqa: E402 - needs pyarrow
+    PROMISED, is_settled, owned, seconds_to_takeover,
+)
+from tests.support.processes import CHECKOUT  # noqa: E402 - needs pyarrow
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Seconds for processes to start, on a busy machine.
+WAIT = 120
+
+
+@contextlib.contextmanager
+def processes(number, servers, storage):
+    """Processes that own the shards of all nsqds."""
+    started = []
+    try:
+        for _ in range(number):
+            started.append(subprocess.Popen(
+                [sys.executable, "-m", "nsqclient", "spark", "ingest", "--topic=t", "--channel=c",
+                 f"--storage={storage}", "--consumer-opt=msg_timeout,5s",
+                 "--consumer-opt=rollIntervalMs,200", "--consumer-opt=connections,1",
+                 *(f"--nsqd-tcp-address={server.tcp_address}" for server in servers)],
+                cwd=CHECKOUT, stderr=subprocess.DEVNULL))
+        yield {process.pid: process for process in started}
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(WAIT)
+
+
+def connections(server):
+    """The addresses of the channel's clients, which a new connection does not have."""
+    return {one["remote_address"] for one in server.stats("t", "c")["clients"]}
+
+
+def ids(store, servers):
+    """The nsqd and id of every message that is stored."""
+    found = []
+    for server in servers:
+        for one in store.list_objects(ShardKeys("t", "c", server.tcp_address).of("segments")):
+            stored = segment_ids(store.url, one.key, store.read(one.key)).ids
+            found += [(nsqd, id) for nsqd, some in stored.items() for id in some]
+    return found
+
+
+def longest_pause(store, nsqd, first):
+    """The most seconds between two segments of a shard, from a segment on."""
+    listed = store.list_objects(ShardKeys("t", "c", nsqd).of("segments"))
+    times = [one.stored for one in listed if parse_segment(one.key).number >= first]
+    return max(later - earlier for earlier, later in zip(times, times[1:]))
+
+
+def test_a_killed_owner_has_a_successor_within_30_seconds(real_nsqd, tmp_path):
+    """From SIGKILL to the first segment of the next owner; the other owners go on undisturbed."""
+    servers = [real_nsqd() for _ in range(3)]
+    storage = f"file://{tmp_path}/storage"
+    store = open_store(storage)
+    each = 20_000
+    publishers = []
+    for server in servers:
+        server.post("/topic/create", topic="t")
+        server.post("/channel/create", topic="t", channel="c")
+    try:
+        with processes(3, servers, storage) as owners:
+            publishers += [Publisher(server.tcp_address, "t", each, 200, number * each)
+                           for number, server in enumerate(servers)]
+
+            def is_divided():
+                found = owned(store)
+                return found if (
+                    is_settled(store, 3) and len({one.owner for one in found.values()}) == 3
+                    and all(len(connections(server)) == 1 for server in servers)) else None
+
+            before = wait_until(is_divided, WAIT, "each process writes one shard")
+            [lost, *others] = servers
+            connected = [connections(server) for server in others]
+            killed = before[lost.tcp_address]
+            owners[int(killed.owner.rpartition(" ")[2])].kill()
+            seconds = seconds_to_takeover(store, [killed], time.monotonic())
+            after = owned(store)
+            pause = max(longest_pause(store, server.tcp_address, before[server.tcp_address].segment)
+                        for server in others)
+            print(f"from SIGKILL to the first segment of the next owner: {seconds:.1f} s;"
+                  f" the longest pause of the other shards: {pause:.1f} s")
+            for publisher in publishers:
+                publisher.close()
+            wait_until(lambda: sum(sum(counts(server)) for server in servers) == 0, WAIT,
+                       "all is stored and finished")
+            assert pause < seconds < PROMISED
+            assert [connections(server) for server in others] == connected
+            for server in others:
+                former, now = (one[server.tcp_address] for one in (before, after))
+                assert (now.owner, now.epoch) == (former.owner, former.epoch)
+    finally:
+        for publisher in publishers:
+            publisher.close()
+    found = ids(store, servers)
+    assert len(found) == len(set(found)) == sum(one.published for one in publishers)

@@ -1,0 +1,128 @@
+"""Storage that cannot be used ends each command, and a query, with its reason on one line."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+pytest.importorskip("s3fs")
+
+from nsqclient.cli.spark import main  # noqa: E402 - needs pyspark
+from nsqclient.errors import NSQError  # noqa: E402 - needs pyspark
+from nsqclient.spark.errors import StorageUnsuitableError  # noqa: E402 - needs pyspark
+from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
+from nsqclient.spark.shard_reader import NsqShardReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.storage import local  # noqa: E402 - needs pyspark
+from tests.support.servers.object_store import environment, serve  # noqa: E402 - needs pyspark
+
+_DENIED = b"""<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code>
+<Message>The request signature does not match.</Message></Error>"""
+
+
+@contextlib.contextmanager
+def denying_server():
+    """An object store to which every signature is wrong; gives its endpoint."""
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # clients wait for "100 Continue" before they send a body
+
+        def answer(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(403)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(_DENIED)))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(_DENIED)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer
+
+        def log_message(self, format, *args):
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with serve(server) as endpoint:
+        yield endpoint
+
+
+def use(command, url, tmp_path, capfd):
+    """Give a storage to a command, or to a query; return what is said."""
+    words = {
+        "ingest": ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], "status": [],
+        "replay": ["--topic=t", "--channel=c", "--dry-run"],
+        "migrate": [f"--checkpoint={tmp_path / 'cp'}"],
+    }
+    if command == "query":
+        with pytest.raises(NSQError) as failed:
+            NsqShardReader(read_options({"topic": "t", "channel": "c", "storage": url}, "stream")
+                           ).initialOffset()
+        return str(failed.value)
+    if command == "migrate":
+        (tmp_path / "cp/nsq-spool").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cp/nsq-spool/meta.json").write_text(
+            '{"version": 2, "topic": "t", "channel": "c", "id": "x"}')
+    assert main([command, *words[command], f"--storage={url}", "--log-level=error"]) == 1
+    return capfd.readouterr().err.strip()
+
+
+COMMANDS = ["ingest", "status", "replay", "migrate", "query"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("problem, words", [
+    ("scheme", "scheme 'gs' is not supported: use file:///folder"),
+    ("bucket", "there is no bucket no-such: create it, or correct the URL"),
+    ("credentials", "there are no credentials: set AWS_ACCESS_KEY_ID"),
+    ("denied", "access was denied (SignatureDoesNotMatch): check the credentials"),
+    ("library", "s3fs is needed: pip install 'nsqclient[spark-storage]'"),
+    ("file", "/file: "),
+])
+def test_a_storage_that_cannot_be_used(
+    s3_endpoint, leak_guard, monkeypatch, tmp_path, capfd, command, problem, words
+):
+    """The reason says what to do; no traceback, and nothing was started."""
+    (tmp_path / "file").write_text("")
+    urls = {"scheme": "gs://bucket/x", "file": f"file://{tmp_path}/file"}
+    url = urls.get(problem, "s3://no-such/x")
+    with contextlib.ExitStack() as stack:
+        endpoint = stack.enter_context(denying_server()) if problem == "denied" else s3_endpoint
+        stack.enter_context(environment(endpoint))
+        if problem == "credentials":
+            monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+            monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        if problem == "library":
+            monkeypatch.delitem(sys.modules, "nsqclient.spark.storage.s3", raising=False)
+            monkeypatch.setitem(sys.modules, "s3fs", None)
+        said = use(command, url, tmp_path, capfd)
+    assert words in said and "\n" not in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("command", ["ingest", "migrate", "query"])  # the others only read
+def test_a_storage_that_replaces_objects_is_refused_at_the_start(
+    monkeypatch, tmp_path, capfd, command
+):
+    """It could not keep two owners apart."""
+    def replace(self, tmp, path, data):
+        with open(path, "wb") as file:
+            file.write(data)
+        return True
+
+    monkeypatch.setattr(local.LocalStore, "_link", replace)
+    monkeypatch.setattr(local, "make_durably", lambda path: None)
+    create = local.LocalStore.create
+
+    def made(self, key, data):
+        (tmp_path / "s" / key).parent.mkdir(parents=True, exist_ok=True)
+        return create(self, key, data)
+
+    monkeypatch.setattr(local.LocalStore, "create", made)
+    said = use(command, f"file://{tmp_path}/s", tmp_path, capfd)
+    assert "replaces an object that was to be created only if there was none" in said
+    assert "\n" not in said
+    assert issubclass(StorageUnsuitableError, NSQError)

@@ -1,0 +1,269 @@
+"""Objects that are created if they are absent, on a folder and on an object store."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import stat
+import threading
+import time
+
+import pytest
+
+from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageUnsuitableError
+from nsqclient.spark.options import check_storage
+from nsqclient.spark.storage import local
+from nsqclient.spark.storage.store import open_store, probe, shared_store
+from tests.support.servers.object_store import environment
+
+
+def test_the_first_of_two_creates_wins(store):
+    """The second one changes nothing."""
+    assert store.create("t/a", b"one")
+    assert not store.create("t/a", b"two")
+    assert store.read("t/a") == b"one"
+
+
+def test_a_create_that_is_repeated_is_ours(store):
+    """Its first answer may have been lost: what counts is whose bytes are there."""
+    assert store.create("t/a", b"mine") and store.create("t/a", memoryview(b"mine"))
+
+
+def test_of_many_creates_at_once_one_wins(store):
+    """And what is there is the winner's."""
+    won = []
+    barrier = threading.Barrier(8)
+
+    def create(number):
+        barrier.wait()
+        if store.create("t/raced", b"%d" % number):
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"%d" % number for number in won] == [store.read("t/raced")]
+
+
+def test_a_listing_begins_behind_a_key(store):
+    """In the order of the keys, over folders, and with sizes."""
+    keys = [f"t/x/{folder}/{number:03d}-5" for folder in ("00", "01") for number in range(3)]
+    for key in (*keys, "t/y", "t/xx/1"):
+        assert store.create(key, b"12345")
+    listed = store.list_objects("t/x")
+    assert [(found.key, found.size) for found in listed] == [(key, 5) for key in keys]
+    assert all(abs(found.stored - time.time()) < 3600 for found in listed)
+    assert [found.key for found in store.list_objects("t/x", "t/x/00/001")] == keys[1:]
+    assert [found.key for found in store.list_objects("t/x", keys[1])] == keys[2:]
+    assert [found.key for found in store.list_objects("t/x", "t/x/01")] == keys[3:]
+    assert store.list_objects("t/x", keys[-1]) == store.list_objects("none") == []
+
+
+def test_a_long_listing_is_whole(store):
+    """An object store gives 1000 at once."""
+    keys = [f"t/{number:05d}" for number in range(1100)]
+    for key in keys:
+        store.create(key, b"")
+    assert [found.key for found in store.list_objects("t")] == keys
+    assert [found.key for found in store.list_objects("t", keys[1098])] == keys[1099:]
+
+
+def test_what_is_deleted_is_gone(store):
+    """To delete it twice is no error; then it may be created anew."""
+    store.create("t/a/1", b"one")
+    store.delete(["t/a/1", "t/a/none"])
+    store.delete(["t/a/1"])
+    assert store.list_objects("t") == []
+    with pytest.raises(ObjectNotFoundError) as failed:
+        store.read("t/a/1")
+    assert pickle.loads(pickle.dumps(failed.value)).key == "t/a/1"
+    assert store.create("t/a/1", b"two")
+
+
+def test_the_probe_leaves_nothing(store):
+    """It passes, and its object is deleted."""
+    probe(store)
+    assert store.list_objects("%probe") == []
+
+
+class Replacing:
+    """A storage that ignores the condition, as old servers with S3's protocol do."""
+
+    url = "s3://old/x"
+
+    def __init__(self):
+        self.objects = {}
+
+    def create(self, key, data):
+        self.objects[key] = data
+        return True
+
+    def read(self, key):
+        return self.objects[key]
+
+    def list_objects(self, folder, after=""):
+        return []
+
+    def delete(self, keys):
+        for key in keys:
+            self.objects.pop(key, None)
+
+
+def test_the_probe_refuses_a_storage_that_replaces(store):
+    """Two writers of it could not be kept apart."""
+    with pytest.raises(StorageUnsuitableError, match="honours If-None-Match") as failed:
+        probe(Replacing())
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("answers, words", [
+    ([False], "is said to be there"), ([True, False], "does not list"),
+])
+def test_the_probe_refuses_other_failures(monkeypatch, answers, words):
+    """With what was wrong."""
+    fake = Replacing()
+    monkeypatch.setattr(fake, "create", lambda key, data: answers.pop(0))
+    monkeypatch.setattr(fake, "read", lambda key: b"first")
+    with pytest.raises(StorageUnsuitableError, match=words):
+        probe(fake)
+
+
+@pytest.mark.parametrize("url, words", [
+    ("gs://bucket/x", "scheme 'gs' is not supported"),
+    ("hdfs://node/x", "scheme 'hdfs' is not supported"),
+    ("/mnt/x", "a URL without a scheme is not supported"),
+    ("file://host/mnt", "absolute path"), ("file:relative", "absolute path"),
+    ("file:///", "absolute path"), ("s3:///x", "give a bucket"),
+    ("s3://key:secret@bucket/x", "without user, password"),
+    ("s3://bucket/x?secret=1", "without user, password"),
+])
+def test_a_wrong_url_is_refused_on_one_line(url, words):
+    """And no secret in it is repeated."""
+    with pytest.raises(ConfigError, match=words) as failed:
+        check_storage(url)
+    assert "\n" not in str(failed.value) and "secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("url, found", [
+    ("file:///mnt/nsq/", ("file", "/mnt/nsq")), ("s3://b", ("s3", "b")),
+    ("s3a://b/c/d/", ("s3", "b/c/d")),
+])
+def test_the_right_urls_are_understood(url, found):
+    """Spark's own scheme for S3, too."""
+    assert check_storage(url) == found
+
+
+def failure(url):
+    """The text of the error of a probe."""
+    store = open_store(url)
+    try:
+        with pytest.raises(StorageError) as failed:
+            probe(store)
+    finally:
+        store.close()
+    assert "\n" not in str(failed.value)
+    return str(failed.value)
+
+
+def test_a_missing_bucket_is_named(s3_endpoint):
+    """On one line."""
+    with environment(s3_endpoint):
+        assert "there is no bucket no-such: create it" in failure("s3://no-such/x")
+
+
+def test_missing_credentials_are_an_error_that_says_where_they_go(s3_endpoint, monkeypatch):
+    """Nothing is tried anonymously."""
+    with environment(s3_endpoint):
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        assert "set AWS_ACCESS_KEY_ID" in failure("s3://bucket/x")
+
+
+def test_denied_access_is_an_error_with_its_code(monkeypatch):
+    """Wrong credentials: moto takes any, so S3's answer is made here."""
+    s3 = pytest.importorskip("nsqclient.spark.storage.s3")
+    store = s3.S3Store("bucket")
+    refusal = PermissionError("no")
+    refusal.__cause__ = ValueError()
+    refusal.__cause__.response = {"Error": {"Code": "SignatureDoesNotMatch"}}
+
+    def refuse(*arguments, **named):
+        raise refusal
+
+    monkeypatch.setattr(store._fs, "call_s3", refuse)
+    with pytest.raises(StorageError, match=r"access was denied \(SignatureDoesNotMatch\): check"):
+        store.list_objects("t")
+    store.close()
+
+
+def test_a_conflict_is_tried_again(monkeypatch):
+    """S3 answers so while another create of that key is under way."""
+    s3 = pytest.importorskip("nsqclient.spark.storage.s3")
+    store = s3.S3Store("bucket")
+    conflict = OSError("conflict")
+    conflict.response = {"Error": {"Code": "ConditionalRequestConflict"}}
+    answers = [conflict, conflict, None]
+
+    def call(*arguments, **named):
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(store._fs, "call_s3", call)
+    assert store.create("t/a", b"one") and answers == []
+    store.close()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    """On one line, with the system's reason."""
+    (tmp_path / "file").write_text("")
+    assert "cannot be written: Not a directory" in failure(f"file://{tmp_path}/file/x")
+    with pytest.raises(StorageError, match="Not a directory"):
+        open_store(f"file://{tmp_path}/file").create("a", b"")
+
+
+def test_files_of_a_folder_are_their_owners_alone(tmp_path):
+    """They hold the bodies of messages."""
+    store = open_store(f"file://{tmp_path}/s")
+    store.create("t/a", b"one")
+    modes = [stat.S_IMODE(os.stat(tmp_path / "s" / name).st_mode) for name in ("", "t", "t/a")]
+    assert modes == [0o700, 0o700, 0o600]
+    assert sorted(os.listdir(tmp_path / "s/t")) == ["a"]  # no temporary file
+
+
+def test_a_link_whose_answer_was_lost_is_ours(tmp_path, monkeypatch):
+    """Over NFS a link that was made may be said to fail."""
+    store = open_store(f"file://{tmp_path}/s")
+    link = os.link
+
+    def lose(*arguments):
+        link(*arguments)
+        raise FileExistsError
+
+    monkeypatch.setattr(local.os, "link", lose)
+    assert store.create("t/a", b"one") and not store.create("t/a", b"two")
+
+
+def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monkeypatch):
+    """As it is when its last object is."""
+    store = open_store(f"file://{tmp_path}/s")
+    link = os.link
+    failed = []
+
+    def lose(source, target):
+        if not failed:
+            failed.append(target)
+            raise FileNotFoundError
+        link(source, target)
+
+    monkeypatch.setattr(local.os, "link", lose)
+    assert store.create("t/a", b"one") and failed
+
+
+def test_a_process_opens_a_storage_for_its_tasks_once(tmp_path):
+    """To open S3 takes long."""
+    url = f"file://{tmp_path}"
+    assert shared_store(url) is shared_store(url)

@@ -1,0 +1,111 @@
+"""What nsqd does not grant is an error before a message comes: reading and writing. No JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.streaming.datasource import ReadMaxRows  # noqa: E402 - needs pyspark
+
+from nsqclient.config import Config  # noqa: E402 - needs pyspark
+from nsqclient.discovery import lookup  # noqa: E402 - needs pyspark
+from nsqclient.errors import NegotiationError, NSQError  # noqa: E402 - needs pyspark
+from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.handshakes import check_handshakes  # noqa: E402 - needs pyspark
+from nsqclient.spark.options import read_options, write_options  # noqa: E402 - needs pyspark
+from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.writer import publish  # noqa: E402 - needs pyspark
+from nsqclient.spark.writer_rows import Columns  # noqa: E402 - needs pyspark
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+
+ZERO = {"seq": 0}
+TLS = {"tls_v1": "true", "tls_insecure_skip_verify": "true"}
+NOT_GRANTED = "does not grant tls_v1, which was asked for"
+
+
+@pytest.fixture
+def texts(server, tmp_path):
+    """Options of a source that asks for TLS, on a server without; its channel is empty."""
+    return {"topic": "t", "channel": "c", "nsqd": server.tcp_address, **TLS,
+            "nsqdHttp": server.http_address, "spoolDir": str(tmp_path / "spool")}
+
+
+@pytest.fixture
+def stream(texts):
+    """A stream reader; it is stopped with the test."""
+    reader = NsqStreamReader(read_options(texts, "stream"), "file")
+    yield reader
+    reader.stop()
+
+
+def test_a_stream_on_an_empty_channel_fails_without_tls(stream):
+    """As soon as nsqd has answered."""
+    def fails():
+        try:
+            stream.latestOffset(ZERO, ReadMaxRows(1))
+        except NegotiationError as exc:
+            assert NOT_GRANTED in str(exc)
+            return True
+        return False
+
+    wait_until(fails, 30, "the stream has failed")
+
+
+def test_available_now_on_an_empty_channel_fails_without_tls(stream):
+    """It would end in silence, with nothing."""
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(NegotiationError, match=NOT_GRANTED):
+        stream.latestOffset(stream.initialOffset(), ReadMaxRows(1))
+
+
+@pytest.mark.parametrize("mode", ["peek", "drain"])
+def test_a_batch_read_of_an_empty_channel_fails_without_tls(texts, mode):
+    """An empty DataFrame would look right."""
+    reader = NsqBatchReader(read_options({**texts, "mode": mode}, "batch"), "file", "s")
+    with pytest.raises(NegotiationError, match=NOT_GRANTED):
+        reader.partitions()
+
+
+def rows(*bodies):
+    """Record batches to publish, one for each body."""
+    import pyarrow as pa
+
+    return iter([pa.RecordBatch.from_pydict({"body": pa.array([body])}) for body in bodies])
+
+
+@pytest.mark.parametrize("bodies", [(), (b"x",)])
+def test_a_write_fails_without_tls(server, bodies):
+    """With rows or without, and not only after the time to publish."""
+    options = write_options({"nsqd": server.tcp_address, "topic": "t", **TLS})
+    with pytest.raises(NSQError, match=NOT_GRANTED):
+        publish(rows(*bodies), options, Columns("body", False, False))
+
+
+def test_a_task_without_rows_connects_only_where_it_is_the_first(server, monkeypatch):
+    """A batch may have hundreds of empty tasks."""
+    from nsqclient.spark import writer
+
+    monkeypatch.setattr(writer, "_task_number", lambda: 7)
+    options = write_options({"nsqd": server.tcp_address, "topic": "t", **TLS})
+    assert publish(rows(), options, Columns("body", False, False)).messages == 0
+
+
+def test_servers_that_cannot_be_reached_are_left_out(server):
+    """They may come back; the others are asked."""
+    check_handshakes(["127.0.0.1:1", server.tcp_address], ["127.0.0.1:1"], "t", Config())
+
+
+@pytest.mark.parametrize("topic", ["t", ""])
+def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory, topic):
+    """Those of a topic, or all of them."""
+    lookupd = lookupd_factory()
+    nsqd = server_factory(
+        lookupd_tcp_addresses=[lookupd.tcp_address], broadcast_address="127.0.0.1")
+    nsqd.post("/topic/create", topic="t")
+    wait_until(lambda: lookup(lookupd.http_address, "t", Config()), 30, "nsqlookupd lists it")
+    config = Config.from_strings(TLS)
+    with pytest.raises(NegotiationError, match=NOT_GRANTED):
+        check_handshakes([], [lookupd.http_address], topic, config)
+    check_handshakes([], [lookupd.http_address], "other", config)

@@ -1,0 +1,261 @@
+"""Topics of partitioned NSQ: into the spool, into shards, and by a peek."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from nsqclient.config import Config  # noqa: E402 - needs pyarrow
+from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
+from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
+from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
+from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.channel_depth import fetch_depths  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.subscription import (  # noqa: E402 - needs pyarrow
+    partition_of_source,
+    partition_source,
+    text_id,
+)
+from nsqclient.spark.options import ingest_options, read_options  # noqa: E402 - needs pyarrow
+from nsqclient.spark.peeking import peek  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards import owner as owner_module  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.owners import ShardOwners, shards_of  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.segments import segment_rows  # noqa: E402 - needs pyarrow
+from nsqclient.spark.spool.segment import read_rows  # noqa: E402 - needs pyarrow
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+
+
+@pytest.fixture
+def cluster():
+    """Two nsqds and two nsqlookupds."""
+    with PartitionedCluster(2, 2, msg_timeout=2.0) as running:
+        yield running
+
+
+@pytest.fixture
+def texts(cluster, tmp_path):
+    """The options of a source."""
+    return {"topic": "t", "channel": "c", "spoolDir": str(tmp_path / "spool"),
+            "lookupd": ",".join(cluster.lookupd_http_addresses), "rollIntervalMs": "10",
+            "lookupd_poll_interval": "100ms", "idleMs": "500"}
+
+
+@pytest.fixture
+def receive(texts):
+    """Factory of receivers; they are stopped with the test."""
+    started = []
+
+    def start(drain=False, **options):
+        receiver = Receiver(read_options({**texts, **options}, "stream"))
+        started.append(receiver)
+        if drain:
+            receiver.prepare_drain()
+        receiver.open()
+        return receiver
+
+    yield start
+    for receiver in started:
+        receiver.stop()
+
+
+def publish(cluster, partitions, count, first=0):
+    """Messages of each partition, in order; their bodies are numbers."""
+    for number in range(first, first + count):
+        for partition in range(partitions):
+            cluster.publish("t", partition, b"%d" % number, trace_id=number)
+
+
+def rows_of(receiver):
+    """(source, message id, body) of every row in the spool, in order."""
+    spool = receiver.spool
+    found = []
+    for entry in spool.batch(0, spool.last):
+        rows = read_rows(spool.path_of(entry.number))
+        found += zip(*(rows.column(name).to_pylist() for name in ("nsqd", "message_id", "body")))
+    return found
+
+
+def has_rows(receiver, count):
+    wait_until(lambda: receiver.check() or receiver.spool.waiting[0] >= count, 20,
+               f"{count} rows in the spool")
+
+
+def by_partition(rows):
+    """The numbers of each partition, in the order of the rows."""
+    found = {}
+    for source, _, body in rows:
+        found.setdefault(source, []).append(int(body))
+    return found
+
+
+@pytest.mark.parametrize("kind", [{}, {"ordered": True}, {"extended": True}])
+def test_every_partition_is_read_in_order(cluster, receive, kind):
+    """Ordered topics and those with headers are recognised; ids are texts that grow."""
+    cluster.create_topic("t", 3, channels=["c"], **kind)
+    publish(cluster, 3, 20)
+    receiver = receive(connections="1")
+    has_rows(receiver, 60)
+    rows = rows_of(receiver)
+    assert by_partition(rows) == {f"partition-{p}": list(range(20)) for p in range(3)}
+    for partition in range(3):
+        ids = [message_id for source, message_id, _ in rows if source == f"partition-{partition}"]
+        assert ids == sorted(ids) and all(len(each) == 16 for each in ids)
+        assert int(ids[0], 16) >> 50 == partition
+    cluster.wait_until_empty("t", "c")
+    names = {c.name for nsqd in cluster.nsqds for c in nsqd.commands if "SUB" in c.name}
+    assert names == {"SUB_ORDERED" if kind.get("ordered") else "SUB"}
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_moved_leader_costs_nothing_and_no_copies(cluster, receive, ordered):
+    """Ids survive the move: what was stored and not finished is recognised."""
+    cluster.create_topic("t", 2, replicas=2, ordered=ordered, channels=["c"])
+    receiver = receive()
+    for step in range(4):
+        publish(cluster, 2, 25, first=25 * step)
+        cluster.move_leader("t", step % 2)
+    has_rows(receiver, 200)
+    cluster.wait_until_empty("t", "c", 20.0)
+    found = by_partition(rows_of(receiver))
+    assert {source: sorted(numbers) for source, numbers in found.items()} == {
+        f"partition-{p}": list(range(100)) for p in range(2)}
+    if ordered:
+        assert all(numbers == sorted(numbers) for numbers in found.values())
+
+
+def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive):
+    """nsqd delivers the message again, and it is known by its id."""
+    cluster.create_topic("t", 1, channels=["c"])
+    receiver = receive(connections="1")
+    wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
+    cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
+    publish(cluster, 1, 1)
+    wait_until(lambda: receiver.spool.copies_dropped == 1, 20)
+    cluster.wait_until_empty("t", "c")
+    assert len(rows_of(receiver)) == 1
+
+
+def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive, tmp_path):
+    """The spool knows the ids of the partition, whichever nsqd leads it."""
+    cluster.create_topic("t", 1, replicas=2, channels=["c"])
+    first = receive(connections="1")
+    wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
+    cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
+    publish(cluster, 1, 1)
+    has_rows(first, 1)
+    cluster.move_leader("t", 0)
+    first.stop()
+    second = receive(connections="1")
+    cluster.wait_until_empty("t", "c", 20.0)
+    assert len(rows_of(second)) == 1
+
+
+def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts):
+    """The depth is that of the channel in all partitions."""
+    cluster.create_topic("t", 4, channels=["c", "other"])
+    publish(cluster, 4, 10)
+    depths = fetch_depths(read_options(texts, "stream"))
+    assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
+    receiver = receive(drain=True)
+    wait_until(receiver.drain_is_over, 20)
+    assert len(rows_of(receiver)) == 40
+
+
+def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
+    """Only a part of the messages would come; the query ends."""
+    cluster.create_topic("t", 2, channels=["c"])
+    receiver = receive(nsqd=cluster.nsqds[0].tcp_address, lookupd="")
+    with pytest.raises(PartitionError, match="give lookupd_http_addresses"):
+        wait_until(lambda: receiver.check())
+
+
+# -- shards on shared storage
+
+
+def test_each_partition_is_a_shard(cluster, texts, tmp_path, monkeypatch):
+    """Its log goes on at the new leader, without copies."""
+    monkeypatch.setattr(owner_module, "_INTERVAL", 0.05)
+    monkeypatch.setattr(membership, "INTERVAL", 0.05)
+    url = f"file://{tmp_path}/storage"
+    cluster.create_topic("t", 3, replicas=2, ordered=True, channels=["c"])
+    del texts["spoolDir"], texts["idleMs"]
+    store = open_store(url)
+    owners = ShardOwners(ingest_options({**texts, "storage": url}), store)
+    owners.open()
+    try:
+        assert sorted(owners.owners) == ["partition-0", "partition-1", "partition-2"]
+        publish(cluster, 3, 10)
+        cluster.wait_until_empty("t", "c", 20.0)
+        cluster.move_leader("t", 1)
+        publish(cluster, 3, 10, first=10)
+        cluster.wait_until_empty("t", "c", 20.0)
+        owners.check()
+    finally:
+        owners.stop()
+    for partition in range(3):
+        keys = ShardKeys("t", "c", f"partition-{partition}")
+        rows = [row for one in store.list_objects(keys.of("segments"))
+                for row in segment_rows(store.url, one.key, store.read(one.key)).to_pylist()]
+        assert [int(row["body"]) for row in rows] == list(range(20))
+        assert {row["nsqd"] for row in rows} == {f"partition-{partition}"}
+
+
+def test_shards_are_partitions_or_nsqds():
+    """Also a partition that has no leader for the moment."""
+    assert shards_of(TopicRoutes(("n:1", "n:2"))) == ["n:1", "n:2"]
+    led = TopicRoutes(partitions={1: "n:1"}, meta=TopicMeta(2), is_partitioned=True)
+    assert shards_of(led) == ["partition-0", "partition-1"]
+    assert partition_of_source(partition_source(7)) == 7
+    assert partition_of_source("partition-7:4150") is partition_of_source("n:1") is None
+
+
+# -- a peek
+
+
+def test_a_peek_sees_all_partitions_and_takes_nothing(cluster, texts):
+    """The rows are those of the stream."""
+    cluster.create_topic("t", 4, channels=["c"])
+    publish(cluster, 4, 2)
+    del texts["spoolDir"]
+    found = peek(read_options(texts, "batch"))
+    assert {source: [message[3] for message in messages] for source, messages in found} == {
+        f"partition-{p}": [b"0", b"1"] for p in range(4)}
+    assert [len(messages[0][2]) for _, messages in found] == [16] * 4
+    assert all(cluster.messages("t", p, "c") == [b"0", b"1"] for p in range(4))
+
+
+def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
+    """Each partition gets RDY at once."""
+    cluster.create_topic("t", 6, channels=["c"])
+    cluster.publish("t", 5, b"x")
+    del texts["spoolDir"]
+    (source, messages), = peek(read_options({**texts, "maxMessages": "1"}, "batch"))
+    assert (source, messages[0][3]) == ("partition-5", b"x")
+
+
+def test_a_peek_at_an_ordered_topic_is_refused(cluster, texts):
+    """It would see one message of each partition; the text says what to do."""
+    cluster.create_topic("t", 1, ordered=True, channels=["c"])
+    del texts["spoolDir"]
+    with pytest.raises(PartitionError, match="mode=drain"):
+        peek(read_options(texts, "batch"))
+
+
+def test_an_id_is_the_internal_id_as_text():
+    """Without the trace id."""
+    assert text_id(b"\x00\x04" + b"\x00" * 5 + b"\x0a" + b"\xff" * 8) == b"000400000000000a"
+
+
+def test_the_depth_by_nsqd_is_unknown(cluster):
+    """``nsqclient spark status`` shows no number that means something else: bytes, for example."""
+    cluster.create_topic("t", 2, channels=["c"])
+    publish(cluster, 2, 3)
+    depths = fetch_depths_by_nsqd(
+        "t", "c", Config(), lookupds=cluster.lookupd_http_addresses, nsqd_http=())
+    assert not depths.known and len(depths.unknown) == 2
+    assert all("a partitioned nsqd" in why for why in depths.unknown.values())

@@ -1,0 +1,390 @@
+"""Spark's side of shared storage, without Spark: offsets, batches, limits, restarts. No JVM."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.streaming.datasource import (  # noqa: E402 - needs pyspark
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
+
+from nsqclient.errors import ConfigError  # noqa: E402 - needs pyspark
+from nsqclient.spark.errors import DataLossError, StorageError  # noqa: E402 - needs pyspark
+from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
+from nsqclient.spark.shard_reader import NsqShardReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards import log_reader  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards.names import ShardKeys, parse_number  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyspark
+from nsqclient.spark.source import NsqDataSource  # noqa: E402 - needs pyspark
+from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyspark
+from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyspark
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+
+ALL = ReadMaxRows(1_000_000)
+A, B = "a:4150", "b:4150"
+
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
+def storage_kind(request):
+    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
+    return request.param
+
+
+@pytest.fixture
+def write(store):
+    """Write segments of a shard, each of so many messages with consecutive numbers."""
+    logs = {}
+
+    def put(nsqd, *sizes, first=0):
+        if nsqd not in logs:
+            logs[nsqd] = ShardLog(store, ShardKeys("t", "c", nsqd))
+            logs[nsqd].open()
+        log = logs[nsqd]
+        for size in sizes:
+            numbers = range(first, first + size)
+            ids = [b"%016d" % number for number in numbers]
+            messages = [(n, 1, one, b"%d" % n) for n, one in zip(numbers, ids)]
+            data = log.write_tmp(encode_segment("t", "c", [(nsqd, messages)]))
+            assert log.append(data, size, [Claim(nsqd, "c-0", 2500, ids)]).copies is None
+            first += size
+        return log
+
+    return put
+
+
+@pytest.fixture
+def reader(storage_url):
+    """Factory of stream readers; they are stopped with the test."""
+    started = []
+
+    def start(**options):
+        texts = {"topic": "t", "channel": "c", "storage": storage_url, "listIntervalMs": "1",
+                 **options}
+        found = NsqShardReader(read_options(texts, "stream"))
+        started.append(found)
+        return found
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def offset(**shards):
+    """An offset as Spark has it in its log."""
+    return {"v": 2, "shards": {f"{name}:4150": number for name, number in shards.items()}}
+
+
+def bodies(reader, start, end):
+    """What executors read of a batch, through pickle as Spark does it."""
+    far = pickle.loads(pickle.dumps(reader))
+    found = []
+    for partition in reader.partitions(start, end):
+        for batch in far.read(pickle.loads(pickle.dumps(partition))):
+            found += map(int, batch.column("body").to_pylist())
+    return found
+
+
+def test_nothing_new_is_the_very_same_offset(reader, write):
+    """Spark compares texts."""
+    write(A, 1)
+    one = reader()
+    start = one.initialOffset()
+    assert start == offset(a=0)
+    end = one.latestOffset(start, ALL)
+    assert one.latestOffset(end, ALL) is end
+    empty = offset()
+    assert reader(channel="other").latestOffset(empty, ALL) is empty
+
+
+def test_a_batch_has_what_is_new_of_every_shard(reader, write):
+    """Once, whatever number of times it is read, and by a reader that has not planned it."""
+    write(A, 10, 20)
+    write(B, 5, first=100)
+    one = reader()
+    start = one.initialOffset()
+    end = one.latestOffset(start, ALL)
+    assert end == offset(a=2, b=1)
+    for again in (one, reader()):
+        assert sorted(bodies(again, start, end)) == [*range(30), *range(100, 105)]
+    write(A, 3, first=30)
+    later = one.latestOffset(end, ALL)
+    assert sorted(bodies(one, end, later)) == [30, 31, 32]
+    assert json.loads(json.dumps(later)) == later
+
+
+def test_no_row_passes_the_driver_and_no_secret_goes_to_executors(
+    reader, write, store, monkeypatch
+):
+    """A task is keys; planning reads no object."""
+    write(A, 10)
+    one = reader(auth_secret="hidden")
+    start = one.initialOffset()
+    monkeypatch.setattr(type(store), "read", None)
+    monkeypatch.setattr("nsqclient.spark.shard_reader.probe", lambda store: None)
+    end = one.latestOffset(start, ALL)
+    [partition] = one.partitions(start, end)
+    sent = pickle.dumps((one, partition))
+    assert b"hidden" not in sent and len(sent) < 1000
+
+
+def test_a_shard_joins_with_an_empty_range(reader, write):
+    """Its place is in Spark's log before its first rows are."""
+    write(A, 5)
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ALL)
+    write(B, 7)
+    joined = one.latestOffset(end, ALL)
+    assert joined == offset(a=1, b=0) and bodies(one, end, joined) == []
+    last = one.latestOffset(joined, ALL)
+    assert last == offset(a=1, b=1) and len(bodies(one, joined, last)) == 7
+
+
+def test_a_shard_that_is_removed_leaves_when_it_was_read(reader, write, store, monkeypatch):
+    """An nsqd that is gone; no sooner than the storage knows where its reading begins again."""
+    monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 1000)
+    write(A, 5)
+    write(B, 5)
+    one = reader()
+    start = one.initialOffset()
+    store.delete([ShardKeys("t", "c", B).shard])
+    end = one.latestOffset(start, ALL)
+    assert end == offset(a=1, b=1)
+    assert one.latestOffset(end, ALL) is end
+    one._log._note_commits()
+    left = one.latestOffset(end, ALL)
+    assert left == offset(a=1)
+    write(B, 3, first=5)
+    store.create(ShardKeys("t", "c", B).shard, b"")  # as its owner does when it is back
+    back = one.latestOffset(left, ALL)
+    assert back == offset(a=1, b=1)
+    assert sorted(bodies(one, back, one.latestOffset(back, ALL))) == [5, 6, 7]
+
+
+def test_limits_of_rows_and_bytes_hold_over_shards(reader, write):
+    """As far as whole segments allow."""
+    write(A, *[10] * 9)
+    write(B, *[10] * 3)
+    one = reader()
+    start = one.initialOffset()
+    first = one.latestOffset(start, ReadMaxRows(40))
+    assert first == offset(a=3, b=1) and one.reportLatestOffset()["batch_full"]
+    assert sum(one.latestOffset(start, ReadMaxBytes(1))["shards"].values()) == 1
+    assert one.getDefaultReadLimit() == ReadMaxRows(200_000)
+    report = one.reportLatestOffset()
+    assert report["shards"] == {A: 9, B: 3} and report["waiting"][A]["messages"] == 90
+
+
+def test_a_query_without_a_checkpoint_begins_after_what_was_committed(reader, write):
+    """As far as the last run has noted it, which is at its end."""
+    write(A, 5, 5)
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ReadMaxRows(5))
+    assert end == offset(a=1)
+    one.latestOffset(end, ALL)
+    one.stop()
+    assert reader().initialOffset() == offset(a=1)
+
+
+@pytest.mark.parametrize("options, place", [
+    ({}, (2, 1)), ({"startingOffsets": "committed"}, (2, 1)),
+    ({"startingOffsets": "earliest"}, (0, 0)),
+    ({"startingOffsets": "latest"}, (3, 2)),
+    ({"startingOffsets": '{"v": 2, "shards": {"a:4150": 1}}'}, (1, 1)),
+    ({"startingTimestamp": "1"}, (0, 0)), ({"startingTimestamp": "253402300799999"}, (3, 2)),
+])
+def test_a_query_without_a_checkpoint_begins_where_its_options_say(
+    reader, write, store, options, place
+):
+    """Shards that an offset does not name begin after what was committed."""
+    write(A, 1, 1, 1)
+    write(B, 1, 1)
+    for nsqd, number in ((A, 2), (B, 1)):
+        store.create(ShardKeys("t", "c", nsqd).commit(number), b"")
+    assert reader(**options).initialOffset() == offset(a=place[0], b=place[1])
+
+
+def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_place(
+    reader, write, store
+):
+    """Spark has the end of its first batch only; after a commit a new query begins anew."""
+    write(A, 1, 1)
+    one = reader(startingOffsets="latest")
+    start = one.initialOffset()
+    write(A, 1, 1, first=2)
+    end = one.latestOffset(start, ALL)
+    again = reader(startingOffsets="latest")
+    assert again.initialOffset() == start == offset(a=2)
+    assert sorted(bodies(again, start, end)) == [2, 3]
+    assert reader(startingOffsets="earliest").initialOffset() == offset(a=0)
+    again.latestOffset(end, ALL)
+    assert reader(startingOffsets="latest").initialOffset() == offset(a=4)
+    assert store.list_objects("t/c/starts")
+
+
+@pytest.mark.parametrize("shards, words", [
+    ('{"a:4150": 9}', "a:4150: ends at number 3; reading was to begin after 9"),
+    ('{"a:4150": 0}', "a:4150: has segments from 2 on; reading was to begin after 0, so 1 is not"),
+    ('{"none:4150": 1}', "none:4150: is no shard of this topic and channel"),
+])
+def test_a_place_that_is_not_there_is_a_loss(reader, write, store, shards, words):
+    """With failOnDataLoss=false the query begins at the nearest."""
+    write(A, 1, 1, 1)
+    store.create(ShardKeys("t", "c", A).floor(1), b"")
+    text = f'{{"v": 2, "shards": {shards}}}'
+    with pytest.raises(DataLossError, match=words):
+        reader(startingOffsets=text).initialOffset()
+    assert reader(startingOffsets=text, failOnDataLoss="false").initialOffset()["shards"][A] <= 3
+
+
+@pytest.mark.parametrize("storage_kind", ["file", "s3"])
+def test_available_now_reads_what_is_there_and_ends(reader, write):
+    """In batches; what comes meanwhile is the next run's, also of a new shard."""
+    write(A, 10, 10)
+    one = reader(maxMessagesPerTrigger="10")
+    one.prepareForTriggerAvailableNow()
+    place = one.initialOffset()
+    seen = []
+    for number in range(1, 10):
+        end = one.latestOffset(place, one.getDefaultReadLimit())
+        if end is place:
+            break
+        seen += bodies(one, place, end)
+        write(A, 10, first=100 * number)
+        write(B, 10, first=100 * number)
+        place = end
+    assert sorted(seen) == list(range(20)) and place["shards"][A] == 2
+
+
+def test_available_now_reads_a_shard_that_is_new_to_the_checkpoint(reader, write):
+    """It joins, and is read in the next batch."""
+    write(A, 5)
+    write(B, 5)
+    one = reader()
+    one.prepareForTriggerAvailableNow()
+    joined = one.latestOffset(offset(a=1), ALL)
+    end = one.latestOffset(joined, ALL)
+    assert joined == offset(a=1, b=0) and end == offset(a=1, b=1)
+    assert one.latestOffset(end, ALL) is end
+
+
+def test_the_trigger_once_is_refused(reader):
+    """It would be one batch of whatever size."""
+    with pytest.raises(ConfigError, match="availableNow"):
+        reader().latestOffset(offset(), ReadAllAvailable())
+
+
+def test_a_checkpoint_of_a_query_with_a_spool_is_refused(reader):
+    """Its number is of another log."""
+    with pytest.raises(ConfigError, match="a query with spoolDir"):
+        reader().latestOffset({"seq": 5}, ALL)
+
+
+def test_missing_segments_are_a_loss(reader, write, store):
+    """They are named; with failOnDataLoss=false the rest is read."""
+    write(A, 1, 1, 1, 1)
+    store.delete([ShardKeys("t", "c", A).segment(2, 1)])
+    with pytest.raises(DataLossError, match=f"{A}: lacks segments 2: "):
+        reader().latestOffset(offset(a=0), ALL)
+    with pytest.raises(DataLossError, match="lacks segments 2: "):
+        reader().partitions(offset(a=0), offset(a=3))
+    one = reader(failOnDataLoss="false")
+    assert one.latestOffset(offset(a=0), ALL) == offset(a=4)
+    assert sorted(bodies(one, offset(a=0), offset(a=4))) == [0, 2, 3]
+    assert sorted(bodies(reader(failOnDataLoss="false"), offset(a=0), offset(a=3))) == [0, 2]
+
+
+def test_a_segment_that_is_gone_or_damaged_when_its_task_reads_it(reader, write, store):
+    """The task fails and names it, or skips it."""
+    write(A, 1, 1, 1)
+    ends = offset(a=0), offset(a=3)
+    keys = ShardKeys("t", "c", A)
+    strict, lax = reader(), reader(failOnDataLoss="false")
+    planned = [(one, one.partitions(*ends)) for one in (strict, lax)]
+    store.delete([keys.segment(1, 0), keys.segment(2, 1)])
+    store.create(keys.segment(2, 1), b"damaged")
+    for one, partitions in planned:
+        far = pickle.loads(pickle.dumps(one))
+        if one is lax:
+            found = [batch for part in partitions for batch in far.read(part)]
+            assert sum(batch.num_rows for batch in found) == 1
+        else:
+            for partition, words in zip(partitions, ("was deleted", "is damaged")):
+                with pytest.raises(DataLossError, match=words):
+                    list(far.read(partition))
+
+
+def test_what_is_committed_is_noted_and_deleted_after_its_retention(
+    reader, write, store, monkeypatch
+):
+    """By the driver; and the owner sees it."""
+    monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 0.02)
+    log = write(A, 1, 1, 1)
+    log.conn_closed("c-0", clean=True)
+    log.write_note(1)
+    one = reader(spoolRetentionMs="0")
+    end = one.latestOffset(one.initialOffset(), ALL)
+    one.latestOffset(end, ALL)
+    keys = ShardKeys("t", "c", A)
+    wait_until(lambda: len(store.list_objects(keys.of("segments"))) == 1, 30, "two are deleted")
+    assert [parse_number(found.key) for found in store.list_objects(keys.of("commits"))] == [3]
+    assert [parse_number(found.key) for found in store.list_objects(keys.of("floors"))] == [2]
+    log.look_for_commits()
+    assert log.waiting == (0, 0)
+
+
+def test_committed_segments_are_kept_by_bytes(write, store):
+    """The oldest go first, before their time."""
+    log = write(A, 1, 1, 1, 1)
+    log.conn_closed("c-0", clean=True)
+    log.write_note(1)
+    size = store.list_objects(ShardKeys("t", "c", A).of("segments"))[0].size
+    found = log_reader.ShardedLog(store, "t", "c", 1000.0, 2 * size)
+    found.mark_committed({A: 4})
+    found._note_commits()
+    found.delete_expired(0.0)
+    found.stop()
+    assert len(store.list_objects(ShardKeys("t", "c", A).of("segments"))) == 2
+
+
+def test_a_storage_that_does_not_answer_is_an_error_on_one_line(reader, monkeypatch):
+    """As the first call of Spark's, before a batch."""
+    monkeypatch.setattr("nsqclient.spark.shard_reader.probe", _refuse)
+    with pytest.raises(StorageError, match="^storage s3://x: no$"):
+        reader().initialOffset()
+
+
+def _refuse(store):
+    raise StorageError("s3://x", "no")
+
+
+def test_the_option_storage_chooses_this_reader(tmp_path):
+    """Today's mode stays the default."""
+    texts = {"topic": "t", "channel": "c", "storage": f"file://{tmp_path}"}
+    source = NsqDataSource(texts)
+
+    class Schema:
+        def fieldNames(self):
+            return [column.split()[0] for column in source.schema().split(", ")]
+
+    assert isinstance(source.streamReader(Schema()), NsqShardReader)
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"spoolDir": "/x"}, "not both"), ({"nsqd": "h:1"}, "have no meaning with storage"),
+    ({"startingOffsets": '{"seq": 3}'}, "is an offset of a spool: with storage"),
+    ({"storage": "gs://x/y"}, "scheme 'gs' is not supported"), ({"topic": ""}, "topic is missing"),
+])
+def test_options_that_do_not_fit_are_refused(options, words):
+    """Each on one line."""
+    texts = {"topic": "t", "channel": "c", "storage": "file:///x", **options}
+    with pytest.raises(ConfigError, match=words) as failed:
+        read_options(texts, "stream")
+    assert "\n" not in str(failed.value)

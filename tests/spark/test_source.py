@@ -1,0 +1,85 @@
+"""What Spark asks the data source for, without Spark. No JVM."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: E402 - needs pyspark
+from pyspark.sql.types import StructField, StructType, StringType  # noqa: E402 - as above
+
+from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
+from nsqclient.spark.schema import ROW_DDL  # noqa: E402 - needs pyspark
+from nsqclient.spark.source import NsqDataSource  # noqa: E402 - needs pyspark
+
+
+ROWS = StructType([
+    StructField(column.split()[0], StringType()) for column in ROW_DDL.split(", ")])
+GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150"}
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"SPOOLDIR": "/data/spool"}, {"spooldir": ""}, {"mode": "drain", "spoolDir": "/data"},
+    {"maxSpoolBytes": "5", "spoolDir": "/data"},
+])
+def test_the_schema_is_known_at_load(options):
+    """It does not depend on the options, which may be those of a stream or of a batch."""
+    assert NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).schema() == ROW_DDL
+
+
+@pytest.mark.parametrize("options, words", [
+    ({}, "option spoolDir is missing"),
+    ({"spoolDir": "/data", "chanel": "x"}, "did you mean channel"),
+    ({"spoolDir": "/data", "topic": "no spaces"}, "no spaces"),
+])
+def test_a_stream_with_wrong_options_fails_in_its_first_call(options, words):
+    """PySpark hides an error of ``streamReader`` itself behind an UnboundLocalError of its own."""
+    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).streamReader(ROWS)
+    for call in (reader.initialOffset, reader.latestOffset):
+        with pytest.raises(NSQError, match=words):
+            call()
+    reader.stop()
+
+
+@pytest.mark.parametrize("call", ["schema", "reader", "writer", "streamWriter"])
+def test_an_error_of_the_options_has_a_short_traceback(call):
+    """Spark shows all of it, so that its last line would be hard to find."""
+    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "chanel": "x"}))
+    arguments = {"schema": [], "reader": [ROWS]}.get(call, [ROWS, False])
+    with pytest.raises(ConfigError) as caught:
+        getattr(source, call)(*arguments)
+    assert len(traceback.format_exception(caught.value)) <= 5
+
+
+def test_a_stream_on_an_older_pyspark_fails_in_its_first_call(monkeypatch):
+    """It has not the classes that a stream needs; nothing imports them before."""
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, "spoolDir": "/data"})).streamReader(ROWS)
+    with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):
+        reader.initialOffset()
+
+
+def test_a_stream_with_a_schema_of_its_own_fails_in_its_first_call():
+    """The same: the error names what to leave out."""
+    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "spoolDir": "/data"}))
+    with pytest.raises(ConfigError, match=r"leave out \.schema\(\)"):
+        source.streamReader(StructType([])).initialOffset()
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"spoolDir": "data/spool"}, "give an absolute path"),
+    ({"includeHeaders": "true"}, "a message of NSQ has no headers"),
+    ({"connections": "0", "spoolDir": "/data"}, "from 1"),
+    ({"maxSpoolBytes": "5"}, "option spoolDir is missing"),
+    ({"mode": "drain"}, "option spoolDir is missing"),
+    ({"mode": "drain", "spoolDir": "/data", "maxSpoolBytes": "5"}, "it is for readStream"),
+    ({"nsqd": ""}, "give nsqd"),
+])
+def test_a_wrong_option_is_refused_at_load(options, words):
+    """Not at the first batch, which another process plans."""
+    source = NsqDataSource(CaseInsensitiveDict({**GOOD, **options}))
+    with pytest.raises(ConfigError, match=words):
+        source.schema()

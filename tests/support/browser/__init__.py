@@ -1,0 +1,1 @@
+"""A browser, and an admin page for it."""

@@ -1,0 +1,292 @@
+"""A headless Chromium, driven over its DevTools protocol: no other package is needed."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websocket
+
+from tests.support.waiting import wait_until
+
+#: Seconds that the browser may take over one command, and a page over a condition.
+TIMEOUT = 30.0
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
+
+
+def find_chromium() -> str | None:
+    """Return the path of Chromium: that of the variable CHROMIUM, or the system's."""
+    given = os.environ.get("CHROMIUM")
+    if given:
+        return given if os.access(given, os.X_OK) else None
+    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+def chromium() -> str:
+    """Return the path of Chromium; skip the test if there is none."""
+    path = find_chromium()
+    if path is None:
+        given = os.environ.get("CHROMIUM")
+        pytest.skip(
+            f"no Chromium: CHROMIUM={given} cannot be run" if given else
+            "no Chromium: install the system's package (chromium), or set CHROMIUM to its path"
+        )
+    return path
+
+
+#: Finds where to click on ``e``: in the same place for two frames, and in front, since a page that
+#: fills itself may move it; null: not yet.
+_PLACE = """
+  if (!e || e.disabled) return null;
+  e.scrollIntoView({block: "center"});
+  const frame = () => new Promise(requestAnimationFrame);
+  const place = () => {
+    const box = e.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2, box.width];
+  };
+  const before = place();
+  await frame();
+  await frame();
+  const after = place();
+  const isInFront = e.contains(document.elementFromPoint(after[0], after[1]));
+  if (!after[2] || String(before) !== String(after) || !isInFront) return null;
+  window.isClickMissed = true;
+  e.addEventListener("click", () => { window.isClickMissed = false; }, {once: true, capture: true});
+  return after;
+"""
+
+
+class PageError(AssertionError):
+    """A script of a test failed in the page."""
+
+
+class Browser:
+    """One Chromium process with a fresh profile. ``close()`` ends it."""
+
+    def __init__(self, path: str, folder: Path) -> None:
+        self._folder = folder
+        with (folder / "chromium.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    path, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                    "--disable-dev-shm-usage", "--disable-background-networking",
+                    "--disable-component-update", "--disable-sync", "--disable-extensions",
+                    "--remote-allow-origins=*", "--remote-debugging-port=0", "--mute-audio",
+                    f"--user-data-dir={folder / 'profile'}", "about:blank",
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )
+        try:
+            port, path = wait_until(self._port, timeout=60, message="Chromium listens")
+            self._socket = websocket.create_connection(
+                f"ws://127.0.0.1:{port}{path}", timeout=TIMEOUT, suppress_origin=True
+            )
+        except BaseException:
+            self._end()
+            raise
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._listeners: dict[str, Callable[[str, dict[str, Any]], None]] = {}
+        self._lock = threading.Lock()
+
+    def _port(self) -> list[str]:
+        assert self._process.poll() is None, (self._folder / "chromium.log").read_text()
+        try:
+            lines = (self._folder / "profile" / "DevToolsActivePort").read_text().split()
+        except OSError:
+            return []
+        return lines if len(lines) == 2 else []
+
+    def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        """Send one command; return its result."""
+        with self._lock:
+            number = next(self._numbers)
+            message = {"id": number, "method": method, "params": params}
+            if session:
+                message["sessionId"] = session
+            self._socket.send(json.dumps(message))
+            while number not in self._answers:
+                self._read()
+            answer = self._answers.pop(number)
+        if "error" in answer:
+            raise PageError(f"{method}: {answer['error']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _read(self) -> None:
+        message = json.loads(self._socket.recv())
+        if "id" in message:
+            self._answers[message["id"]] = message
+            return
+        listener = self._listeners.get(message.get("sessionId", ""))
+        if listener is not None:
+            listener(message["method"], message["params"])
+
+    def page(self, width: int = 1280, height: int = 860) -> Page:
+        """Open an empty page in a context of its own: no cookies or storage of others."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call(
+            "Target.createTarget", url="about:blank", browserContextId=context
+        )["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, session, context)
+        self._listeners[session] = page.on_event
+        for domain in ("Page", "Runtime", "Log"):
+            page.call(f"{domain}.enable")
+        page.resize(width, height)
+        return page
+
+    def close(self) -> None:
+        """End Chromium."""
+        try:
+            self.call("Browser.close")
+            self._socket.close()
+        except (OSError, websocket.WebSocketException):
+            pass  # it is gone already
+        self._end()
+
+    def _end(self) -> None:
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Page:
+    """One page. ``errors`` are the errors on its console."""
+
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._context = context
+        self.errors: list[str] = []
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send one command of the DevTools protocol."""
+        return self._browser.call(method, self._session, **params)
+
+    def on_event(self, method: str, params: dict[str, Any]) -> None:
+        """Record errors of the console."""
+        if method == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.errors.append(str(details.get("exception", {}).get("description", details)))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            entry = params["entry"]
+            # A refused request is an answer that the page shows, and tests look there.
+            if entry["source"] == "network":
+                return
+            self.errors.append(f"{entry['text']} {entry.get('url', '')}")
+        elif method == "Runtime.consoleAPICalled" and params["type"] == "error":
+            self.errors.append(str(params["args"]))
+
+    def goto(self, url: str) -> None:
+        """Open a URL; wait until it is loaded."""
+        self.call("Page.navigate", url=url)
+        self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
+
+    def eval(self, script: str) -> Any:
+        """Return the value of an expression; a promise is awaited."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True,
+                           awaitPromise=True, userGesture=True)
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            raise PageError(f"{script}: {details.get('exception', {}).get('description', details)}")
+        return answer["result"].get("value")
+
+    def wait(self, script: str, timeout: float = TIMEOUT) -> Any:
+        """Wait until an expression is true; return its value."""
+        def value() -> Any:
+            try:
+                return self.eval(script)
+            except PageError as exc:
+                # The page is between two documents.
+                if any(word in str(exc) for word in ("context", "navigated", "null")):
+                    return None
+                raise
+
+        try:
+            return wait_until(value, timeout=timeout, message=script)
+        except AssertionError as exc:
+            text = self.eval("document.body?.innerText")
+            raise AssertionError(
+                f"{exc}\n--- the page:\n{text}\n--- errors: {self.errors}"
+            ) from None
+
+    def wait_text(self, selector: str, text: str, timeout: float = TIMEOUT) -> None:
+        """Wait until an element shows a text."""
+        self.wait(f"(document.querySelector({json.dumps(selector)})?.innerText ?? '')"
+                  f".includes({json.dumps(text)})", timeout)
+
+    def text(self, selector: str) -> str:
+        """The text of an element."""
+        found: str = self.eval(f"document.querySelector({json.dumps(selector)}).innerText")
+        return found
+
+    def click(self, selector: str) -> None:
+        """Click on the middle of an element, with the mouse.
+
+        Again, where the page has moved it away in the last moment.
+        """
+        found = f"document.querySelector({json.dumps(selector)})"
+
+        def is_hit() -> bool:
+            box = self.wait(f"(async () => {{ const e = {found}; {_PLACE} }})()")
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1],
+                          button="left", clickCount=1)
+            # Of the next document there is no such word: the click has led there.
+            return bool(self.wait("window.isClickMissed ? 'missed' : 'hit'") == "hit")
+
+        wait_until(is_hit, timeout=TIMEOUT, message=f"a click on {selector}")
+
+    def move_mouse(self, x: float, y: float) -> None:
+        """Move the mouse."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def type(self, text: str) -> None:
+        """Type into the focused element."""
+        self.call("Input.insertText", text=text)
+
+    def fill(self, selector: str, text: str) -> None:
+        """Click into a field, empty it, and type."""
+        self.click(selector)
+        self.eval(f"document.querySelector({json.dumps(selector)}).select()")
+        self.type(text)
+
+    def press(self, key: str) -> None:
+        """Press a key: Tab, Enter, Escape or a character."""
+        code = _KEYS.get(key, ord(key.upper()) if len(key) == 1 else 0)
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text,
+                  windowsVirtualKeyCode=code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+        """Give the window a size, in CSS pixels."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=phone)
+
+    def prefer(self, scheme: str) -> None:
+        """Have the system prefer a colour scheme: light or dark."""
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self, path: Path) -> None:
+        """Save a screenshot as PNG."""
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def close(self) -> None:
+        """Close the page and its context."""
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)

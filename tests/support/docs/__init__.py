@@ -1,0 +1,1 @@
+"""Reads the manual, and runs what it shows."""

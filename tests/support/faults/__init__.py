@@ -1,0 +1,1 @@
+"""Faults that tests make: proxies, hostile servers, interrupts."""

@@ -1,0 +1,25 @@
+"""Producers of an embedded cluster of partitioned NSQ, for fixtures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nsqclient import Config, Producer
+from nsqclient.devserver import PartitionedCluster
+
+
+@contextlib.contextmanager
+def producers(cluster: PartitionedCluster, default: Config) -> Iterator[Callable[..., Producer]]:
+    """Give a factory of producers that end with the block: ``produce(sharding="java")``."""
+    made: list[Producer] = []
+
+    def produce(config: Config = default, **options: Any) -> Producer:
+        options.setdefault("lookupd_http_addresses", cluster.lookupd_http_addresses)
+        made.append(Producer(config=config, **options))
+        return made[-1]
+
+    yield produce
+    for producer in made:
+        producer.close(5.0)

@@ -1,0 +1,58 @@
+"""The parts of nsqd's HTTP API that tests use, the same for the real and the embedded server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+
+#: Seconds. A server puts its list of topics into place before it answers, and on ext4 a rename
+#: over an older file waits for the disk: 10 s were seen on a busy one.
+TIMEOUT = 60.0
+
+
+class HttpApi:
+    """Calls one server's HTTP API; every call opens and closes its own connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def get(self, path: str, **params: str) -> requests.Response:
+        """GET ``path``; raises on a status that is not 2xx."""
+        answer = requests.get(f"http://{self.address}{path}", params=params, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return answer
+
+    def post(self, path: str, body: bytes = b"", **params: str) -> requests.Response:
+        """POST ``body`` to ``path``; raises on a status that is not 2xx."""
+        answer = requests.post(
+            f"http://{self.address}{path}", data=body, params=params, timeout=TIMEOUT
+        )
+        answer.raise_for_status()
+        return answer
+
+    def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
+        """Return nsqd's /stats as JSON; with ``topic`` (and ``channel``), that one's part.
+
+        A topic or channel that does not exist is an empty dict.
+        """
+        names = {} if topic is None else {"topic": topic}
+        everything: dict[str, Any] = self.get("/stats", format="json", **names).json()
+        if topic is None:
+            return everything
+        found = _named(everything["topics"] or [], "topic_name", topic)
+        if channel is None:
+            return found
+        return _named(found.get("channels"), "channel_name", channel)
+
+
+def registered(lookupd: Any, topic: str) -> list[dict[str, Any]]:
+    """Return the producers that an nsqlookupd names of a topic, none where it does not know it."""
+    if topic not in lookupd.get("/topics").json()["topics"]:
+        return []
+    found: list[dict[str, Any]] = lookupd.get("/lookup", topic=topic).json()["producers"]
+    return found
+
+
+def _named(entries: list[dict[str, Any]] | None, key: str, name: str) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry[key] == name), {})

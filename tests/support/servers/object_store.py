@@ -1,0 +1,76 @@
+"""An object store with S3's protocol, of moto, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http.server import HTTPServer
+from typing import Any
+
+import pytest
+
+
+@contextlib.contextmanager
+def object_store() -> Iterator[str]:
+    """Run the server; give its endpoint. One request at a time.
+
+    moto looks whether an object is there, and then stores it, so that two requests at once could
+    both create it; a real store decides between them.
+    """
+    pytest.importorskip("s3fs")
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app")
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        """Logs no request."""
+
+        def log(self, *arguments: Any) -> None:
+            """Nothing."""
+
+    app = moto.DomainDispatcherApplication(moto.create_backend_app)
+    lock = threading.Lock()
+
+    def one_by_one(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        with lock:
+            return list(app(environ, start))
+
+    server = make_server("127.0.0.1", 0, one_by_one, threaded=True, request_handler=Quiet)
+    with serve(server) as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
+def serve(server: HTTPServer) -> Iterator[str]:
+    """Run a server in a thread; give its endpoint."""
+    thread = threading.Thread(target=server.serve_forever, name="object-store", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+@contextlib.contextmanager
+def environment(endpoint: str) -> Iterator[None]:
+    """Set what the AWS libraries read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_CONFIG_FILE", "/nowhere")
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+        yield
+
+
+def make_bucket(name: str) -> None:
+    """Create a bucket of the server that the environment names."""
+    import s3fs
+
+    s3fs.S3FileSystem(anon=False, skip_instance_cache=True).call_s3("create_bucket", Bucket=name)

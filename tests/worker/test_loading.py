@@ -1,0 +1,94 @@
+"""What a command line names: modules and handlers that exist, and errors that say why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient import BatchHandler, ConfigError
+from nsqclient.worker.errors import ImportFailedError, UnknownTargetError
+from nsqclient.worker.loading import load_handler, load_module
+
+
+def handle(message):
+    """A handler that has a path."""
+
+
+async def handle_async(message):
+    """A handler that cannot run in a thread."""
+
+
+def handle_two(message, database):
+    """A handler with more parameters than a message."""
+
+
+def generate(message):
+    """A handler that runs only where it is iterated over."""
+    yield message
+
+
+batches = BatchHandler(print)
+
+
+class Handler:
+    """A class whose objects would be handlers."""
+
+
+@pytest.mark.parametrize("path", [f"{__name__}.handle", f"{__name__}:handle"])
+def test_a_handler_is_loaded_by_its_path(path):
+    """Both forms of a path work."""
+    assert load_handler(path).__name__ == "handle"
+
+
+@pytest.mark.parametrize(("path", "words"), [
+    (f"{__name__}.__name__", "not callable"),
+    (f"{__name__}.handle_async", "write def, not async def"),
+    (f"{__name__}.Handler", "is a class"),
+    (f"{__name__}.generate", "without yield"),
+    (f"{__name__}.handle_two", r"cannot be called with \(message\)"),
+])
+def test_what_is_no_handler_is_rejected(path, words):
+    """The error describes the fault."""
+    with pytest.raises(ConfigError, match=words):
+        load_handler(path)
+
+
+@pytest.mark.parametrize(("path", "words"), [
+    ("handle", "give a dotted path"),
+    ("no_such_package.tasks.handle", "there is no module 'no_such_package'"),
+    ("tests.worker.no_such_module.handle", "there is no module"),
+    (f"{__name__}.handel", "has no 'handel'"),
+    (f"{__name__}.pytestmark_is_missing", "has no"),
+])
+def test_a_path_to_nothing_is_an_error_of_the_command_line(path, words):
+    """It has a class of its own: a reloader need not wait for a change of the code."""
+    with pytest.raises(UnknownTargetError, match=words):
+        load_handler(path)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("shop/handlers.py", "give the module, shop.handlers, not the file"), ("", "no name of a"),
+    (".handlers", "no name of a module"), ("no_such_module_at_all", "looked for from"),
+])
+def test_the_name_of_a_file_is_no_module(name, words):
+    """The error says what to give instead."""
+    with pytest.raises(UnknownTargetError, match=words):
+        load_module(name)
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    ("import surely_not_there\n", "ModuleNotFoundError: No module named 'surely_not_there'"),
+    ("x = 1\ndef handle(message:\n", "SyntaxError: .*broken.py, line 2"),
+    ("\n\n1 / 0\n", "ZeroDivisionError: division by zero .*broken.py, line 3"),
+    ("raise SystemExit(3)\n", "SystemExit: 3"),
+    ("import nsqclient\n@nsqclient.handler('a b', 'c')\ndef handle(m): ...\n",
+     "InvalidTopicError: .*broken.py, line 2"),
+    ("import nsqclient\nnsqclient.handler('a', 'c', workers=0)(print)\n",
+     "does not import: handler builtins.print: workers must be .*broken.py, line 2"),
+])
+def test_a_module_that_does_not_import_is_one_line(tmp_path, monkeypatch, code, words):
+    """The line has the error, the file and the number of the line; the cause is kept."""
+    (tmp_path / "broken.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportFailedError, match=words) as caught:
+        load_module("broken")
+    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None

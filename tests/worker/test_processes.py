@@ -1,0 +1,183 @@
+"""``nsqclient worker --processes``: children that die, are replaced, and are never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.support.processes import LIMIT
+from tests.support.waiting import wait_until
+from tests.worker.conftest import lives, save
+
+
+@pytest.fixture
+def pair(worker, nsqd):
+    """A worker of two processes, both of which consume."""
+    running = worker("shop", "--processes=2")
+    nsqd.create_topic("orders")
+    nsqd.create_channel("orders", "billing")
+    wait_until(lambda: clients(nsqd) == 2, LIMIT, "two processes do not consume")
+    return running
+
+
+def clients(nsqd) -> int:
+    """The number of consumers of the channel."""
+    (topic,) = nsqd.stats("orders", "billing")["topics"]
+    return len(topic["channels"][0]["clients"])
+
+
+def test_both_processes_handle_messages(pair, nsqd):
+    """Work is shared; SIGTERM ends both, and the status is 0."""
+    nsqd.publish_many("orders", [b"0"] * 50)
+    nsqd.wait_until_empty("orders", "billing", timeout=LIMIT)
+    pids = pair.children()
+    assert len(pids) == 2 and {int(pid) for _, _, pid in pair.ledger} <= set(pids)
+    assert pair.end() == 0 and not any(map(lives, pids))
+    assert pair.log.count("consuming orders on channel billing") == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_running_handlers_finish_in_every_process(pair, nsqd, signum):
+    """Also where all processes get the signal, as from systemd or a terminal, and once more."""
+    nsqd.publish_many("orders", [b"1"] * 8)  # more than one process may have at once
+    wait_until(lambda: len({pid for _, _, pid in pair.ledger}) == 2, LIMIT)
+    began = len(pair.handled("began"))
+    for pid in pair.children():
+        os.kill(pid, signum)
+    assert pair.end(signum) == 0 and len(pair.handled()) >= began
+
+
+def test_a_killed_child_is_started_again(pair, nsqd):
+    """Its messages come again; the line says what happened to it."""
+    first, second = pair.children()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(set(pair.children()) - {first}) == 2, LIMIT)
+    pair.wait_for("was ended by SIGKILL; it starts again in")
+    assert second in pair.children()
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: "x" in pair.handled(), LIMIT)
+    assert pair.end() == 0
+
+
+def test_a_frozen_child_is_replaced(worker, nsqd):
+    """It reports nothing any more; its messages come again."""
+    running = worker("shop", "--processes=2", "--hang-timeout=5s")
+    wait_until(lambda: len(running.children()) == 2, LIMIT)
+    running.wait_for("process 2 runs with pid")
+    nsqd.create_topic("orders")
+    nsqd.create_channel("orders", "billing")
+    wait_until(lambda: clients(nsqd) == 2, LIMIT, "two processes do not consume")
+    first = running.children()[0]
+    os.kill(first, signal.SIGSTOP)
+    running.wait_for(f"process with pid {first} hangs: it has reported nothing for 5 s")
+    wait_until(lambda: len(set(running.children()) - {first}) == 2, LIMIT)
+    assert running.end() == 0
+
+
+DYING = """
+import os, threading, nsqclient
+
+@nsqclient.handler("orders", "billing")
+def bill(message): ...
+
+def die():
+    while not os.path.exists("consuming"):
+        threading.Event().wait(0.01)
+    os._exit(7)
+
+threading.Thread(target=die, daemon=True).start()
+"""
+
+
+def test_a_child_that_dies_at_once_five_times_ends_the_worker(worker, nsqd, project):
+    """Each death is a line, the status is 3, and the other processes are stopped."""
+    save(project, code=DYING)
+    running = worker("shop", "--processes=2")
+    wait_until(lambda: "process 2 runs with pid" in running.log, LIMIT)
+    pids = running.children()
+    (project / "consuming").touch()
+    assert running.process.wait(LIMIT) == 3
+    assert "ended right after its start 5 times in a row: the worker ends" in running.log
+    assert "ended with status 7; it starts again in 4 s" in running.log
+    assert "Traceback" not in running.log and not any(map(lives, pids))
+
+
+def test_a_killed_supervisor_leaves_no_child(pair, nsqd):
+    """The children stop as after SIGTERM: a running handler finishes."""
+    nsqd.publish("orders", b"1")
+    wait_until(lambda: pair.handled("began"), LIMIT)
+    pids = pair.children()
+    pair.process.kill()
+    pair.process.wait()
+    wait_until(lambda: not any(map(lives, pids)), LIMIT / 3, "children live on")
+    assert pair.handled() == ["1"]
+
+
+def test_sighup_replaces_the_children_one_by_one(pair, nsqd, project):
+    """The new ones have the new code; there are always two consumers."""
+    before = set(pair.children())
+    save(project, "changed")
+    pair.process.send_signal(signal.SIGHUP)
+    fewest = 2
+
+    def replaced() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, clients(nsqd))
+        now = set(pair.children())
+        return len(now) == 2 and not now & before
+
+    wait_until(replaced, LIMIT, "not replaced")
+    assert fewest >= 2
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: pair.handled("changed") == ["x"], LIMIT)
+    assert pair.end() == 0
+
+
+def test_sighup_with_broken_code_changes_nothing(pair, nsqd, project):
+    """The old processes go on."""
+    before = set(pair.children())
+    save(project, code="1 / 0\n")
+    pair.process.send_signal(signal.SIGHUP)
+    pair.wait_for("so the old process continues")
+    assert set(pair.children()) == before
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: pair.handled() == ["x"], LIMIT)
+    assert pair.end() == 0
+
+
+def test_a_second_signal_kills_the_children(pair, nsqd):
+    """The status is 128 plus the signal's number."""
+    nsqd.publish("orders", b"60")
+    wait_until(lambda: pair.handled("began"), LIMIT)
+    pids = pair.children()
+    pair.process.send_signal(signal.SIGTERM)
+    pair.wait_for("stopping: received a signal")
+    assert pair.end() == 128 + signal.SIGTERM and not any(map(lives, pids))
+
+
+def test_a_misspelt_variable_is_one_warning(worker, nsqd, monkeypatch):
+    """The processes read the same environment, and say nothing."""
+    monkeypatch.setenv("NSQ_TOPCIS", "orders")
+    running = worker("shop", "--processes=1")
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: running.handled() == ["x"], LIMIT)
+    assert running.end() == 0
+    assert running.log.count("$NSQ_TOPCIS is not read: did you mean $NSQ_TOPICS?") == 1
+
+
+def test_the_programs_of_handlers_are_no_children_of_the_worker(worker, nsqd, project):
+    """The environment of a handler does not make a worker that it starts a child."""
+    save(project, code="""
+import os, nsqclient
+@nsqclient.handler("orders", "billing")
+def bill(message):
+    with open("ledger", "a") as ledger:
+        ledger.write(f"variable {'NSQCLIENT_WORKER_PARENT' in os.environ} 0\\n")
+""")
+    running = worker("shop", "--processes=1")
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: running.handled("variable"), LIMIT)
+    assert running.handled("variable") == ["False"]
+    assert running.end() == 0

@@ -1,0 +1,214 @@
+"""The supervisor's decisions: restarts by value, and children that are small programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+
+from nsqclient.worker import supervisor as module
+from nsqclient.worker.lifeline import Child
+from nsqclient.worker.restarts import MOST_DEATHS, RestartPolicy, Silence
+from nsqclient.worker.supervisor import Supervisor
+
+#: Reports that it consumes, then does what follows.
+STARTED = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{}\\n');"
+#: Lives until SIGTERM, and then ends with 0.
+GOOD = ("import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0));"
+        + STARTED + " s.recv(1)")
+
+
+def test_pauses_between_deaths_at_once_grow_until_the_fifth():
+    """Then it is enough."""
+    policy = RestartPolicy()
+    pauses = [policy.on_death(0.1, False) for _ in range(MOST_DEATHS)]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, None]
+
+
+def test_a_child_that_worked_for_a_while_starts_again_at_once():
+    """And the deaths before it are forgotten; a child that never came to consume has not worked."""
+    policy = RestartPolicy(at_once=5)
+    assert policy.on_death(1, True) == 0.5
+    assert policy.on_death(60, False) == 1.0
+    assert policy.on_death(5, True) == 0.0
+    assert policy.on_death(1, True) == 0.5
+
+
+def test_a_child_without_a_report_hangs_after_its_limit():
+    """Each report begins the time anew; without a limit it never hangs."""
+    def after(silence, *looks):
+        for seconds in looks:
+            silence.add(seconds)
+        return silence.is_too_long
+
+    silence = Silence(2.0)
+    assert not after(silence, 0.5, 0.5, 0.5) and after(silence, 0.5)
+    silence.on_report()
+    assert not after(silence, 1.0, 0.9) and after(silence, 0.1)
+    assert not after(Silence(0), *[1.0] * 1000)
+
+
+def test_a_supervisor_that_was_suspended_kills_no_child():
+    """Ctrl-Z suspends its children as well: their reports come a moment after its own return."""
+    silence = Silence(2.0)
+    silence.add(3600.0)
+    assert not silence.is_too_long
+
+
+def test_a_report_begins_the_time_of_a_child_anew():
+    """A handler may take longer than --hang-timeout."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        silence = Silence(2.0)
+        process = module._Process(Child(types.SimpleNamespace(pid=1), ours), 0.0, silence)
+        for _ in range(3):
+            silence.add(1.0)
+            theirs.send(b"{}\n")
+            process.read(0.0)
+            silence.add(0.9)
+            assert process.is_started and not silence.is_too_long
+
+
+@pytest.fixture
+def supervise(monkeypatch):
+    """Return a function that runs a supervisor whose children are programs."""
+    started = []
+
+    def run(*programs: str, processes: int = 1, on_start=None, **options) -> int:
+        def spawn(role: str) -> Child:
+            ours, theirs = socket.socketpair()
+            code = programs[min(len(started), len(programs) - 1)]
+            child = subprocess.Popen([sys.executable, "-S", "-c", code, str(theirs.fileno())],
+                                     pass_fds=[theirs.fileno()])
+            theirs.close()
+            ours.setblocking(False)
+            started.append((role, child))
+            if on_start is not None:
+                on_start(len(started), child)
+            return Child(child, ours)
+
+        monkeypatch.setattr(module, "spawn", spawn)
+        monkeypatch.setattr("nsqclient.worker.restarts._FIRST_PAUSE", 0.0)
+        return Supervisor(processes, 0.0, **options).run()
+
+    run.started = started
+    return run
+
+
+def test_a_child_that_dies_at_once_five_times_ends_the_worker(supervise, caplog):
+    """The status is 3, and a line says why."""
+    assert supervise(STARTED + "sys.exit(7)") == 3
+    assert len(supervise.started) == MOST_DEATHS
+    assert "process 1 ended right after its start 5 times in a row" in caplog.text
+
+
+def test_a_child_that_crashes_before_it_consumes_is_started_five_times(supervise):
+    """A crash may be chance; an exit status of its own is not."""
+    assert supervise("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") == 3
+    assert len(supervise.started) == MOST_DEATHS
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_a_first_child_that_cannot_start_ends_the_worker(supervise, status):
+    """With its status, before any other child is started."""
+    assert supervise(f"import sys; sys.exit({status})", processes=4) == status
+    assert len(supervise.started) == 1
+
+
+def test_a_child_that_does_not_stop_is_killed_in_time(supervise, monkeypatch, caplog):
+    """A child that ignores SIGTERM, or is frozen, ends with SIGKILL after the stop timeout."""
+    monkeypatch.setattr(module, "_GRACE", 0.2)
+    stubborn = STARTED + (
+        "import signal, os; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        " os.kill(os.getppid(), signal.SIGTERM); s.recv(1)")
+    assert supervise(stubborn) == 1
+    assert "did not end in time and is killed" in caplog.text
+
+
+def test_a_child_that_hangs_is_killed_and_started_again(supervise, caplog):
+    """It has reported that it consumes, and then nothing more, as a frozen process."""
+    def on_start(count, child):
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    hanging = STARTED + "import signal; signal.pause()"
+    assert supervise(hanging, GOOD, on_start=on_start, hang_timeout=0.2) == 0
+    assert "hangs: it has reported nothing for 0.2 s, and is killed" in caplog.text
+    assert "was ended by SIGKILL; it starts again" in caplog.text
+
+
+def test_a_child_that_does_not_consume_yet_has_no_limit(supervise):
+    """To import a large model may take minutes."""
+    slow = ("import os, select, signal; select.select([], [], [], 1.0);"
+            " os.kill(os.getppid(), signal.SIGTERM); select.select([], [], [], 60)")
+    assert supervise(slow, hang_timeout=0.2) == 0
+    assert len(supervise.started) == 1
+
+
+def test_all_processes_follow_the_first(supervise):
+    """Each has a number; a signal to the supervisor ends them with 0."""
+    ended = threading.Event()
+
+    def on_start(count, child):
+        if count == 3 and not ended.is_set():
+            ended.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert supervise(GOOD, processes=3, on_start=on_start) == 0
+    assert [role for role, _ in supervise.started] == ["process 1", "process 2", "process 3"]
+
+
+def test_sighup_replaces_one_process_at_a_time(supervise):
+    """The next one is replaced when the former one has ended."""
+    alive = []
+
+    def on_start(count, child):
+        alive.append(sum(each.poll() is None for _, each in supervise.started))
+        if count == 3:
+            os.kill(os.getpid(), signal.SIGHUP)
+        if count == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert supervise(GOOD, processes=3, on_start=on_start) == 0
+    assert alive == [1, 2, 3, 4, 4, 4]
+
+
+def test_a_successor_that_is_not_healthy_does_not_take_over(supervise, caplog):
+    """Its predecessor goes on, until the successor is healthy or has had its time."""
+    caplog.set_level("INFO")
+    unhealthy = STARTED.replace(
+        "b'{}\\n'", """b'{"consumers": {"orders/billing": [false, "backing off"]}}\\n'""") + (
+        "import os, select, signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0));"
+        " select.select([], [], [], 1.5); os.kill(os.getppid(), signal.SIGTERM); s.recv(1)")
+
+    def on_start(count, child):
+        if count == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    assert supervise(GOOD, unhealthy, on_start=on_start) == 0
+    assert caplog.text.count("process 1 runs with pid") == 1
+
+
+def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
+    """It is tried five times."""
+    def spawn(role):
+        raise OSError("too many processes")
+
+    monkeypatch.setattr(module, "spawn", spawn)
+    monkeypatch.setattr("nsqclient.worker.restarts._FIRST_PAUSE", 0.0)
+    assert Supervisor(1, 0.0).run() == 3
+    assert "too many processes" in caplog.text
+
+
+def test_the_handlers_of_signals_are_put_back(supervise):
+    """Also those of SIGCHLD and SIGHUP."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = [signal.getsignal(number) for number in numbers]
+    supervise("import sys; sys.exit(2)")
+    assert [signal.getsignal(number) for number in numbers] == before
