@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.docs.pages import ROOT, named
@@ -19,22 +20,37 @@ SCRIPT = ROOT / ".ci" / "run"
 FAKE_MAKE = """#!/bin/sh
 echo "make $*, level ${MAKELEVEL-none}, flags ${MAKEFLAGS-none}, CI $CI" >>"$NOTES"
 echo "= 5 passed in 1.00s ="
-test "$1" = test && echo "= 6 passed in 1.00s =" && echo "= 7 passed, 1 skipped in 2.00s ="
+test "$1" = test && echo "$FAILURES= ${FAILED}6 passed in 1.00s =" &&
+    echo "= 7 passed, 1 skipped in 2.00s ="
 test "$1" != "$FAILING"
+"""
+#: Stands for Python: a test called "always" fails again.
+FAKE_PYTHON = """#!/bin/sh
+echo "python $*" >>"$NOTES"
+case "$*" in *always*) exit 1 ;; esac
 """
 
 
-def run(tmp_path: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
-    """Run the script with a make that only takes notes; return status, output, notes."""
+def run(tmp_path: Path, failing: str = "", *tests: str,
+        failed: int = 0) -> tuple[int, list[str], list[str]]:
+    """Run the script with a make that only takes notes; return status, output, notes.
+
+    ``failing`` is the step that fails; ``tests`` are those that its output names, and ``failed`` is
+    the number in its closing line, if another one.
+    """
     (tmp_path / "checkout" / ".ci").mkdir(parents=True)
     script = shutil.copy(SCRIPT, tmp_path / "checkout" / ".ci" / "run")
-    make = tmp_path / "make"
-    make.write_text(FAKE_MAKE)
-    make.chmod(0o755)
+    python = tmp_path / "checkout" / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for program, text in ((tmp_path / "make", FAKE_MAKE), (python, FAKE_PYTHON)):
+        program.write_text(text)
+        program.chmod(0o755)
     ended = subprocess.run(
         [script], capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
              "NOTES": str(tmp_path / "notes"), "FAILING": failing, "CHROMIUM": "none",
+             "FAILURES": "".join(f"FAILED {test} - assert 1 == 2\n" for test in tests),
+             "FAILED": f"{failed or len(tests)} failed, " if tests else "",
              "MAKELEVEL": "1", "MAKEFLAGS": "w", "CI": ""})
     notes = (tmp_path / "notes").read_text().splitlines()
     return ended.returncode, ended.stdout.splitlines(), notes
@@ -59,11 +75,36 @@ def test_the_last_lines_are_those_of_pytest(tmp_path: Path) -> None:
 
 def test_a_step_that_fails_has_no_second_try(tmp_path: Path) -> None:
     """The others run all the same; the exit status is 1."""
-    status, output, notes = run(tmp_path, failing="test")
+    status, output, notes = run(tmp_path, "test")
     assert status == 1
     assert len([note for note in notes if note.startswith("make test,")]) == 1
     assert [line for line in output if re.match(r"make test +FAILED", line)]
-    assert run(tmp_path / "again", failing="style")[0] == 1
+    assert run(tmp_path / "again", "style", "tests/test_a.py::test_b")[0] == 1
+
+
+def test_tests_that_pass_when_they_run_again_are_named_as_flaky(tmp_path: Path) -> None:
+    """They run once more, alone, and the summary names each."""
+    names = ["tests/test_a.py::test_b[x]", "tests/test_c.py::test_d"]
+    status, output, notes = run(tmp_path, "test", *names)
+    assert status == 0
+    assert f"python -m pytest -n 0 {' '.join(names)}" in notes
+    assert [line for line in output if re.match(r"make test +FLAKY", line)]
+    assert [line for line in output if line.startswith("FLAKY: ")] == [
+        f"FLAKY: {name}" for name in names]
+
+
+@pytest.mark.parametrize(("names", "failed"), [
+    (["tests/test_a.py::test_always"], 1),
+    ([f"tests/test_a.py::test_{number}" for number in range(4)], 4),
+    (["tests/test_a.py::test_b"], 2),
+], ids=["fails again", "too many", "not all are named"])
+def test_tests_that_fail_again_or_are_many_have_failed(tmp_path: Path, names: list[str],
+                                                       failed: int) -> None:
+    """The status is 1, and nothing is called flaky."""
+    status, output, _ = run(tmp_path, "test", *names, failed=failed)
+    assert status == 1
+    assert not [line for line in output if "FLAKY" in line]
+    assert [line for line in output if re.match(r"make test +FAILED", line)]
 
 
 def variables(*names: str) -> dict[str, list[str]]:
