@@ -140,16 +140,24 @@ def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive):
     assert len(rows_of(receiver)) == 1
 
 
-def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive, tmp_path):
-    """The spool knows the ids of the partition, whichever nsqd leads it."""
+@pytest.mark.parametrize("is_moved_first", [True, False], ids=["moved", "stopped"])
+def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive, is_moved_first):
+    """The spool knows the ids of the partition, whichever nsqd leads it.
+
+    CLOSE_WAIT says that nsqd has read each FIN, and not that it took the one that it refused.
+    """
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     first = receive(connections="1")
     wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
     cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
     publish(cluster, 1, 1)
     has_rows(first, 1)
-    cluster.move_leader("t", 0)
-    first.stop()
+    if is_moved_first:
+        cluster.move_leader("t", 0)
+        first.stop()
+    else:
+        first.stop()
+        cluster.move_leader("t", 0)
     second = receive(connections="1")
     cluster.wait_until_empty("t", "c", 20.0)
     assert len(rows_of(second)) == 1

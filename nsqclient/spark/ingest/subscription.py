@@ -161,6 +161,7 @@ class BulkPartitionSubscription(BulkSubscription):
         self.place = target.place
         self.source = partition_source(target.place.partition)
         self.is_ordered = target.ordered
+        self._is_refused = False  # whether a FIN was
         self._wanted = Subscribe(
             topic, channel, target.place.partition, target.ordered, target.extended)
 
@@ -169,6 +170,11 @@ class BulkPartitionSubscription(BulkSubscription):
         super().open(deadline)
         if self.is_ordered:
             self.window = 1
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether nsqd has surely taken every FIN that was sent."""
+        return super().is_proven and not self._is_refused
 
     @property
     def max_rdy(self) -> int:
@@ -200,7 +206,8 @@ class BulkPartitionSubscription(BulkSubscription):
         """Nothing is published here."""
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:
-        """A FIN was refused: the copy is known by its id, for as long as ids are remembered."""
+        """A FIN was refused, of which id is not said: none on this connection is proven."""
+        self._is_refused = self._is_refused or error.code == "E_FIN_FAILED"
         Subscription.on_command_failed(self, conn, error)
 
 
