@@ -36,7 +36,7 @@ JVM := spark and not long
 
 .PHONY: $(PARTS:%=test-%)
 .PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
-	floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos spark-chaos spark-recipes \
+	fetch floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos spark-chaos spark-recipes \
 	pipeline pipeline-cluster soak security audit axe \
 	clean
 .NOTPARALLEL:
@@ -61,6 +61,7 @@ help:
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
 	@echo "make axe          axe-core on every page of nsqadmin (needs npm and Chromium)"
+	@echo "make fetch        what some tests are skipped without: Prometheus (Debian), axe-core (npm)"
 	@echo "make audit        pip-audit, or the words NOT RUN"
 	@echo "make spark-chaos  Spark jobs under kills, stalls, full disks: half an hour (COUNT=, KILLS=, STORE=minio, ARGS=)"
 	@echo "make spark-recipes  the recipes that need packages or jars of their own (ARGS=connect, delta, iceberg, old)"
@@ -194,11 +195,18 @@ soak: $(VENV)/installed-test servers
 security: $(VENV)/installed-lint
 	@$(RUN) -m bandit --quiet --configfile .bandit.yaml --recursive nsqclient $(ARGS)
 
-# axe-core is fetched into .cache/axe; the test is skipped in "make test" where it is not there.
-axe: $(VENV)/installed-test
-	@command -v npm >/dev/null || { echo "NOT RUN: npm is missing (Node.js)"; exit 1; }
-	@npm install --prefix .cache/axe --silent --no-audit --no-fund axe-core@4
+axe: fetch $(VENV)/installed-test
 	@$(RUN) -m pytest -n 0 -rs tests/integration/test_admin_axe.py $(ARGS)
+
+# Tests are skipped without these: Debian's Prometheus, which is unpacked and not installed, and axe-core.
+fetch:
+	@mkdir -p .cache/prometheus
+	@cd .cache/prometheus && { test -x promtool || { { apt-get -q download prometheus || \
+		{ apt-get -q update && apt-get -q download prometheus; }; } && \
+		dpkg -x prometheus_*.deb . && mv usr/bin/prom* . && rm -rf etc lib usr var *.deb; }; } >/dev/null 2>&1 && \
+		echo "prometheus and promtool are in .cache/prometheus" || echo "NOT FETCHED: Prometheus (needs apt-get)"
+	@npm install --prefix .cache/axe --silent --no-audit --no-fund axe-core@4 >/dev/null 2>&1 && \
+		echo "axe-core is in .cache/axe" || echo "NOT FETCHED: axe-core (needs npm)"
 
 audit: $(VENV)/installed-lint
 	@$(RUN) tools/audit.py

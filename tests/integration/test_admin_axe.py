@@ -24,7 +24,7 @@ def axe() -> str:
     """The script."""
     path = Path(os.environ.get("AXE_CORE") or _FETCHED)
     if not path.is_file():
-        pytest.skip("no axe-core: 'make axe' fetches it with npm, or set AXE_CORE to axe.min.js")
+        pytest.skip("no axe-core: 'make fetch' fetches it with npm, or set AXE_CORE to axe.min.js")
     return path.read_text(encoding="utf-8")
 
 

@@ -52,7 +52,8 @@ def run(tmp_path: Path, failing: str = "", *tests: str,
              "FAILURES": "".join(f"FAILED {test} - assert 1 == 2\n" for test in tests),
              "FAILED": f"{failed or len(tests)} failed, " if tests else "",
              "MAKELEVEL": "1", "MAKEFLAGS": "w", "CI": ""})
-    notes = (tmp_path / "notes").read_text().splitlines()
+    fetched, *notes = (tmp_path / "notes").read_text().splitlines()
+    assert fetched.startswith("make fetch,")  # before the steps; it may fail
     return ended.returncode, ended.stdout.splitlines(), notes
 
 
