@@ -113,12 +113,10 @@ pipeline-cluster: $(VENV)/installed-spark $(VENV)/installed-spark-storage
 setup: $(VENV)/installed-test $(VENV)/installed-lint $(VENV)/installed-docs servers
 
 # Two runs side by side; what the one with Spark prints comes at the end.
-# pytest's status 5 says that ARGS chose none.
 test: $(VENV)/installed-test servers
-	@mkdir -p .cache; $(RUN) -m pytest -n 0 -m "$(JVM)" $(ARGS) >.cache/test-jvm.log 2>&1 & jvm=$$!; \
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS); rest=$$?; \
-	wait $$jvm; jvm=$$?; cat .cache/test-jvm.log; \
-	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
+	@$(RUN) tools/side_by_side.py .cache/test-jvm.log \
+		$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS) \
+		--beside $(RUN) -m pytest -n 0 -m "$(JVM)" $(ARGS)
 
 test-jvm: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n 0 -m "$(JVM)" tests/spark $(ARGS)
