@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Union
 
-from nsqclient.consumer.lifecycle_log import log_failure
+from nsqclient.consumer.lifecycle_log import log_failure, log_retry
+from nsqclient.consumer.retry import Decision, show_delays
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue
@@ -43,7 +44,11 @@ class BatchDelegate(Protocol):
         """Run a task on a worker thread."""
         ...
 
-    def on_failure(self, message: Message, exc: BaseException) -> None:
+    def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
+        """Decide about a message whose handler raised; None if it was answered."""
+        ...
+
+    def on_failure(self, message: Message, decision: Decision) -> None:
         """Requeue a message whose handler raised, or give it up, unless it is answered."""
         ...
 
@@ -167,15 +172,24 @@ class BatchHandler:
         try:
             finished = self._check_finished(batch, self._handle(batch))
         except BaseException as exc:
-            if not isinstance(exc, (Requeue, GiveUp)):
-                log_failure(self._log, exc, "handler failed for a batch of %d", len(batch))
-            consumer = self._consumer
-            assert consumer is not None
-            for message in batch:
-                consumer.on_failure(message, exc)
+            self._fail(batch, exc)
             return
         self._answer([m for m in batch if m in finished], lambda message: message.finish())
         self._answer([m for m in batch if m not in finished], lambda message: message.requeue())
+
+    def _fail(self, batch: list[Message], exc: BaseException) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        found = [(message, consumer.decide_failure(message, exc)) for message in batch]
+        decided = [(message, decision) for message, decision in found if decision is not None]
+        decisions = [decision for _, decision in decided]
+        if decisions and all(decision.is_planned for decision in decisions):
+            log_retry(self._log, exc, "retrying a batch of %d after %s", len(decisions),
+                      show_delays(decisions))
+        elif not isinstance(exc, (Requeue, GiveUp)):
+            log_failure(self._log, exc, "handler failed for a batch of %d", len(batch))
+        for message, decision in decided:
+            consumer.on_failure(message, decision)
 
     @staticmethod
     def _check_finished(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:

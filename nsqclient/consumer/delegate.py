@@ -168,6 +168,7 @@ class ConsumerDelegate:
         self.on_messages = processor.enqueue
         self.is_starved = processor.is_starved
         self.run_on_worker = processor.run_on_worker
+        self.decide_failure = processor.decide_failure
         self.on_failure = processor.on_failure
         self.on_result = flow.on_result
         self.run_later = timer.schedule

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from nsqclient.consumer.retry import show_exception
 from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.hints import known_failure, with_hint
@@ -34,6 +35,20 @@ def log_failure(
         log.debug(text, *args, exc_info=error, extra=extra)
     else:
         log.error(text, *args, exc_info=error, extra=extra)
+
+
+def log_retry(
+    log: PrefixedLogger, error: BaseException, text: str, *args: object,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Log, in one line at WARNING, a failure that the retry policy planned for.
+
+    The traceback comes at DEBUG: it would be repeated at each attempt.
+    """
+    known = known_failure(error)
+    reason = f"{type(error).__name__}: {known}" if known else show_exception(error)
+    log.warning(f"{text}: %s", *args, reason, extra=extra)
+    log.debug(text, *args, exc_info=error, extra=extra)
 
 
 class LifecycleLogger(PrefixedLogger):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
-from nsqclient.consumer.retry import Decision, RetryPolicy, decide
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure, log_retry
+from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
@@ -287,26 +287,34 @@ class MessageProcessor:
                 sub.post_finished()
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
-        if not isinstance(exc, (Requeue, GiveUp)):
-            log_failure(self._log, exc, "handler failed for %r", message,
-                        extra=log_fields(message=message))
-        self.on_failure(message, exc)
+        fields = log_fields(message=message)
+        decision = self.decide_failure(message, exc)
+        if decision is not None and decision.is_planned:
+            log_retry(self._log, exc, "retrying %r after %s", message, show_delays([decision]),
+                      extra=fields)
+        elif not isinstance(exc, (Requeue, GiveUp)):
+            log_failure(self._log, exc, "handler failed for %r", message, extra=fields)
+        if decision is not None:
+            self.on_failure(message, decision)
 
-    def on_failure(self, message: Message, exc: BaseException) -> None:
+    def on_failure(self, message: Message, decision: Decision) -> None:
         """Requeue a message whose handler raised, or give it up. Never raises."""
         if message._responded:
             return  # the user's code answered it
-        requeue, failure, backoff = self._decide_failure(message, exc)
+        requeue, failure = decision.requeue, decision.failure
         if requeue is not None:
             delay, backoff = requeue.delay, requeue.backoff
             self._answer(lambda: message.requeue(delay, backoff))
         elif failure is not None:
-            if backoff:
+            if decision.backoff:
                 self._flow.on_result(Outcome.FAILURE)
             message._is_async = False  # the handler has failed: it answers no more
             self._give_up(message, failure)
 
-    def _decide_failure(self, message: Message, exc: BaseException) -> Decision:
+    def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
+        """Decide about a message whose handler raised; None if it was answered. Never raises."""
+        if message._responded:
+            return None
         sub = message._responder
         assert isinstance(sub, Subscription)
         attempts, most = sub.count_handled(message), self._max_attempts

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Union
 
 from nsqclient.display import counted
@@ -82,7 +82,8 @@ class Retry:
     def __call__(self, message: Message, exception: BaseException) -> Requeue | GiveUp:
         """Decide about one message."""
         if 0 < self.max_attempts <= message.attempts:
-            return GiveUp(f"{_shown(exception)}, after {counted(message.attempts, 'attempt')}")
+            reason = f"{show_exception(exception)}, after {counted(message.attempts, 'attempt')}"
+            return GiveUp(reason)
         return Requeue(self.delay(message.attempts), self._backoff)
 
 
@@ -168,6 +169,8 @@ class Decision(NamedTuple):
     failure: Failure | None
     #: Whether the consumer should slow down, although the message is given up.
     backoff: bool = False
+    #: Whether the policy decided on the requeue: a failure that the user expects.
+    is_planned: bool = False
 
 
 def decide(
@@ -185,22 +188,49 @@ def decide(
         Exception: what the policy raised.
     """
     result: object = exception
+    is_planned = False
     if not isinstance(exception, (Requeue, GiveUp)):
         result = None if policy is None else policy(message, exception)
         check_result(result)
+        is_planned = result is not None
         if result is None:
             result = Requeue()
     if isinstance(result, GiveUp):
-        return Decision(None, Failure(_line(result.reason) or _shown(exception), exception))
+        return Decision(None, Failure(_line(result.reason) or show_exception(exception), exception))
     if not isinstance(result, Requeue):
         raise TypeError(f"retry returns Requeue(...), GiveUp(...) or None, not {result!r:.200}")
     is_failure = result is not exception or result.backoff
     if is_failure and 0 < max_attempts <= attempts:
         # The next delivery would reach no handler, and perhaps another process, which cannot say
         # what was wrong.
-        reason = f"{_shown(exception)}, after {counted(attempts, 'attempt')}"
+        reason = f"{show_exception(exception)}, after {counted(attempts, 'attempt')}"
         return Decision(None, Failure(reason, exception), result.backoff)
-    return Decision(result, None)
+    return Decision(result, None, is_planned=is_planned)
+
+
+def show_delays(decisions: Collection[Decision]) -> str:
+    """Return the delay of planned retries as text, or the shortest and the longest one."""
+    delays = [decision.requeue.delay for decision in decisions if decision.requeue is not None]
+    known = [delay for delay in delays if delay is not None]
+    if len(known) < len(delays):
+        return "the default delay"
+    shortest, longest = f"{min(known):.3g}", f"{max(known):.3g}"
+    return f"{longest} s" if shortest == longest else f"{shortest} to {longest} s"
+
+
+def show_exception(exception: BaseException) -> str:
+    """Return type and text of an exception in one line; of a Requeue or GiveUp, of its cause."""
+    if isinstance(exception, (Requeue, GiveUp)):
+        cause = exception.__cause__ or exception.__context__
+        if cause is None:
+            return f"the handler raised {type(exception).__name__}"
+        exception = cause
+    try:
+        text = _line(str(exception))
+    except Exception:  # of the user's class
+        text = ""
+    name = type(exception).__name__
+    return f"{name}: {text}" if text else name
 
 
 def _policy_of(rule: Any, name: str) -> RetryPolicy:
@@ -218,21 +248,6 @@ def _number(value: object, name: str, least: float, most: float) -> float:
             least <= value <= most):
         raise ConfigError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
     return float(value)
-
-
-def _shown(exception: BaseException) -> str:
-    """Return an exception in one line: a raised Requeue or GiveUp by what led to it."""
-    if isinstance(exception, (Requeue, GiveUp)):
-        cause = exception.__cause__ or exception.__context__
-        if cause is None:
-            return f"the handler raised {type(exception).__name__}"
-        exception = cause
-    try:
-        text = _line(str(exception))
-    except Exception:  # of the user's class
-        text = ""
-    name = type(exception).__name__
-    return f"{name}: {text}" if text else name
 
 
 def _line(text: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient.consumer.batch import BatchHandler
-from nsqclient.consumer.retry import RetryPolicy, decide
+from nsqclient.consumer.retry import Decision, RetryPolicy, decide
 from nsqclient.errors import AlreadyRespondedError, ConfigError
 from nsqclient.message import Failure, Message, Requeue
 from nsqclient.protocol.commands import check_body
@@ -106,22 +106,17 @@ def handle(
 
     Not done here: ``on_giving_up``, middleware, backoff. What ``retry`` raises is raised.
     """
-    def on_failure(message: Message, error: BaseException) -> None:
+    def decide_failure(message: Message, error: BaseException) -> Decision | None:
         assert isinstance(message, RecordedMessage)
         if not isinstance(error, Requeue):
             message.error = error
         if message.has_responded:
-            return
-        requeue, message.given_up, _ = decide(
-            retry, message, error, message.attempts, max_attempts)
-        if requeue is not None:
-            message.requeue(requeue.delay, requeue.backoff)
-        else:
-            message.finish()
+            return None
+        return decide(retry, message, error, message.attempts, max_attempts)
 
     if isinstance(handler, BatchHandler):
         once = BatchHandler(handler._handle, size=max(1, len(messages)))
-        once.bind(_OneBatch(on_failure))
+        once.bind(_OneBatch(decide_failure))
         for message in messages:
             once(message)
         return
@@ -130,7 +125,9 @@ def handle(
             result = handler(message)
             check_result(result, may_be_future=message.is_async or message.has_responded)
         except Exception as exc:
-            on_failure(message, exc)
+            decision = decide_failure(message, exc)
+            if decision is not None:
+                _answer(message, decision)
         else:
             if not (message.has_responded or message.is_async):
                 message.finish()
@@ -141,8 +138,14 @@ class _OneBatch:
 
     topic, channel = "topic", "channel"
 
-    def __init__(self, on_failure: Callable[[Message, BaseException], None]) -> None:
-        self.on_failure = on_failure
+    def __init__(
+        self, decide_failure: Callable[[Message, BaseException], Decision | None]
+    ) -> None:
+        self.decide_failure = decide_failure
+
+    def on_failure(self, message: Message, decision: Decision) -> None:
+        """Answer it."""
+        _answer(message, decision)
 
     def is_starved(self) -> bool:
         """It is full, or more comes."""
@@ -181,6 +184,15 @@ class _Recorder:
 
     def drop_expired(self, message: Message) -> None:
         """It stays unanswered."""
+
+
+def _answer(message: Message, decision: Decision) -> None:
+    assert isinstance(message, RecordedMessage)
+    message.given_up = decision.failure
+    if decision.requeue is not None:
+        message.requeue(decision.requeue.delay, decision.requeue.backoff)
+    else:
+        message.finish()
 
 
 def _recorded(message: Message, what: str) -> RecordedMessage:

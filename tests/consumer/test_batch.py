@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from nsqclient import Consumer
 from nsqclient.consumer import batch as module
 from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.retry import decide
 from nsqclient.errors import ConfigError, ConnectionLostError
 from nsqclient.message import Message, Requeue
 from tests.support.virtual_time import VirtualTimer
@@ -45,6 +47,7 @@ class FakeConsumer:
         self.timer = VirtualTimer()
         self.run_later = self.timer.schedule
         self.starved = False
+        self.retry = None
 
     def is_starved(self):
         return self.starved
@@ -52,10 +55,13 @@ class FakeConsumer:
     def run_on_worker(self, task):
         task()
 
-    def on_failure(self, message, exc):
-        requeue = exc if isinstance(exc, Requeue) else Requeue()
-        if not message.has_responded:
-            message.requeue(requeue.delay, requeue.backoff)
+    def decide_failure(self, message, exc):
+        if message.has_responded:
+            return None
+        return decide(self.retry, message, exc, message.attempts, 5)
+
+    def on_failure(self, message, decision):
+        message.requeue(decision.requeue.delay, decision.requeue.backoff)
 
 
 class Bench:
@@ -136,6 +142,34 @@ def test_an_exception_requeues_all(bench):
     bench = bench(lambda batch: 1 / 0, size=2)
     bench.feed(b"ab")
     assert bench.answered("REQ", None, True) == b"ab"
+
+
+@pytest.mark.parametrize("retry, delays", [
+    (lambda message, exc: Requeue(int(message.body)), "1 to 3 s"),
+    (lambda message, exc: Requeue(2), "2 s"),
+    (lambda message, exc: Requeue(2 if message.body == b"2" else None), "the default delay"),
+])
+def test_a_batch_whose_retry_is_planned_is_one_warning(bench, retry, delays, caplog):
+    """With the shortest and the longest delay; the traceback is at DEBUG."""
+    caplog.set_level(logging.DEBUG, "nsqclient.batch")
+    bench = bench(lambda batch: 1 / 0, size=3)
+    bench.consumer.retry = retry
+    bench.feed(b"123")
+    line = f"t/c: retrying a batch of 3 after {delays}"
+    assert [(record.levelname, record.getMessage(), bool(record.exc_info))
+            for record in caplog.records] == [
+        ("WARNING", f"{line}: ZeroDivisionError: division by zero", False), ("DEBUG", line, True)]
+    assert bench.answered("FIN") == b""
+
+
+def test_a_batch_with_a_retry_that_is_not_planned_is_an_error(bench, caplog):
+    """One message without a plan is enough."""
+    bench = bench(lambda batch: 1 / 0, size=2)
+    bench.consumer.retry = lambda message, exc: Requeue(2) if message.body == b"2" else None
+    bench.feed(b"12")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "t/c: handler failed for a batch of 2")]
+    assert caplog.records[0].exc_info[0] is ZeroDivisionError
 
 
 def test_requeue_says_how(bench):

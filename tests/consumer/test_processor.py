@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 
 import pytest
 
 from nsqclient.consumer.processor import MessageProcessor, WorkerTask
+from nsqclient.consumer.retry import Retry, RetryTable
 from nsqclient.consumer.subscription import InFlightTable, Subscription
-from nsqclient.errors import ConnectionLostError
+from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.virtual_time import VirtualTimer
@@ -300,6 +302,67 @@ def test_a_retry_that_fails_is_logged_and_the_default_applies(result, caplog):
     bench.run()
     assert bench.sub.answers == [("REQ", None, True)]
     assert "retry failed" in caplog.text
+
+
+def logged(caplog):
+    """Level, line and exception of each record."""
+    return [(record.levelname, record.getMessage(), record.exc_info and record.exc_info[1])
+            for record in caplog.records]
+
+
+@pytest.mark.parametrize("retry, delay", [
+    (Retry(2.5, jitter=0), "2.5 s"),
+    (RetryTable({OSError: Requeue(30)}), "30 s"),
+    (RetryTable({}, Requeue), "the default delay"),
+    (lambda message, exception: Requeue(0), "0 s"),
+])
+def test_a_planned_retry_is_one_warning(retry, delay, caplog):
+    """Message, attempt, delay and what was raised; the traceback is at DEBUG."""
+    caplog.set_level(logging.DEBUG, "nsqclient.consumer")
+    error = ConnectionError("the bank\ndoes not answer")
+    message = Bench(raising(error), retry=retry).run()
+    line = f"consumer: retrying {message!r} after {delay}"
+    assert logged(caplog) == [
+        ("WARNING", rf"{line}: ConnectionError: the bank\ndoes not answer", None),
+        ("DEBUG", line, error),
+    ]
+    assert {record.message_id for record in caplog.records} == {str(message.id)}
+
+
+@pytest.mark.parametrize("retry, attempts", [
+    (None, 1),
+    (Retry(), 5),  # the last attempt of the consumer
+    (Retry(max_attempts=2), 2),
+    (RetryTable({ValueError: Requeue(1)}), 1),
+    (RetryTable({OSError: GiveUp("invalid")}), 1),
+    (lambda message, exception: None, 1),
+])
+def test_a_failure_that_is_not_planned_or_the_last_is_an_error(retry, attempts, caplog):
+    """With its traceback."""
+    caplog.set_level(logging.DEBUG, "nsqclient.consumer")
+    error = ConnectionError("down")
+    message = Bench(raising(error), retry=retry).run(attempts)
+    assert logged(caplog) == [("ERROR", f"consumer: handler failed for {message!r}", error)]
+
+
+def test_a_failure_after_an_answer_is_an_error_whatever_the_policy(caplog):
+    """Nothing is retried then."""
+    def handler(message):
+        message.finish()
+        raise ConnectionError("down")
+
+    caplog.set_level(logging.DEBUG, "nsqclient.consumer")
+    message = Bench(handler, retry=Retry()).run()
+    [(level, line, _)] = logged(caplog)
+    assert (level, line) == ("ERROR", f"consumer: handler failed for {message!r}")
+
+
+def test_a_planned_retry_of_a_known_failure_says_what_to_do(caplog):
+    """As the line at ERROR would."""
+    error = ConnectError("nsqd:4150", "connection refused")
+    Bench(raising(error), retry=Retry(1, jitter=0)).run()
+    [(level, line, _)] = logged(caplog)
+    assert level == "WARNING" and "--tcp-address" in line and "ConnectError: " in line
 
 
 def test_giving_up_that_fails_requeues(caplog):

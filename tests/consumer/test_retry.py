@@ -79,7 +79,7 @@ def test_one_rule_may_serve_many_messages():
     """A GiveUp in a table is not raised, so it keeps no traceback."""
     table = RetryTable({ValueError: GiveUp("invalid")})
     for _ in range(2):
-        _, failure, _ = decide(table, delivered(), ValueError("x"), 1, 5)
+        failure = decide(table, delivered(), ValueError("x"), 1, 5).failure
         assert failure.reason == "invalid" and isinstance(failure.exception, ValueError)
 
 
@@ -88,6 +88,20 @@ def test_the_last_attempt_gives_up_what_a_policy_would_requeue(attempts, most, r
     """max_attempts of the consumer holds for every policy; 0: no limit."""
     decision = decide(Retry(), delivered(attempts), OSError("x"), attempts, most)
     assert (decision.requeue is not None) is requeued
+
+
+@pytest.mark.parametrize("retry, raised, attempts, is_planned", [
+    (Retry(), OSError(), 1, True),
+    (lambda message, error: Requeue(5), OSError(), 1, True),
+    (RetryTable({}), OSError(), 1, False),
+    (None, OSError(), 1, False),
+    (Retry(), OSError(), 5, False),
+    (lambda message, error: GiveUp(), OSError(), 1, False),
+    (Retry(), Requeue(), 1, False),
+])
+def test_a_retry_is_planned_where_the_policy_requeues(retry, raised, attempts, is_planned):
+    """Not the default, a decision of the handler's, or a message that is given up."""
+    assert decide(retry, delivered(attempts), raised, attempts, 5).is_planned is is_planned
 
 
 @pytest.mark.parametrize("raised, reason", [

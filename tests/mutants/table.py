@@ -420,7 +420,7 @@ MUTANTS = [
     Mutant(
         "failed_batch_finishes", "a batch whose handler raises is requeued",
         "nsqclient/consumer/batch.py",
-        "consumer.on_failure(message, exc)", "message.finish()",
+        "consumer.on_failure(message, decision)", "message.finish()",
         "tests/consumer/test_batch.py::test_an_exception_requeues_all",
     ),
     # -- RDY, backoff

@@ -209,7 +209,9 @@ class OrderedProcessor(MessageProcessor):
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         if isinstance(exc, GiveUp):
-            self.on_failure(message, exc)
+            decision = self.decide_failure(message, exc)
+            if decision is not None:
+                self.on_failure(message, decision)
             return
         if not isinstance(exc, Requeue):
             log_failure(self._log, exc, "handler failed for %r", message,

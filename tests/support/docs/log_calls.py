@@ -69,11 +69,12 @@ def _calls(
     for node in ast.walk(function):
         if not isinstance(node, ast.Call):
             continue
-        if isinstance(node.func, ast.Name) and node.func.id == "log_failure":
+        if isinstance(node.func, ast.Name) and node.func.id in ("log_failure", "log_retry"):
             # log_failure(LOG, ERROR, TEXT, ...)
             logger, prefix = loggers[ast.unparse(node.args[0])]
-            yield LogCall(f"{path.relative_to(CHECKOUT)}:{node.lineno}", logger, "ERROR",
-                          prefix + ast.literal_eval(node.args[2]))
+            level, end = ("ERROR", "") if node.func.id == "log_failure" else ("WARNING", ": %s")
+            yield LogCall(f"{path.relative_to(CHECKOUT)}:{node.lineno}", logger, level,
+                          prefix + ast.literal_eval(node.args[2]) + end)
         if not isinstance(node.func, ast.Attribute):
             continue
         method = node.func.attr
