@@ -326,10 +326,15 @@ class NodePool:
             conn.close(f"no answer to a publish to {name} within {seconds:.3g} s")
 
     def _unanswered(self, since: float) -> list[NsqdNode]:
-        """Return the nodes that a publish has used since then. Needs _changed."""
+        """Return the nodes that a publish has used since then. Needs _changed.
+
+        Those without a connection too, while they are dialed or rest after a dial that failed.
+        """
+        now = time.monotonic()
         return [
             node for node in [*self._nodes.values(), *self._extras.values()]
             if node.used_at <= since and node.partition_name and not self._is_free(node)
+            and (node.conn is not None or node.is_dialing or node.retry_at > now)
         ]
 
     def _slots(self, address: str) -> list[NsqdNode]:

@@ -22,7 +22,7 @@ from nsqclient.errors import (
     PublishUnknownError,
 )
 from nsqclient.partitions.sharding import java, murmur3
-from nsqclient.producer.partitioned import attempts
+from nsqclient.producer.partitioned import attempts, destination
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
@@ -254,6 +254,21 @@ def test_a_retry_without_a_key_uses_another_partition(cluster, produce):
     for _ in range(4):
         producer.publish("t", b"x")
     assert cluster.messages("t", 1).count(b"x") == 4
+
+
+def test_partitions_of_an_nsqd_that_came_back_are_used_again(cluster, produce, monkeypatch):
+    """Its connection ended; nothing was left unanswered."""
+    monkeypatch.setattr(destination, "UNANSWERED_AFTER", 0.0)
+    cluster.create_topic("t", 3)
+    producer = produce()
+    for _ in range(3):
+        producer.publish("t", b"before")
+    node = producer._nodes._nodes[cluster.nsqds[0].tcp_address]
+    cluster.nsqds[0].faults.drop_connections()
+    wait_until(lambda: node.conn is None)
+    for _ in range(3):
+        producer.publish("t", b"after")
+    assert [part.count(b"after") for part in bodies(cluster, 3)] == [1, 1, 1]
 
 
 def test_publishes_continue_through_a_planned_move_of_leaders(cluster, produce):

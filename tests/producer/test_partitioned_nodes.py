@@ -154,3 +154,19 @@ def test_publish_without_a_thread_for_its_dial_is_a_connect_error(nodes, no_thre
         with no_thread("nsq-dialer-"), pytest.raises(ConnectError, match="no thread to dial"):
             nodes.connect(server.tcp_address, Deadline(WAIT))
         assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None
+
+
+def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
+    """Its partitions are left out only while it is dialed, or rests after a dial that failed."""
+    with Nsqd() as server:
+        address = server.tcp_address
+        node = nodes.connect(address, Deadline(WAIT), "t 0")
+        node.has_stored = True
+        server.faults.drop_connections()
+        wait_until(lambda: node.conn is None)
+        assert nodes.unanswered_names(0.0) == set()
+    with pytest.raises(ConnectError):
+        nodes.connect(address, Deadline(WAIT), "t 0")
+    assert nodes.unanswered_names(0.0) == {"t 0"}
+    node.retry_at = 0.0
+    assert nodes.unanswered_names(0.0) == set()
