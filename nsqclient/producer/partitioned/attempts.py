@@ -65,16 +65,20 @@ class PublishAttempts:
         return self.is_leader_moving or isinstance(self.reason, ServerError)
 
     def check(self, meta: TopicMeta | None) -> None:
-        """Raise PartitionError where the topic does not take the publish."""
+        """Raise PartitionError where the topic does not take the publish.
+
+        PublishUnknownError where an attempt may be stored; so does ``choose``.
+        """
         if meta is None:
             return
         if meta.ordered and self.is_free:
-            raise PartitionError(
+            raise self._last(PartitionError(
                 f"topic {self.topic} is ordered: give key=, which decides on the partition, or"
                 " partition="
-            )
+            ))
         if self.has_header and meta.partition_num and not meta.extended:
-            raise PartitionError(f"topic {self.topic} takes no headers: create it with extend=true")
+            raise self._last(PartitionError(
+                f"topic {self.topic} takes no headers: create it with extend=true"))
 
     def choose(
         self, routes: TopicRoutes, find_problem: Callable[[], NSQError | None],
@@ -97,20 +101,20 @@ class PublishAttempts:
             return partition
         if not routes.partition_num:
             if routes.partitions:
-                raise PartitionError(
+                raise self._last(PartitionError(
                     f"no nsqlookupd says how many partitions {self.topic} has, which a key needs:"
                     " ask one with a coordinator"
-                )
+                ))
             self._lack(find_problem(), f"no nsqlookupd knows the topic {self.topic}")
             return None
         partition = self.partition
         if partition is None:
             partition = partition_of(self.key, routes.partition_num, sharding)
         elif partition >= routes.partition_num:
-            raise PartitionError(
+            raise self._last(PartitionError(
                 f"partition={partition}: topic {self.topic} has partitions 0 to"
                 f" {routes.partition_num - 1}"
-            )
+            ))
         if partition in routes.partitions:
             return partition
         # Never another one: the order of the key's messages would be lost.
@@ -131,7 +135,7 @@ class PublishAttempts:
     def on_not_sent(self, partition: int | None, error: NSQError | None) -> None:
         """Note that an attempt was surely not stored; raise where a repetition cannot help."""
         if isinstance(error, (ClosedError, PartitionError, InvalidMessageError)):
-            raise error
+            raise self._last(error)
         self.reason = error
         if isinstance(error, ServerError):
             self.is_alone = True  # it is about another message
@@ -160,15 +164,20 @@ class PublishAttempts:
             self.failed.add(partition)
         if isinstance(error, ServerError):
             if publish_retry_action(error.code, error.text, self.count) is RetryAction.RAISE:
-                rejected = rejection(nsqd, error)
-                if self.maybe_stored:
-                    raise PublishUnknownError(str(rejected)) from error
-                raise rejected from error
+                raise self._last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES
         if outcome is PublishOutcome.UNKNOWN:
             self.maybe_stored = True
             if not retry_unknown:
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
+
+    def _last(self, error: NSQError) -> NSQError:
+        """Return what ends the publish: an earlier attempt may be stored nevertheless."""
+        if not self.maybe_stored:
+            return error
+        unknown = PublishUnknownError(str(error))
+        unknown.__cause__ = error
+        return unknown
 
     def pause(self, left: float | None, most: int, rng: random.Random) -> float | None:
         """Return the seconds to wait before the next attempt; None when this was the last one.

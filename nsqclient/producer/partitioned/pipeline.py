@@ -518,8 +518,9 @@ class PartitionPipeline:
     def _finish(self, batch: _Batch, error: NSQError) -> None:
         """No attempt follows."""
         self._waiting.discard(batch)
-        for item in batch.items:
-            self._delegate.on_failed(item, error)
+        for item in batch.items:  # it may be stored by an attempt in another batch, too
+            self._delegate.on_failed(
+                item, PublishUnknownError(str(error)) if item.maybe_stored else error)
         batch.queue.batches.discard(batch)
 
     def _sweep(self, now: float) -> None:

@@ -123,6 +123,28 @@ def test_one_message_that_nsqd_refuses_fails_alone(cluster, produce):
     assert cluster.messages("t", 0) == [b"first", b"0", b"1", b"2"]
 
 
+def test_messages_whose_answer_was_lost_are_unknown_when_they_are_refused_alone(cluster, produce):
+    """The MPUB may be stored, whatever follows."""
+    cluster.create_topic("t", 1)
+    producer = produce()
+    cluster.hang("t", 0)
+    first = producer.publish_async("t", b"first")
+    wait_until(lambda: sent(cluster, "PUB"))
+    faults = cluster.nsqds[0].faults
+    faults.hold_answers("MPUB")
+    futures = [producer.publish_async("t", b"%d" % number) for number in range(2)]
+    cluster.hang("t", 0, False)
+    first.result(WAIT)
+    wait_until(lambda: sent(cluster, "MPUB"))
+    faults.fail_next("MPUB", "E_BAD_MESSAGE")
+    faults.fail_next("PUB", "E_BAD_MESSAGE", times=2)
+    faults.drop_connections()
+    faults.release_answers()
+    for future in futures:
+        with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
+            future.result(WAIT)
+
+
 def test_a_refusal_that_no_repetition_helps_is_the_outcome(cluster, produce):
     """With the server's code, as with publish."""
     cluster.create_topic("t", 1)
