@@ -27,6 +27,9 @@ _LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
 #: The least time for an attempt before the deadline, in seconds.
 _LAST_ATTEMPT = 0.02
 
+#: Seconds that an attempt waits for fresh leaders where no nsqlookupd answers.
+LOOKUP_WAIT = 0.5
+
 
 class RetryAction(Enum):
     """What to do after a publish was refused."""
@@ -60,6 +63,11 @@ def retry_delay(
     if left is None:
         return delay
     return min(delay, left / 2) if left > _LAST_ATTEMPT else None
+
+
+def lookup_wait(left: float | None) -> float:
+    """Seconds to wait for fresh leaders before an attempt: at most half of what is ``left``."""
+    return LOOKUP_WAIT if left is None else min(LOOKUP_WAIT, max(0.0, left / 2))
 
 
 class SubscribeAction(Enum):

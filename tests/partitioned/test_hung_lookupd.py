@@ -6,6 +6,7 @@ import pytest
 
 from nsqclient import Config, Producer
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.partitions import retry_policy
 from nsqclient.producer.partitioned import metadata
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
@@ -89,3 +90,19 @@ def test_the_first_response_is_enough_where_it_lists_all_partitions(
     monkeypatch.setattr(metadata, "_OTHERS_WAIT", HANG)
     cluster.create_topic("t", 2)
     producer.publish("t", b"x", timeout=HANG / 4)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_attempt_follows_where_no_nsqlookupd_answers(cluster, producer, monkeypatch, is_async):
+    """The wait for fresh leaders ends before the time of the publish."""
+    monkeypatch.setattr(retry_policy, "LOOKUP_WAIT", HANG)
+    cluster.create_topic("t", 1)
+    producer.publish("t", b"before", key="k")
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(LookupdMode.HANG)
+    cluster.nsqds[0].faults.fail_next("PUB", "E_FAILED_ON_NOT_LEADER")
+    if is_async:
+        producer.publish_async("t", b"x", timeout=4.0, key="k").result(HANG)
+    else:
+        producer.publish("t", b"x", timeout=4.0, key="k")
+    assert cluster.messages("t", 0) == [b"before", b"x"]

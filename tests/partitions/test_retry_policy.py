@@ -9,6 +9,7 @@ import pytest
 from nsqclient.partitions.retry_policy import (
     RetryAction,
     SubscribeAction,
+    lookup_wait,
     publish_retry_action,
     retry_delay,
     subscribe_action,
@@ -82,6 +83,12 @@ def test_the_last_second_of_the_timeout_is_used():
         left -= delay
         attempts += 1
     assert 3 <= attempts < 10 and left < 0.03
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(None, 0.5), (30.0, 0.5), (0.6, 0.3), (0.0, 0.0)])
+def test_the_wait_for_fresh_leaders_leaves_time_for_an_attempt(left, seconds):
+    """Also where no nsqlookupd answers: half of the rest at most."""
+    assert lookup_wait(left) == seconds
 
 
 @pytest.mark.parametrize(("code", "action"), [

@@ -21,6 +21,7 @@ from nsqclient.errors import (
     PublishUnknownError,
 )
 from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.partitions.retry_policy import lookup_wait
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.group_commit import BATCH_MESSAGES, take_batch
 from nsqclient.producer.node import NsqdNode
@@ -40,8 +41,8 @@ from nsqclient.protocol.extensions import Stored, StoredPosition
 _WRITE = 0.05
 #: Seconds between two looks for deadlines that have passed.
 _SWEEP = 0.25
-#: Seconds that a repetition waits for an answer of an nsqlookupd.
-_LOOKUP_WAIT = 0.5
+#: Least seconds between two lookups of a topic for messages that have little time left.
+_LEAST_PAUSE = 0.05
 _NEVER = float("inf")
 _NO_OPTIONS = PublishOptions()
 
@@ -244,6 +245,7 @@ class PartitionPipeline:
         if unrouted is None:
             unrouted = self._unrouted[item.topic] = _Unrouted(item.topic)
         unrouted.items.append(item)
+        unrouted.retry_at = min(unrouted.retry_at, now + (item.until - now) / 2)
 
     def _refuse(self, item: PublishFuture) -> None:
         try:
@@ -313,7 +315,9 @@ class PartitionPipeline:
                 self._delegate.on_failed(unrouted.items.popleft(), attempts.final_error())
             del self._unrouted[attempts.topic]
             return
-        unrouted.retry_at = now + delay
+        # Each of them is looked up once more while it has time left.
+        left = min([item.until for item in unrouted.items if item.until > now], default=now) - now
+        unrouted.retry_at = now + min(delay, max(_LEAST_PAUSE, left / 2))
         self._delegate.on_retried(len(unrouted.items))
         self._metadata.refresh(attempts.topic)
 
@@ -382,7 +386,7 @@ class PartitionPipeline:
         if attempts.count and not batch.has_begun and attempts.needs_lookup:
             if batch.lookup is None:  # after the pause: the leader may have changed meanwhile
                 batch.lookup = self._metadata.refresh(queue.topic)
-                batch.retry_at = now + _LOOKUP_WAIT
+                batch.retry_at = now + lookup_wait(batch.until - now)
                 self._waiting.add(batch)
                 return False
         batch.lookup = None

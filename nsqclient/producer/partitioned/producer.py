@@ -22,7 +22,7 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import with_hint
 from nsqclient.partitions.lookup_table import TopicRoutes
-from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.partitions.retry_policy import LEADER_CODES, lookup_wait
 from nsqclient.partitions.sharding import Key, RoundRobin, Sharding, check_key, partition_of
 from nsqclient.partitions.tracing import PublishTrace, TraceSwitch, trace_line
 from nsqclient.producer.group_commit import BATCH_BYTES, GroupCommit, PendingPublish
@@ -44,10 +44,6 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 
 trace_logger = logging.getLogger("nsqclient.trace")
-
-#: Seconds that an attempt waits for fresh routes where no nsqlookupd answers.
-_LOOKUP_WAIT = 0.5
-
 
 #: Seconds after which publishes without a key no longer wait behind an unanswered publish.
 _TURN = 0.1
@@ -323,7 +319,7 @@ class PartitionedProducer:
         # After the pause: the leader may have changed meanwhile.
         if not is_closed and attempts.needs_lookup:
             self.metadata.refresh_and_wait(
-                attempts.topic, Deadline(deadline.at_most(_LOOKUP_WAIT)))
+                attempts.topic, Deadline(lookup_wait(deadline.remaining())))
 
     def pause_before_next(self, attempts: PublishAttempts, left: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None when there is none."""
