@@ -274,16 +274,28 @@ class NodePool:
 
     def _take_idle(self, address: str) -> Connection | None:
         """Remove a connection that nothing has used for long. Needs _changed."""
-        if not self._extras:
+        return self._release(self._slots(address)[-1]) if self._extras else None
+
+    def _release(self, node: NsqdNode) -> Connection | None:
+        """Use a connection beyond the first no more, where it is idle. Needs _changed.
+
+        Returns: what is to be closed, without the lock.
+        """
+        if not node.number or time.monotonic() - node.used_at <= _IDLE_TIME:
             return None
-        last = self._slots(address)[-1]
-        if not last.number or time.monotonic() - last.used_at <= _IDLE_TIME:
+        if not self._is_free(node):
             return None
-        if not self._is_free(last):
-            return None
-        last.partition_name = ""
-        self._alive = list(other for other in self._alive if other is not last)
-        return last.conn
+        node.partition_name = ""
+        self._alive = list(other for other in self._alive if other is not node)
+        return node.conn
+
+    def close_idle(self) -> None:
+        """Close the connections beyond the first to each nsqd that nothing has used for long."""
+        with self._changed.lock:
+            idle = list(map(self._release, self._extras.values()))
+        for conn in idle:
+            if conn is not None:
+                conn.close("not needed any more")
 
     def end_lease(self, token: object) -> None:
         """The publish of this token was sent, or will not be."""

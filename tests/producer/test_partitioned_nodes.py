@@ -11,6 +11,7 @@ from nsqclient import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.devserver import Nsqd
 from nsqclient.errors import ClosedError, ConnectError, NSQError
+from nsqclient.producer import nodes as module
 from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
@@ -170,3 +171,23 @@ def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     assert nodes.unanswered_names(0.0) == {"t 0"}
     node.retry_at = 0.0
     assert nodes.unanswered_names(0.0) == set()
+
+
+def test_further_connections_that_nothing_uses_are_closed(nodes):
+    """Without another publish, too; the first connection to an nsqd stays."""
+    with Nsqd() as server:
+        address, lease = server.tcp_address, object()
+        first = nodes.connect(address, Deadline(WAIT), "t 0", lease)
+        second = nodes.connect(address, Deadline(WAIT), "t 1")
+        nodes.end_lease(lease)
+        nodes.close_idle()
+        assert not second.conn.is_closed
+
+        def has_one_left():
+            for node in nodes._slots(address):
+                node.used_at -= 2 * module._IDLE_TIME
+            nodes.close_idle()
+            return nodes._slots(address) == [first]
+
+        wait_until(has_one_left)
+        assert not first.conn.is_closed
