@@ -144,7 +144,7 @@ def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive):
 def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive, is_moved_first):
     """The spool knows the ids of the partition, whichever nsqd leads it.
 
-    CLOSE_WAIT says that nsqd has read each FIN, and not that it took the one that it refused.
+    CLOSE_WAIT means that nsqd has read each FIN, not that it accepted each.
     """
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     first = receive(connections="1")
