@@ -1,4 +1,4 @@
-"""What a test must not leave behind: our threads, child processes, open sockets."""
+"""What a test must not leave behind: our threads, child processes, open sockets and files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tests.support.waiting import wait_until
 
 #: How long something that is about to end may take, in seconds. Only a leak waits for all of it.
 GRACE = 15.0
+
+#: Seconds after which what is left may be garbage.
+COLLECT_AFTER = 0.1
 
 _PROC = Path("/proc/self")
 
@@ -29,12 +32,12 @@ class Snapshot(NamedTuple):
 
     threads: frozenset[threading.Thread]
     children: frozenset[int]
-    sockets: frozenset[str]
+    descriptors: frozenset[str]
 
 
 def take_snapshot() -> Snapshot:
     """Look at what is alive now. Costs well under a millisecond."""
-    return Snapshot(frozenset(_our_threads()), frozenset(_children()), frozenset(_sockets()))
+    return Snapshot(frozenset(_our_threads()), frozenset(_children()), frozenset(_descriptors()))
 
 
 def find_leaks(before: Snapshot) -> list[str]:
@@ -42,28 +45,43 @@ def find_leaks(before: Snapshot) -> list[str]:
 
     Blocks: up to GRACE seconds, only where something is still alive.
     """
-    if not _new_since(before):
+    # Most of it is about to end, and a collection costs more than all the rest.
+    if not any(_new_since(before)) or _ends(before, COLLECT_AFTER):
         return []
     # Sockets in reference cycles are closed by the collection, which also warns about them.
     gc.collect()
+    return [] if _ends(before, GRACE) else _describe(_new_since(before))
+
+
+def _ends(before: Snapshot, seconds: float) -> bool:
+    """Wait until nothing is left; return False where something still is after so long."""
     try:
-        wait_until(lambda: not _new_since(before), timeout=GRACE)
+        wait_until(lambda: not any(_new_since(before)), timeout=seconds)
     except AssertionError:
-        return _new_since(before)
-    return []
+        return False
+    return True
 
 
-def _new_since(before: Snapshot) -> list[str]:
-    leaks = [f"thread {thread.name}" for thread in _our_threads() if thread not in before.threads]
-    leaks += [
-        f"child process {pid}: {_command_line(pid)}"
-        for pid in _children()
-        if pid not in before.children
-    ]
-    foreign = _foreign_sockets()
-    inodes = [inode for inode in _sockets() if inode not in before.sockets | foreign]
-    if inodes:
-        leaks.append(f"{len(inodes)} socket(s), among these: {_known_sockets()}")
+def _new_since(before: Snapshot) -> Snapshot:
+    """Return what is alive now and was not before."""
+    now = take_snapshot()
+    # No pipes and the like, and no devices.
+    opened = {
+        link for link in now.descriptors - before.descriptors
+        if link.startswith(("socket:", "/")) and not link.startswith(("/dev/", "/proc/"))
+    }
+    if opened:
+        opened -= _foreign_sockets()
+    return Snapshot(now.threads - before.threads, now.children - before.children,
+                    frozenset(opened))
+
+
+def _describe(new: Snapshot) -> list[str]:
+    leaks = [f"thread {thread.name}" for thread in new.threads]
+    leaks += [f"child process {pid}: {_command_line(pid)}" for pid in new.children]
+    leaks += [f"open file {link}" for link in new.descriptors if link.startswith("/")]
+    if count := sum(link.startswith("socket:") for link in new.descriptors):
+        leaks.append(f"{count} socket(s), among these: {_known_sockets()}")
     return leaks
 
 
@@ -127,6 +145,11 @@ def _system_table(name: str) -> list[list[str]]:
 
 def _sockets(process: Path = _PROC) -> list[str]:
     """Return the inode of every socket that a process holds open."""
+    return [link for link in _descriptors(process) if link.startswith("socket:")]
+
+
+def _descriptors(process: Path = _PROC) -> list[str]:
+    """Return what each descriptor of a process stands for: a path, or as ``socket:[INODE]``."""
     found = []
     try:
         descriptors = os.listdir(process / "fd")
@@ -134,11 +157,9 @@ def _sockets(process: Path = _PROC) -> list[str]:
         return []  # no /proc here, or no such process
     for descriptor in descriptors:
         try:
-            link = os.readlink(process / "fd" / descriptor)
+            found.append(os.readlink(f"{process}/fd/{descriptor}"))
         except OSError:
             continue  # the descriptor of the listing itself
-        if link.startswith("socket:"):
-            found.append(link)
     return found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import re
 import socket
 import struct
 import subprocess
@@ -12,6 +15,7 @@ import pytest
 
 from tests.support import leaks
 from tests.support.leaks import find_leaks, take_snapshot
+from tests.support.processes import CHECKOUT, LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +53,18 @@ def test_an_open_socket_is_described():
         assert "1 socket" in leak
         assert str(listener.getsockname()[1]) in leak
     assert find_leaks(before) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_an_open_file_is_named(tmp_path):
+    """An open file is a leak until it is closed; a pipe is not looked at."""
+    before = take_snapshot()
+    pipe = os.pipe()
+    with (tmp_path / "a file").open("w"):
+        assert find_leaks(before) == [f"open file {tmp_path / 'a file'}"]
+    assert find_leaks(before) == []
+    for end in pipe:
+        os.close(end)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
@@ -107,3 +123,64 @@ def test_a_connection_of_a_foreign_process_is_not_a_leak(monkeypatch):
             monkeypatch.setattr(leaks, "FOREIGN_PROCESSES", {child.pid})
             assert find_leaks(before) == []
         child.communicate()
+
+
+def test_garbage_is_collected_before_it_counts():
+    """A socket in a reference cycle is closed by a collection, and is no leak."""
+    before = take_snapshot()
+    gc.disable()
+    try:
+        cycle = [*socket.socketpair()]
+        cycle.append(cycle)
+        del cycle
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            assert find_leaks(before) == []
+    finally:
+        gc.enable()
+
+
+LEAKY = """
+import pathlib, socket, subprocess, sys, threading
+end, left = threading.Event(), []
+
+def test_of_a_thread():
+    left.append(threading.Thread(target=end.wait, name="nsq-left", daemon=True))
+    left[-1].start()
+
+def test_of_nothing(tmp_path):
+    (tmp_path / "a").write_text("x")
+
+def test_of_a_socket():
+    left.append(socket.create_server(("127.0.0.1", 0)))
+
+def test_of_a_process():
+    left.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+def test_of_a_file(tmp_path):
+    left.append((tmp_path / "left").open("w"))
+
+def test_of_what_was_left():
+    end.set()
+    left[0].join()
+    left[2].communicate(b"end")
+    left[1].close(), left[3].close()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_the_test_that_leaves_something_is_named(tmp_path):
+    """Each of them fails with what it has left, and no other test."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests.conftest import leak_guard, pytest_collection\n"
+        "from tests.support import leaks\nleaks.GRACE = 0.05\n")
+    (tmp_path / "test_leaky.py").write_text(LEAKY)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly",
+         "-p", "no:hypothesispytest", "--rootdir", str(tmp_path), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "300"}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=LIMIT, check=False)
+    found = re.findall(r"^ERROR \S+::test_of_(\w+) - Failed: left behind: (\w+ \w+)", done.stdout,
+                       re.MULTILINE)
+    assert found == [("a_thread", "thread nsq"), ("a_socket", "1 socket"),
+                     ("a_process", "child process"), ("a_file", "open file")], done.stdout
+    assert "6 passed, 4 errors" in done.stdout
