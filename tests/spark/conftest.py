@@ -20,7 +20,12 @@ from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.spark.pages import ORDERS
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
-from tests.support.servers.object_store import environment, make_bucket, object_store
+from tests.support.servers.object_store import (
+    environment,
+    make_bucket_of_moto,
+    models_read_once,
+    object_store,
+)
 from tests.support.waiting import wait_until
 
 _buckets = itertools.count()
@@ -142,7 +147,7 @@ def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """An object store for all tests, and the event loop of fsspec, which stays."""
-    with object_store() as endpoint:
+    with object_store() as endpoint, models_read_once():
         importlib.import_module("fsspec.asyn").get_loop()
         yield endpoint
 
@@ -164,7 +169,7 @@ def storage_url(
         return
     with environment(s3_endpoint):
         bucket = f"bucket-{next(_buckets)}"
-        make_bucket(bucket)
+        make_bucket_of_moto(s3_endpoint, bucket)
         yield f"s3://{bucket}/some/prefix"
 
 

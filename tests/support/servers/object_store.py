@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import HTTPServer
 from typing import Any
 
 import pytest
+import requests
+
+from tests.support.processes import LIMIT
 
 
 @contextlib.contextmanager
@@ -66,6 +70,22 @@ def environment(endpoint: str) -> Iterator[None]:
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_CONFIG_FILE", "/nowhere")
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+        yield
+
+
+def make_bucket_of_moto(endpoint: str, name: str) -> None:
+    """Create a bucket of ``object_store()``: it asks for no signature, whose client costs 0.1 s."""
+    requests.put(f"{endpoint}/{name}", timeout=LIMIT).raise_for_status()
+
+
+@contextlib.contextmanager
+def models_read_once() -> Iterator[None]:
+    """Let the clients of this process share what botocore reads from its files for each."""
+    loaders = pytest.importorskip("botocore.loaders")
+    load_file = loaders.JSONFileLoader.load_file
+    read = functools.cache(lambda path: load_file(loaders.JSONFileLoader(), path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaders.JSONFileLoader, "load_file", lambda loader, path: read(path))
         yield
 
 
