@@ -34,8 +34,9 @@ def pour(sock: socket.socket, data: bytes, total: int) -> None:
 def bomb() -> bytes:
     """A deflate stream of zeros that expands a thousandfold."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    zeros = bytes(MIB)
-    return b"".join(packer.compress(zeros) for _ in range(300)) + packer.flush()
+    # After a full flush a block needs nothing of those before it.
+    block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return block * 300 + packer.flush()
 
 
 def identify(**fields: object) -> bytes:
