@@ -116,14 +116,14 @@ setup: $(VENV)/installed-test $(VENV)/installed-lint $(VENV)/installed-docs serv
 test: $(VENV)/installed-test servers
 	@$(RUN) tools/side_by_side.py .cache/test-jvm.log \
 		$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS) \
-		--beside $(RUN) -m pytest -n 0 -m "$(JVM)" $(ARGS)
+		--beside $(RUN) -m pytest -n 0 -o testpaths=tests/spark -m "$(JVM)" $(ARGS)
 
 test-jvm: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n 0 -m "$(JVM)" tests/spark $(ARGS)
 
 test-long: $(VENV)/installed-test servers
 	@$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "long and not spark" $(ARGS); rest=$$?; \
-	$(RUN) -m pytest -n 0 -m "long and spark" $(ARGS); jvm=$$?; \
+	$(RUN) -m pytest -n 0 -o testpaths=tests/spark -m "long and spark" $(ARGS); jvm=$$?; \
 	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
 
 $(PARTS:%=test-%): test-%: $(VENV)/installed-test servers
