@@ -165,7 +165,7 @@ def test_the_producer_of_the_manual_names_both_bad_outcomes() -> None:
         nsqd.faults.fail_next("PUB", "E_BAD_MESSAGE")
         assert published(code).startswith("not stored: ")
         nsqd.faults.hold_answers("PUB")
-        assert published(code.replace("timeout=5", "timeout=1")).startswith("may be stored: ")
+        assert published(code.replace("timeout=5", "timeout=3")).startswith("may be stored: ")
 
 
 @pytest.mark.parametrize("discovers", [False, True])

@@ -88,7 +88,7 @@ def test_redirects_have_the_time_of_one_response(leak_guard):
         server.headers, server.decide = {"Location": "/again"}, decide
         with pytest.raises(NSQHTTPTransportError, match="no whole answer within 1 s"):
             http.info()
-        assert 1 < len(server.requests) < 8
+        assert len(server.requests) < 8
 
 
 def test_a_redirect_is_followed_without_its_body(leak_guard):

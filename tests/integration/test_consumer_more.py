@@ -38,7 +38,7 @@ def test_a_loop_over_messages_finishes_each(server):
     """messages() yields until nothing came for a while; each turn's message is finished."""
     publish(server, *[b"%d" % n for n in range(30)])
     with consume(server, None, max_in_flight=10) as consumer:
-        bodies = [message.body for message in consumer.messages(timeout=1)]
+        bodies = [message.body for message in consumer.messages(timeout=3)]
         assert Counter(bodies) == Counter(b"%d" % n for n in range(30))
         wait_until(lambda: in_flight(server) == 0)
     assert server.stats("events", "c")["depth"] == 0

@@ -258,11 +258,11 @@ def test_nothing_flows_after_a_loop_over_messages(server):
     """
     publish(server, b"a")
     with consume(server, None, max_in_flight=5) as consumer:
-        assert [m.body for m in consumer.messages(timeout=0.5)] == [b"a"]
+        assert [m.body for m in consumer.messages(timeout=3)] == [b"a"]
         wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 0)
         publish(server, b"b")
         wait_until(lambda: server.stats("events", "c")["depth"] == 1)
-        assert [m.body for m in consumer.messages(timeout=0.5)] == [b"b"]
+        assert [m.body for m in consumer.messages(timeout=3)] == [b"b"]
 
 
 def test_nsqds_that_do_not_answer_delay_no_other(server):

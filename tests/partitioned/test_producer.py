@@ -617,7 +617,7 @@ class TestChosenPartitions:
         cluster.hide("t", murmur3("k0", 2))
         other = next(f"k{n}" for n in range(9) if murmur3(f"k{n}", 2) != murmur3("k0", 2))
         with pytest.raises(PublishNotSentError) as caught:
-            produce().publish_many("t", [Outgoing(b"x", "k0"), Outgoing(b"y", other)], timeout=1.0)
+            produce().publish_many("t", [Outgoing(b"x", "k0"), Outgoing(b"y", other)], timeout=3.0)
         assert caught.value.stored == 1
 
     def test_a_stock_cluster_takes_bodies_alone(self):

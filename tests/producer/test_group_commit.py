@@ -205,7 +205,7 @@ def test_a_second_attempt_waits_no_longer_than_until_the_deadline(nodes):
 
 def test_a_sent_message_without_an_answer_is_unknown(nodes):
     """Its thread leaves at the deadline, and the next one leads."""
-    first, = publish(nodes, "a", timeout=0.2)
+    first, = publish(nodes, "a", timeout=1)
     other, = publish(nodes, "b")
     assert first.outcome() is PublishOutcome.UNKNOWN and not first.message.is_done
     nodes.token(1).settle(STORED, None)

@@ -169,7 +169,7 @@ def test_the_deadline_ends_what_is_under_way_and_what_is_queued(cluster, produce
     cluster.create_topic("t", 1)
     cluster.hang("t", 0)
     producer = produce()
-    first = producer.publish_async("t", b"x", timeout=0.5)
+    first = producer.publish_async("t", b"x", timeout=2)
     wait_until(lambda: sent(cluster, "PUB"))
     second = producer.publish_async("t", b"y", timeout=0.5)
     with pytest.raises(PublishUnknownError):
