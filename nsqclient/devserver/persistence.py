@@ -5,9 +5,10 @@ records::
 
     [4 B size of what follows][8 B timestamp][2 B attempts][16 B id][body]
 
-Beside it, after a clean close, ``.meta`` has the read position. Without it all records are read
-again: duplicates, never loss. ``nsqd.dat`` has nsqd's own format. A directory in which a
-real nsqd has messages on disk is refused.
+Beside it ``.meta`` has the read position of the last clean close, which stays valid until the file
+is emptied or replaced. Records behind it are read again after a crash, all of them where there is
+none: duplicates, never loss. ``nsqd.dat`` has nsqd's own format. A directory in which a real nsqd
+has messages on disk is refused.
 """
 
 from __future__ import annotations
@@ -258,6 +259,9 @@ class DiskQueue:
         if not isinstance(other, DiskQueue):
             return False
         try:
+            # Neither position may outlive the file for which it was saved.
+            self._meta.unlink(missing_ok=True)
+            other._meta.unlink(missing_ok=True)
             other._data.rename(self._data)
         except OSError:
             return False
@@ -290,10 +294,10 @@ class DiskQueue:
         """Remove the file."""
         self._remove()
         self._depth = self._read = self._end = 0
-        self._meta.unlink(missing_ok=True)
 
     def _remove(self) -> None:
         """Remove the file; its blocks stay until it is closed."""
+        self._meta.unlink(missing_ok=True)  # first: it must not outlive the file
         self._data.unlink(missing_ok=True)
         if self._descriptor >= 0:
             self._discard(io.FileIO(self._descriptor))
@@ -306,13 +310,14 @@ class DiskQueue:
         """Count the messages of an earlier run; remove an incomplete record at the end."""
         file_size = os.fstat(self._descriptor).st_size
         try:
-            self._read = int(json.loads(self._meta.read_text())["read"])
-        except (OSError, ValueError, LookupError, TypeError):
-            self._read = 0  # no clean close
-        # A write would make it wrong.
-        self._meta.unlink(missing_ok=True)
-        at = self._read
+            position = int(json.loads(self._meta.read_text())["read"])
+        except (OSError, ValueError, LookupError, TypeError, OverflowError):
+            position = 0  # never closed cleanly
+        at = 0
         while at < file_size:
+            if at == position:
+                # Where a record begins; else it belongs to another file, and all are read.
+                self._read, self._depth = at, 0
             head = self._bytes_at(at, _size.size)
             size = _size.unpack(head)[0] if len(head) == _size.size else 0
             if size < MESSAGE_HEADER_SIZE or at + _size.size + size > file_size:
@@ -324,6 +329,8 @@ class DiskQueue:
             at += _size.size + size
             self._depth += 1
         self._end = at
+        if at == position:
+            self._read, self._depth = at, 0
 
     def _message_at(self, at: int) -> tuple[StoredMessage, int]:
         """Return the message at a position, and the position of the next one."""
@@ -340,6 +347,7 @@ class DiskQueue:
         return self._buffer[start:start + size]
 
     def _truncate(self) -> None:
+        self._meta.unlink(missing_ok=True)  # first: it must not outlive the records
         if self._end <= _MAX_TRUNCATED:
             os.ftruncate(self._descriptor, 0)
         else:

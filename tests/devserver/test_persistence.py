@@ -23,6 +23,11 @@ def make_message(number, attempts=0, size=4):
     return StoredMessage(b"%016x" % number, number, b"b" * size, attempts)
 
 
+def crash(spool):
+    """Leave the files as the end of the process does."""
+    os.close(spool._descriptor)
+
+
 def numbers(messages):
     return [message.timestamp for message in messages]
 
@@ -133,19 +138,75 @@ def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
     again.delete()
 
 
-def test_read_position_is_not_used_twice(data, tmp_path):
-    """The position of a clean close is deleted once the file is in use again."""
+def test_read_position_stays_valid_over_crashes(data, tmp_path):
+    """What was read before the last clean close is not delivered again by any later crash."""
+    spool = data.open_disk_queue("t", None)
+    for number in range(4):
+        spool.put(make_message(number))
+    spool.get()
+    spool.close()
+    crashed = data.open_disk_queue("t", None)
+    crashed.put(make_message(4))
+    crashed.get()
+    crash(crashed)
+    again = data.open_disk_queue("t", None)
+    assert numbers(again.peek()) == [1, 2, 3, 4] and again.depth == 4
+    crash(again)
+    last = data.open_disk_queue("t", None)
+    assert numbers(last.peek()) == [1, 2, 3, 4]
+    last.delete()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("empty", [
+    lambda spool: spool.clear(), lambda spool: spool.delete(),
+    lambda spool: [spool.get() for _ in range(spool.depth)],
+])
+@pytest.mark.parametrize("size", [4, 600_000])
+def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
+    """An old position must not hide the messages of a file that was emptied since."""
+    spool = data.open_disk_queue("t", None)
+    for number in range(3):
+        spool.put(make_message(number, size=size))
+    spool.get()
+    spool.close()
+    crashed = data.open_disk_queue("t", None)
+    empty(crashed)
+    assert not (tmp_path / "t.meta").exists()
+    crashed.put(make_message(7, size=size))
+    crashed.put(make_message(8, size=size))
+    crash(crashed)
+    again = data.open_disk_queue("t", None)
+    assert numbers(again.peek()) == [7, 8]
+    again.delete()
+
+
+def test_read_position_ends_with_the_file_that_is_renamed(data, tmp_path):
+    """A channel that takes the file of its topic takes no position, old or new."""
+    topic = data.open_disk_queue("t", None)
+    for number in range(3):
+        topic.put(make_message(number))
+    topic.get()
+    topic.close()
+    topic = data.open_disk_queue("t", None)
+    channel = data.open_disk_queue("t", "c")
+    (tmp_path / "t:c.meta").write_text('{"read": 34, "depth": 1}')
+    assert channel.adopt(topic) and numbers(channel.peek()) == [1, 2]
+    assert os.listdir(tmp_path) == ["t:c.spool"]
+    channel.delete()
+
+
+@pytest.mark.parametrize("position", [-34, 1, 35, 10**6, 10**30, 1e999])
+def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
+    """It must be the beginning of a record, or the end; else all records are read."""
     spool = data.open_disk_queue("t", None)
     spool.put(make_message(1))
     spool.put(make_message(2))
-    spool.get()
     spool.close()
-    assert json.loads((tmp_path / "t.meta").read_text())["depth"] == 1
+    (tmp_path / "t.meta").write_text(json.dumps({"read": position}))
     again = data.open_disk_queue("t", None)
-    assert not (tmp_path / "t.meta").exists()
-    again.clear()
-    assert again.depth == 0
-    again.close()
+    assert numbers(again.peek()) == [1, 2] and again.depth == 2
+    again.delete()
 
 
 def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
