@@ -61,6 +61,14 @@ class TopicMetadata(NamedTuple):
     channels: tuple[ChannelMetadata, ...]
 
 
+class Unwritten(NamedTuple):
+    """Messages of a queue that could not be written when the broker was closed."""
+
+    queue: str  #: topic, or topic:channel
+    lost: int
+    reason: str  #: of the last failure
+
+
 class Broker:
     """All topics of one server.
 
@@ -276,23 +284,35 @@ class Broker:
             for channel in saved.channels:
                 topic.channels[channel.name].paused = channel.paused
 
-    def close(self, keep: bool) -> None:
-        """End every consumer; with ``keep`` all messages go to their backends first."""
+    def close(self, keep: bool) -> list[Unwritten]:
+        """End every consumer; with ``keep`` all messages go to their backends first.
+
+        Returns: the queues some of whose messages could not be written; those are lost.
+        """
         self.is_exiting = True
+        unwritten: list[Unwritten] = []
         for topic in self.topics.values():
             for channel in topic.channels.values():
                 channel.end()
                 if keep:
-                    _flush(channel.queue, channel.in_flight.values(), channel.deferred.values())
+                    unwritten += _flush(
+                        f"{topic.name}:{channel.name}", channel.queue,
+                        channel.in_flight.values(), channel.deferred.values())
                 channel.queue.backend.close()
             if keep:
-                _flush(topic.queue)
+                unwritten += _flush(topic.name, topic.queue)
             topic.queue.backend.close()
+        return unwritten
 
 
-def _flush(queue: MessageQueue, *others: Iterable[StoredMessage]) -> None:
+def _flush(name: str, queue: MessageQueue, *others: Iterable[StoredMessage]) -> list[Unwritten]:
     """Move the messages in memory, and the others, to the backend."""
+    count, reason = 0, ""
     for messages in (list(queue.memory), *others):
         for message in messages:
-            queue.backend.put(message)
+            try:
+                queue.backend.put(message)
+            except OSError as exc:
+                count, reason = count + 1, exc.strerror or str(exc)
     queue.memory.clear()
+    return [Unwritten(name, count, reason)] if count else []

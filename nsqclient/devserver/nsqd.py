@@ -25,6 +25,7 @@ from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
 from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.session import Session, SessionConfig
+from nsqclient.display import counted
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline
 
@@ -361,7 +362,10 @@ class Nsqd(BrokerFacade):
         if keep:
             self._save_metadata()
         with self._engine as broker:
-            broker.close(keep)
+            unwritten = broker.close(keep)
+        for queue, lost, reason in unwritten:
+            logger.error("%s: not written to the disk and lost: %s (%s)",
+                         queue, counted(lost, "message"), reason)
         self._data.close()
 
     # -- clients

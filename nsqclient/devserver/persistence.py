@@ -30,6 +30,7 @@ from nsqclient.devserver.queues import Backend, Closable, StoredMessage
 from nsqclient.display import counted
 from nsqclient.protocol.frames import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.log_lines import LineLimit
 
 logger = logging.getLogger("nsqclient.devserver")
 
@@ -57,6 +58,7 @@ class DataPath:
     def __init__(self, path: str, discard: Callable[[Closable], None] = _close) -> None:
         self._path = Path(path)
         self._discard = discard
+        self._lines = LineLimit(logger)
         #: The error of the last write of a message; None if it succeeded.
         self.write_error: OSError | None = None
         try:
@@ -102,6 +104,12 @@ class DataPath:
         return DiskQueue(self._path / name, self._on_write, self._discard)
 
     def _on_write(self, error: OSError | None) -> None:
+        if error is not None and self.write_error is None:
+            logger.log(
+                self._lines.level(logging.ERROR),
+                "cannot write messages to %s: %s; publishes beyond mem_queue_size fail, and"
+                " messages that were accepted before stay in memory",
+                self._path, error.strerror or error)
         self.write_error = error
 
     @property
@@ -220,17 +228,17 @@ class DiskQueue:
         Raises:
             OSError: the write failed; the file is unchanged.
         """
-        if self._descriptor < 0:
-            self._open()
         size = MESSAGE_HEADER_SIZE + len(message.body)
         head = _record.pack(size, message.timestamp, message.attempts, message.id)
         record = head + message.body
         try:
+            if self._descriptor < 0:
+                self._open()
             written = os.pwrite(self._descriptor, record, self._end)
             if written != len(record):
+                os.ftruncate(self._descriptor, self._end)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as exc:
-            os.ftruncate(self._descriptor, self._end)
             self._on_write(exc)
             raise
         self._on_write(None)
@@ -286,7 +294,11 @@ class DiskQueue:
         if not self._depth:
             self.delete()
             return
-        self._meta.write_text(json.dumps({"read": self._read, "depth": self._depth}))
+        try:
+            self._meta.write_text(json.dumps({"read": self._read, "depth": self._depth}))
+        except OSError as exc:
+            logger.warning("%s: cannot be written: %s; messages that were read will be delivered"
+                           " again after the next start", self._meta, exc.strerror)
         os.close(self._descriptor)
         self._descriptor = -1
 

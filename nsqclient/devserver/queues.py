@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, Union
 
 from nsqclient.devserver.latency import LatencyWindow
@@ -177,12 +177,23 @@ class MessageQueue:
         return len(self.memory) + self.backend.depth
 
     def put(self, message: StoredMessage) -> None:
-        """Add at the end. A deferred message prefers memory: on disk its deferral is lost."""
+        """Add at the end. A deferred message prefers memory: on disk its deferral is lost.
+
+        Raises:
+            OSError: the backend could not store it.
+        """
         memory = self.memory
         if len(memory) < self._limit and (not self.backend.depth or message.deferral):
             memory.append(message)
         else:
             self.backend.put(message)
+
+    def keep(self, message: StoredMessage) -> None:
+        """Add a message that was accepted before: in memory above the limit if the disk is full."""
+        try:
+            self.put(message)
+        except OSError:
+            self.memory.append(message)
 
     def get(self) -> StoredMessage:
         """Remove and return the first; only when it is not empty."""
@@ -368,15 +379,22 @@ class Channel:
 
     # -- messages come in
 
-    def put(self, message: StoredMessage, now: float) -> None:
-        """Take a message of the topic: deliver, queue or defer it."""
-        self.message_count += 1
+    def put(self, message: StoredMessage, now: float, *, is_accepted: bool = False) -> None:
+        """Take a message of the topic: deliver, queue or defer it.
+
+        Args:
+            is_accepted: its publish was answered already; it is kept in any case.
+
+        Raises:
+            OSError: the backend could not store it.
+        """
         deferral = message.deferral
         if deferral:
             message.deferral = 0
             self._defer(message, now + deferral)
         else:
-            self._enqueue(message, now)
+            self._enqueue(message, now, self.queue.keep if is_accepted else self.queue.put)
+        self.message_count += 1
 
     def adopt(self, queue: MessageQueue, now: float) -> bool:
         """Take all messages of the topic's queue at once; False where that is not possible."""
@@ -394,10 +412,12 @@ class Channel:
         self._pump(now)
         return True
 
-    def _enqueue(self, message: StoredMessage, now: float) -> None:
+    def _enqueue(
+        self, message: StoredMessage, now: float, put: Callable[[StoredMessage], None]
+    ) -> None:
         consumer = None if self.paused else self._next_ready_consumer()
         if consumer is None:
-            self.queue.put(message)
+            put(message)
         else:
             self._deliver(message, consumer, now)
 
@@ -495,7 +515,7 @@ class Channel:
         if delay > 0:
             self._defer(message, now + delay)
         else:
-            self._enqueue(message, now)
+            self._enqueue(message, now, self.queue.keep)
         self._update_readiness(consumer, now)
         return None
 
@@ -522,12 +542,12 @@ class Channel:
             if owner is not None:
                 owner.in_flight -= 1
                 owner.timeout_count += 1
-            self.queue.put(message)
+            self.queue.keep(message)
             if owner is not None:
                 self._update_readiness(owner, now)
         while (top := self._first(self._deferrals, self.deferred)) is not None and top[0] <= now:
             heapq.heappop(self._deferrals)
-            self.queue.put(self.deferred.pop(top[1]))
+            self.queue.keep(self.deferred.pop(top[1]))
         self._pump(now)
         for heap, waiting in (
             (self._deadlines, self.in_flight), (self._deferrals, self.deferred)
@@ -658,7 +678,7 @@ class Topic:
         if len(self.channels) == 1 and next(iter(self.channels.values())).adopt(queue, now):
             return
         for _ in range(min(FLOW_SLICE, len(queue))):
-            self._distribute(queue.get(), now)
+            self._distribute(queue.get(), now, is_accepted=True)
         if len(queue):
             self._is_flowing = True
             self._scheduler.flowing[self] = None
@@ -667,8 +687,10 @@ class Topic:
         """Drop the stored messages; the channels keep theirs."""
         self._scheduler.discarded += self.queue.clear()
 
-    def _distribute(self, message: StoredMessage, now: float) -> None:
+    def _distribute(
+        self, message: StoredMessage, now: float, *, is_accepted: bool = False
+    ) -> None:
         copies = [message]
         copies += [message.copy() for _ in range(len(self.channels) - 1)]
         for channel, copy in zip(self.channels.values(), copies):
-            channel.put(copy, now)
+            channel.put(copy, now, is_accepted=is_accepted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from nsqclient.devserver.broker import (
@@ -10,10 +12,39 @@ from nsqclient.devserver.broker import (
     ChannelNotFound,
     TopicChange,
     TopicNotFound,
+    Unwritten,
 )
 from nsqclient.devserver.queues import Consumer, MemoryBackend, QueueLimits
 
 WALL = 1_795_000_000_000_000_000
+
+
+class FullBackend(MemoryBackend):
+    """A disk that is full once ``is_full`` is set."""
+
+    is_full = False
+
+    def put(self, message):
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().put(message)
+
+
+def make_full_broker(*channels):
+    """Return a broker without memory whose disks are full from now on, with one message each."""
+    backends = []
+
+    def open_backend(topic, channel):
+        backends.append(FullBackend())
+        return backends[-1]
+
+    broker = Broker(QueueLimits(mem_queue_size=0), open_backend=open_backend)
+    for channel in channels:
+        broker.open_channel("t", channel, 0.0)
+    publish(broker, "t", b"1")
+    for backend in backends:
+        backend.is_full = True
+    return broker
 
 
 def publish(broker, topic, *bodies, deferral=0.0, now=0.0):
@@ -183,3 +214,55 @@ def test_close_moves_all_messages_to_the_backends():
     assert [m.attempts for m in backends["t", "c"].peek()] == [0, 1, 0]
     assert [m.body for m in backends["alone", None].peek()] == [b"4"]
     assert consumer.is_ended and set(backends) == {("t", None), ("t", "c"), ("alone", None)}
+
+
+def test_full_disk_rejects_new_messages_alone():
+    """A publish fails, and is counted nowhere."""
+    broker = make_full_broker("c")
+    with pytest.raises(OSError, match="No space left"):
+        publish(broker, "t", b"2")
+    joined, consumer = subscribe(broker, "t", "c")
+    assert bodies(consumer) == [b"1"]
+    assert (broker.topic("t").message_count, joined.message_count) == (1, 1)
+
+
+@pytest.mark.parametrize("give_back", [
+    lambda channel, consumer, id_: channel.requeue(consumer, id_, 0.0, 1.0),
+    lambda channel, consumer, id_: (
+        channel.requeue(consumer, id_, 5.0, 1.0), channel.tick(6.0)),
+    lambda channel, consumer, id_: channel.tick(60.0),
+])
+def test_full_disk_loses_no_message_that_comes_back(give_back):
+    """A message that is requeued, deferred or times out stays in memory, above the limit."""
+    broker = make_full_broker("c")
+    channel, consumer = subscribe(broker, "t", "c")
+    channel.set_ready(consumer, 1, 0.0)
+    [(_, _, message_id, _)], consumer.outbox = consumer.outbox, []
+    channel.set_paused(True, 0.0)
+    give_back(channel, consumer, message_id)
+    assert [message.body for message in channel.queue.memory] == [b"1"]
+    channel.set_paused(False, 70.0)
+    assert bodies(consumer) == [b"1"]
+
+
+def test_full_disk_loses_no_message_on_its_way_to_the_channels():
+    """A topic that resumes gives its stored messages to all channels."""
+    broker = make_full_broker()
+    broker.pause_topic("t", True, 0.0)
+    for name in ("a", "b"):
+        broker.open_channel("t", name, 0.0).queue.backend.is_full = True
+    broker.pause_topic("t", False, 0.0)
+    for name in ("a", "b"):
+        channel = broker.channel("t", name)
+        assert [message.body for message in channel.queue.memory] == [b"1"]
+
+
+def test_close_reports_messages_that_could_not_be_written():
+    """All others are written."""
+    broker = make_full_broker("full", "good")
+    broker.channel("t", "good").queue.backend.is_full = False
+    for number, name in enumerate(("full", "good")):
+        subscribe(broker, "t", name, number)
+    assert broker.close(keep=True) == [Unwritten("t:full", 1, "No space left on device")]
+    assert broker.channel("t", "good").queue.backend.depth == 1
+    assert make_full_broker("c").close(keep=False) == []

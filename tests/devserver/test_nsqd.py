@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import threading
 
@@ -390,6 +392,23 @@ def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
             assert nsqd.health() == "NOK - No space left on device"
         nsqd.publish("t", b"x")
         assert nsqd.health() == "OK"
+
+
+def test_stop_on_a_full_disk_logs_the_loss(tmp_path, monkeypatch, caplog):
+    """Messages in flight that cannot be written are counted in an ERROR; nothing stays locked."""
+    with Nsqd(data_path=str(tmp_path)) as nsqd, consume(nsqd) as client:
+        nsqd.publish("t", b"x")
+        client.read_message()
+        monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: 0)
+        nsqd.stop()
+    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert errors[0].startswith(f"cannot write messages to {tmp_path}: No space left on device")
+    assert errors[1] == (
+        "t:c: not written to the disk and lost: 1 message (No space left on device)")
+    monkeypatch.undo()
+    with Nsqd(data_path=str(tmp_path)) as again:
+        assert again.health() == "OK"
 
 
 def test_info_has_nsqds_keys(nsqd):

@@ -221,3 +221,43 @@ def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
     spool.put(make_message(3))
     assert numbers(spool.peek()) == [1, 3]
     spool.delete()
+
+
+def test_full_disk_is_logged_once_until_a_write_succeeds(data, monkeypatch, caplog):
+    """An ERROR says which folder, why, and what follows."""
+    spool = data.open_disk_queue("t", None)
+    spool.put(make_message(0))
+    monkeypatch.setattr(os, "pwrite", lambda fd, record, at: 0)
+    for number in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            spool.put(make_message(number))
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert data.write_error is not None
+    monkeypatch.undo()
+    spool.put(make_message(4))
+    assert data.write_error is None
+    spool.delete()
+
+
+def test_file_that_cannot_be_created_is_a_write_error(data, tmp_path):
+    """As a full disk: the publish fails, and the health is bad."""
+    spool = data.open_disk_queue("t", None)
+    (tmp_path / "t.spool").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        spool.put(make_message(1))
+    assert data.write_error is not None and spool.depth == 0
+
+
+def test_read_position_that_cannot_be_written_costs_duplicates(data, tmp_path, caplog):
+    """The messages stay, with a WARNING."""
+    spool = data.open_disk_queue("t", None)
+    spool.put(make_message(1))
+    spool.put(make_message(2))
+    spool.get()
+    (tmp_path / "t.meta").mkdir()
+    spool.close()
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    (tmp_path / "t.meta").rmdir()
+    again = data.open_disk_queue("t", None)
+    assert numbers(again.peek()) == [1, 2]
+    again.delete()
