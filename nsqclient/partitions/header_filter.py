@@ -28,7 +28,7 @@ class HeaderFilter:
     """Which messages are delivered; nsqd finishes the others for the channel, unsent.
 
     Make it with one of the class methods. Each compares header values that are strings; a value of
-    another type never matches, and a message without headers matches none. ``inverse`` delivers
+    another type counts as missing, and a message without headers matches none. ``inverse`` delivers
     what does not match, messages without headers too.
 
     Raises:

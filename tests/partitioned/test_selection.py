@@ -202,6 +202,21 @@ def test_each_tag_gets_its_messages(cluster, consume):
     assert (tagged.bodies(), plain.bodies()) == ([b"canary"], [b"other", b"none"])
 
 
+def test_a_tag_that_is_no_text_is_none(cluster, consume):
+    """A missing one too, whatever the tags of consumers look like."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    none, five, plain = Collector(), Collector(), Collector()
+    consume(none, desired_tag="None", connected=1)
+    consume(five, desired_tag="5", connected=1)
+    consume(plain, connected=1)
+    publish(cluster, 0, [b"missing"])
+    publish(cluster, 0, [b"number"], **{"##client_dispatch_tag": 5})
+    publish(cluster, 0, [b"text"], **{"##client_dispatch_tag": "5"})
+    cluster.wait_until_empty("t", "c")
+    assert (none.bodies(), five.bodies()) == ([], [b"text"])
+    assert plain.bodies() == [b"missing", b"number"]
+
+
 @pytest.mark.parametrize(("header_filter", "expected"), [
     (HeaderFilter.equal("shop", "eu"), [b"eu"]),
     (HeaderFilter.equal("shop", "eu", inverse=True), [b"eu2", b"us", b"none"]),

@@ -71,11 +71,12 @@ def test_what_nsqd_would_not_apply_is_refused(make, hint):
     (HeaderFilter.glob("k", "v?"), [{"k": "vw"}]),
     (HeaderFilter.glob("k", "{x,v}*"), [{"k": "v"}, {"k": "vw"}]),
     (HeaderFilter.glob("k", "*"), [{"k": "v"}, {"k": "vw"}, {"k": 5}, {"l": "v"}, {}]),
+    (HeaderFilter.regexp("k", "^$"), [{"k": 5}, {"l": "v"}, {}]),
     (HeaderFilter.any_of({"k": "v", "l": "v"}), [{"k": "v"}, {"l": "v"}]),
     (HeaderFilter.all_of({"k": "v", "l": "v"}), []),
 ])
 def test_the_embedded_nsqd_applies_each_filter(given, matched):
-    """Values that are no text never match; a message without headers only an inverse filter."""
+    """A value that is no text is a missing one; no headers at all match only an inverse filter."""
     headers = [{"k": "v"}, {"k": "vw"}, {"k": 5}, {"l": "v"}, {}, None]
     matches = read_ext_filter(given.identify_field())
     assert [each for each in headers if matches(each)] == matched
@@ -87,6 +88,11 @@ def test_the_embedded_nsqd_applies_each_filter(given, matched):
     {"type": 4, "filter_ext_key": "any"}, {"type": 4, "filter_ext_key": "any",
                                            "filter_data_list": [5]},
     {"type": 4, "filter_ext_key": "any", "filter_data_list": [{"filter_ext_key": "k"}]},
+    {"type": 4, "filter_ext_key": "any", "filter_data_list": [{"filter_ext_key": "k",
+                                                               "filter_data": 5}]},
+    {"type": 4, "filter_ext_key": "all", "filter_data_list": [{"filter_ext_key": ["k"],
+                                                               "filter_data": "v"}]},
+    {"type": True, "filter_ext_key": "k", "filter_data": "v"},
     {"type": 9, "filter_ext_key": "k", "filter_data": "v"},
 ])
 def test_the_embedded_nsqd_ignores_an_invalid_filter(field):

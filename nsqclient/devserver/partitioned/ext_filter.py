@@ -25,7 +25,7 @@ def read_ext_filter(field: object) -> ExtFilter | None:
 
 def _read(field: dict[str, Any]) -> Callable[[dict[str, Any]], bool] | None:
     kind, key, data = (field.get(name) for name in ("type", "filter_ext_key", "filter_data"))
-    if not isinstance(key, str) or not key:
+    if isinstance(kind, bool) or not isinstance(key, str) or not key:
         return None
     if kind == 4:
         return _read_multi(key, field.get("filter_data_list"))
@@ -50,7 +50,7 @@ def _read_multi(relation: str, rules: object) -> Callable[[dict[str, Any]], bool
         if not isinstance(rule, dict):
             return None
         key, data = rule.get("filter_ext_key"), rule.get("filter_data")
-        if not key or not data:
+        if not isinstance(key, str) or not key or not isinstance(data, str) or not data:
             return None
         pairs.append((key, data))
 
@@ -62,6 +62,7 @@ def _read_multi(relation: str, rules: object) -> Callable[[dict[str, Any]], bool
 
 
 def _text(headers: dict[str, Any], key: str) -> str:
+    """Return a header; empty where it is missing or no text, as nsqd has it."""
     value = headers.get(key)
     return value if isinstance(value, str) else ""
 

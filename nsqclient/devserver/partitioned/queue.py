@@ -202,7 +202,9 @@ class PartitionChannel:
 
     def _tag_for(self, headers: dict[str, Any] | None) -> str:
         """The tag that consumers of a message must have."""
-        tag = str((headers or {}).get(_TAG_KEY))
+        tag = (headers or {}).get(_TAG_KEY)
+        if not isinstance(tag, str):
+            return ""  # as in nsqd
         return tag if any(consumer.tag == tag for consumer in self._turns) else ""
 
     def _next_ready_consumer(self, tag: str) -> PartitionConsumer | None:
