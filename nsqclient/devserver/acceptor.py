@@ -14,8 +14,12 @@ from collections.abc import Callable
 
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.log_lines import LineLimit
 
 logger = logging.getLogger("nsqclient.devserver")
+
+#: Seconds of rest after a client could not be served.
+_PAUSE = 0.05
 
 #: Serves one client until it returns; the acceptor closes the socket. The string is the
 #: client's address.
@@ -45,6 +49,7 @@ class Acceptor:
         self._listener: socket.socket | None = None
         self._waker: socket.socket | None = None  # the loop's other end of a pair
         self._thread: threading.Thread | None = None
+        self._lines = LineLimit(logger)
 
     @property
     def host(self) -> str:
@@ -149,13 +154,25 @@ class Acceptor:
                     return
                 try:
                     client, address = listener.accept()
-                except OSError as exc:
-                    # The client has closed it, or there are no descriptors left. The latter
-                    # lasts: pause, or this loop would spin.
-                    logger.debug("accept on %s: %s", self.address, exc)
-                    self._stopping.wait(0.05)
+                except ConnectionError as exc:
+                    logger.debug("accept on %s: %s", self.address, exc)  # the client closed it
                     continue
-                self._add(client, format_address(address[0], address[1]))
+                except OSError as exc:
+                    self._refuse(exc)
+                    continue
+                try:
+                    self._add(client, format_address(address[0], address[1]))
+                except Exception as exc:
+                    # A thread cannot be started, say. Others may serve later clients.
+                    client.close()
+                    self._refuse(exc)
+
+    def _refuse(self, exc: Exception) -> None:
+        """Log why a client is not served, and pause: the cause may last, and the loop would spin.
+        """
+        logger.log(self._lines.level(logging.ERROR), "%s: a client is not served: %s",
+                   self.address, exc, exc_info=not isinstance(exc, (OSError, RuntimeError)))
+        self._stopping.wait(_PAUSE)
 
     def _add(self, client: socket.socket, address: str) -> None:
         client.setblocking(True)
@@ -169,8 +186,8 @@ class Acceptor:
             # those that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
-            self._clients[thread] = client
             thread.start()
+            self._clients[thread] = client
 
     def _run(self, client: socket.socket, address: str) -> None:
         with client:

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import socket
 import threading
 
 import pytest
@@ -114,3 +115,60 @@ def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):
         acceptor.stop(Deadline(0.05))
     release.set()
     assert "nsq-test-127.0.0.1:" in caplog.text
+
+
+def fail_once(monkeypatch, target, name, error):
+    """Let the first call of a method raise."""
+    errors = [error]
+    real = getattr(target, name)
+
+    def call(*args, **kwargs):
+        if errors:
+            raise errors.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(target, name, call)
+
+
+@pytest.mark.parametrize(("target", "name", "error"), [
+    (threading.Thread, "start", RuntimeError("can't start new thread")),
+    (socket.socket, "setsockopt", OSError(errno.EINVAL, "Invalid argument")),
+    (Acceptor, "_add", MemoryError("no memory")),
+])
+def test_a_client_that_cannot_be_served_ends_alone(make, monkeypatch, caplog, target, name, error):
+    """It is disconnected and logged; the next one is served, and stop() works."""
+    acceptor = make()
+    acceptor.start()
+    fail_once(monkeypatch, target, name, error)
+    assert ask(acceptor.address, b"x") == b""
+    with connect(acceptor.address) as client:
+        client.sendall(b"y")
+        assert client.recv(1) == b"y"
+    acceptor.stop()
+    lines = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert [each.getMessage() for each in lines] == [
+        f"{acceptor.address}: a client is not served: {error}"]
+    assert bool(lines[0].exc_info) == isinstance(error, MemoryError)
+
+
+def test_accepting_goes_on_without_descriptors(make, monkeypatch, caplog):
+    """EMFILE is logged, some times at most; the client that waits is served once there are some."""
+    acceptor = make()
+    errors = [OSError(errno.EMFILE, "Too many open files")] * 60
+    real = socket.socket.accept
+
+    def accept(sock):
+        if errors:
+            raise errors.pop()
+        return real(sock)
+
+    monkeypatch.setattr("nsqclient.devserver.acceptor._PAUSE", 0.001)
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    acceptor.start()
+    with connect(acceptor.address) as client:
+        client.sendall(b"x")
+        assert client.recv(1) == b"x"
+    lines = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert lines[0].getMessage() == (
+        f"{acceptor.address}: a client is not served: [Errno {errno.EMFILE}] Too many open files")
+    assert 0 < len(lines) < 60
