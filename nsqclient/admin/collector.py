@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from nsqclient.admin.aggregate import objects
@@ -19,6 +20,8 @@ from nsqclient.admin.cluster import Cluster, Nodes
 from nsqclient.admin.failures import FailureTimes
 from nsqclient.admin.fanout import Failure, UpstreamError
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
+from nsqclient.runtime.log_lines import LineLimit
+from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.admin")
 
@@ -43,6 +46,9 @@ class Collector:
         self.server_cost: Callable[[], float] = float
         self._changed = threading.Condition()
         self._latest: Overview | None = None  # guarded by _changed, as the others
+        self._broken: Failure | None = None  # why the last round ended with an exception
+        self._ended = 0  # rounds, the broken ones too
+        self._ended_at = 0.0  # when the last round ended, or the answers of a good one came
         self._wanted_until = 0.0
         self._fresh_after = 0.0  # a round must begin after this time
         self._changes = 0
@@ -53,12 +59,16 @@ class Collector:
         self._times = FailureTimes()
         self._server_total = 0.0
         self._page_costs = (0.0, 0.0)  # between the last rounds
+        self._lines = LineLimit(logger)
 
     def overview(self, max_age: float | None = None) -> Overview:
         """Return all topics; the first time, and after a pause of the rounds, after a new round.
 
         Args:
             max_age: the highest age in seconds; None: two intervals.
+
+        After a round that failed by an exception these are the numbers of the last good one, with a
+        failure of this page that says so.
 
         Blocks: for a round, at most the timeouts of its requests.
         Raises:
@@ -77,11 +87,11 @@ class Collector:
             self._wake()
             timeout = 2 * (self._cluster.settings.connect_timeout
                            + self._cluster.settings.request_timeout) + 2.0
-            known = 0 if latest is None else latest.serial
-            self._changed.wait_for(
-                lambda: self._closing or self._is_newer(known), timeout
-            )
+            known = self._ended
+            self._changed.wait_for(lambda: self._closing or self._ended > known, timeout)
             if self._latest is None:
+                if self._broken is not None:
+                    raise UpstreamError("server", (self._broken,))
                 raise UpstreamError("server in time", ())
             return self._latest
 
@@ -119,16 +129,12 @@ class Collector:
 
     # -- inside
 
-    def _is_newer(self, serial: int) -> bool:
-        return self._latest is not None and self._latest.serial > serial
-
     def _wake(self) -> None:
         """Start the thread, or wake it; holds the lock."""
         if self._thread is None and not self._closing:
-            self._thread = threading.Thread(
-                target=self._loop, name="nsq-admin-collector", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._loop, name="nsq-admin-collector", daemon=True)
+            thread.start()  # where that fails, the next page tries again
+            self._thread = thread
         self._changed.notify_all()
 
     def _loop(self) -> None:
@@ -138,8 +144,8 @@ class Collector:
             interval = self._cluster.settings.refresh_interval
             try:
                 interval = self._round(begun)
-            except Exception:
-                logger.exception("collecting failed; it goes on")
+            except Exception as exc:
+                self._break_round(exc)
             next_round = begun + interval
 
     def _wait(self, next_round: float) -> bool:
@@ -147,8 +153,7 @@ class Collector:
         with self._changed:
             while not self._closing:
                 now = time.monotonic()
-                latest = 0.0 if self._latest is None else self._latest.at
-                if self._fresh_after > latest:
+                if self._fresh_after > self._ended_at:
                     return True
                 if now >= self._wanted_until:
                     self._changed.wait()
@@ -209,6 +214,27 @@ class Collector:
             tuple(self._times.dated(each) for each in dict.fromkeys(failures)),
         )
         with self._changed:
-            self._latest = overview
-            self._changed.notify_all()
+            self._broken = None
+            self._end_round(overview, overview.at)
         return interval
+
+    def _break_round(self, exc: Exception) -> None:
+        """Log the exception of a round, and keep the numbers of the last one, as old ones."""
+        logger.log(self._lines.level(logging.ERROR), "collecting failed; it goes on", exc_info=exc)
+        failure = Failure(
+            "nsqadmin", "itself", "the numbers are old: collecting them failed by"
+            f" {printable(type(exc).__name__)}: {printable(str(exc), LONGEST_TEXT)}")
+        self._times.add_round([failure], time.time())
+        failure = self._times.dated(failure)
+        with self._changed:
+            self._broken = failure
+            former = self._latest
+            self._end_round(None if former is None else replace(
+                former, serial=former.serial + 1, failures=(failure,)), time.monotonic())
+
+    def _end_round(self, overview: Overview | None, at: float) -> None:
+        """Make the result of a round known; holds the lock."""
+        self._latest = overview
+        self._ended += 1
+        self._ended_at = at
+        self._changed.notify_all()

@@ -129,3 +129,57 @@ def test_rates_use_the_times_of_the_answers(running, cluster):
     cluster.at = lambda: float(next(clock))
     wait_until(lambda: running.overview().serial >= 3)
     assert running.overview().rows["t"].rate == 0.5
+
+
+def break_rounds(cluster, monkeypatch, error):
+    """Let every round raise."""
+    def counters(nodes):
+        cluster.rounds += 1
+        raise error
+
+    monkeypatch.setattr(cluster, "counters", counters)
+
+
+def test_numbers_stay_as_old_ones_while_rounds_raise(running, cluster, monkeypatch, caplog):
+    """Any exception of a round is logged and shown with the last numbers; a good round ends it."""
+    rows = running.overview().rows
+    with monkeypatch.context() as patch:
+        break_rounds(cluster, patch, RuntimeError("boom"))
+        found = wait_until(lambda: running.overview() if running.overview().failures else None)
+        assert set(found.rows) == set(rows)
+        failure, = found.failures
+        assert failure.text() == (
+            "nsqadmin itself: the numbers are old: collecting them failed by RuntimeError: boom")
+        assert failure.since > 0 and found.since(found.serial - 1) == []
+    wait_until(lambda: not running.overview().failures)
+    assert "collecting failed; it goes on" in caplog.text and "Traceback" in caplog.text
+
+
+def test_the_first_page_gets_the_exception_at_once(running, cluster, monkeypatch):
+    """It does not wait for the timeouts of the requests."""
+    cluster.settings = AdminSettings(
+        nsqd_http_addresses=("n:1",), refresh_interval=0.01, request_timeout=500.0)
+    break_rounds(cluster, monkeypatch, KeyError("topic_name"))
+    with pytest.raises(UpstreamError, match="collecting them failed by KeyError: 'topic_name'"):
+        running.overview()
+
+
+def test_rounds_that_raise_keep_the_interval(running, cluster, monkeypatch):
+    """They would occupy a processor otherwise."""
+    cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
+    break_rounds(cluster, monkeypatch, RuntimeError("boom"))
+    with pytest.raises(UpstreamError):
+        running.overview()
+    assert not threading.Event().wait(0.3) and cluster.rounds == 1
+
+
+def test_a_collector_whose_thread_cannot_be_started_tries_again(running, monkeypatch):
+    """The page that needs it fails, and the next one starts it."""
+    def fail(_thread):
+        raise RuntimeError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="no"):
+            running.overview()
+    assert running.overview().rows["t"].messages >= 1
