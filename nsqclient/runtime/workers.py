@@ -76,6 +76,11 @@ class WorkerPool(Generic[T]):
                 thread.launch()
             self._started = True
 
+    @property
+    def has_threads(self) -> bool:
+        """Whether any of its threads was started."""
+        return any([thread.is_launched for thread in self._threads])
+
     def put(self, item: T) -> None:
         """Add one item; never blocks."""
         self._items.append(item)
