@@ -333,10 +333,16 @@ class AsyncPublisher:
     def _run(self) -> None:
         waiter = self._work.waiter()
         while self._pipeline is None:
-            items = self._take(waiter)
-            if items is None:
-                return
-            self._publish(items)
+            try:
+                items = self._take(waiter)
+                if items is None:
+                    return
+                self._publish(items)
+            except Exception as exc:
+                logger.exception("publisher failed; it goes on")
+                items = None
+                self._fail_all(f"internal error: {exc!r}")
+                waiter.sleep(_SWEEP)  # the next one may come at once
             # While the publisher sleeps it must not keep alive what nobody else wants.
             del items
             self._in_hand = []
@@ -350,10 +356,7 @@ class AsyncPublisher:
                 items = self._in_hand = list(self._queue)
                 self._queue.clear()
                 self._is_awoken = self._publisher_sleeps = False
-            try:
-                pipeline.run(items, self._space.is_awaited)
-            except Exception:
-                logger.exception("publisher failed; it goes on")
+            self._run_once(pipeline, items, self._space.is_awaited)
             del items
             self._in_hand = []
             self._unretrieved.report()
@@ -364,7 +367,17 @@ class AsyncPublisher:
                 waiter.arm()
             now = time.monotonic()
             waiter.sleep(None if pipeline.next_due == math.inf else pipeline.next_due - now)
-        pipeline.fail_all()
+        pipeline.close()
+
+    def _run_once(
+        self, pipeline: PartitionPipeline, items: list[PublishFuture], is_hurried: bool
+    ) -> None:
+        """Have the pipeline do what it can; where it fails, all that it has does."""
+        try:
+            pipeline.run(items, is_hurried)
+        except Exception as exc:
+            logger.exception("publisher failed; it goes on")
+            pipeline.fail_all(f"internal error: {exc!r}", items)
 
     # -- for the pipeline
 
@@ -409,12 +422,29 @@ class AsyncPublisher:
             else:
                 self._done([item])  # it was cancelled
         if sendable:
+            batch = AsyncBatch(sendable, self._on_settled)
             try:
-                self._send(AsyncBatch(sendable, self._on_settled))
+                self._send(batch)
             except Exception as exc:
                 logger.exception("publisher failed; it goes on")
-                for item in sendable:
+                with self._lock:
+                    is_settled = batch.node is not None and not self._in_flight.remove(batch)
+                for item in sendable if not is_settled else ():
                     self._fail(item, PublishUnknownError(f"internal error: {exc!r}"))
+
+    def _fail_all(self, reason: str) -> None:
+        """Fail what is pending, save what a reader has the outcome of."""
+        with self._lock:
+            sent = [item for batch in self._in_flight.take_all() for item in batch.items]
+            settling = {item for batch in self._settling for item in batch.items}
+            unsent = [*self._in_hand, *self._queue]
+            self._queue.clear()
+        for item in sent:
+            self._fail(item, PublishUnknownError(reason))
+        for item in unsent:
+            if not item.done() and item not in settling:
+                self._fail(item, PublishUnknownError(reason) if item.maybe_stored
+                           else PublishNotSentError(reason))
 
     def _take(self, waiter: Waiter) -> list[PublishFuture] | None:
         """Wait for items that may be sent together, and remove them; None at the end."""
@@ -505,7 +535,7 @@ class AsyncPublisher:
                 node = self._acquire_node(deadline)
                 self._pipeline = self._make_pipeline(node, self, items[0].options)
                 if self._pipeline is not None:
-                    self._pipeline.run(items, False)
+                    self._run_once(self._pipeline, items, False)
                     return
                 with self._lock:
                     if self._closed:

@@ -353,3 +353,70 @@ def test_a_retry_that_is_queued_at_close_may_be_stored(world):
     world.nodes.close()
     assert pipeline.close(Deadline(WAIT))
     assert isinstance(item.exception(0), PublishUnknownError)
+
+
+class BrokenPipeline:
+    """A way to partitions with a bug."""
+
+    next_due = 0.0
+
+    def __init__(self):
+        self.items = []
+
+    def __iter__(self):
+        return iter(self.items)
+
+    def run(self, items, is_hurried):
+        self.items += items
+        if items:
+            raise RuntimeError("bug")
+        self.next_due = float("inf")
+
+    def close(self):
+        self.fail_all("closed")
+
+    def fail_all(self, reason, items=()):
+        for item in self.items:
+            self.delegate.on_failed(item, PublishNotSentError(reason))
+        self.items = []
+
+
+def test_a_bug_in_the_way_to_partitions_fails_the_messages(world, caplog):
+    """It is logged, no Future waits for ever, and later messages have their chance."""
+    broken = BrokenPipeline()
+
+    def make_pipeline(node, publisher, options):
+        broken.delegate = publisher
+        return broken
+
+    pipeline = world.pipeline(make_pipeline=make_pipeline)
+    for _ in range(3):
+        (item,) = put(pipeline, future())
+        with pytest.raises(PublishNotSentError, match="internal error: RuntimeError"):
+            item.result(WAIT)
+        wait_until(lambda: pipeline.pending == 0)
+    assert caplog.text.count("publisher failed; it goes on") == 3
+
+
+def test_a_bug_between_two_messages_fails_what_is_pending(world, caplog, monkeypatch):
+    """What was sent may be stored; what was queued is not."""
+    pipeline = world.pipeline()
+    (sent,) = put(pipeline, future())
+    token = world.nodes.token(0)
+    bugs = [RuntimeError("bug")]
+
+    def stalled(now):
+        if bugs and pipeline._queue:
+            raise bugs.pop()
+        return []
+
+    monkeypatch.setattr(pipeline._in_flight, "stalled", stalled)
+    (queued,) = put(pipeline, future())
+    with pytest.raises(PublishUnknownError, match="internal error"):
+        sent.result(WAIT)
+    with pytest.raises(PublishNotSentError, match="internal error"):
+        queued.result(WAIT)
+    token.settle(PublishOutcome.STORED, None)
+    (later,) = put(pipeline, future())
+    world.nodes.token(1).settle(PublishOutcome.STORED, None)
+    assert later.result(WAIT) is None and pipeline.pending == 0

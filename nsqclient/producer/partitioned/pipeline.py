@@ -192,19 +192,34 @@ class PartitionPipeline:
             due = min(due, unrouted.retry_at)
         self.next_due = due
 
-    def fail_all(self) -> None:
+    def close(self) -> None:
         """Give all that have no outcome one: the producer was closed."""
-        self._evaluate(time.monotonic())
+        try:
+            self._evaluate(time.monotonic())
+        finally:
+            self.fail_all("the producer was closed")
+
+    def fail_all(self, reason: str, items: Iterable[PublishFuture] = ()) -> None:
+        """Give all that have no outcome one, because of ``reason``.
+
+        Args:
+            items: those that ``run`` was called with, where it has failed.
+        """
         with self._lock:
             in_flight, self._in_flight = self._in_flight, set()
-        for batch in in_flight:
+            outcomes = list(self._outcomes)
+            self._outcomes.clear()
+        stored = {item for batch, outcome, _ in outcomes for item in batch.items
+                  if outcome is PublishOutcome.STORED}  # a reader succeeds them
+        unknown = [batch for batch, outcome, _ in outcomes if outcome is PublishOutcome.UNKNOWN]
+        for batch in [*in_flight, *unknown]:
             for item in batch.items:
                 item.maybe_stored = True
-        for item in list(self):
-            if not item.done():
-                text = "the producer was closed before the outcome was known"
+        for item in [*self, *items]:
+            if not item.done() and item not in stored:
+                text = f"{reason} before the outcome was known"
                 self._delegate.on_failed(item, PublishUnknownError(text) if item.maybe_stored
-                                         else PublishNotSentError("the producer was closed"))
+                                         else PublishNotSentError(reason))
         self._queues.clear()
         self._unrouted.clear()
         self._waiting.clear()

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from nsqclient.errors import PublishNotSentError, PublishUnknownError
 from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.partitioned.pipeline import PartitionPipeline
@@ -59,7 +60,13 @@ class FakeDelegate:
 
 
 class FakeNodes:
-    """Stands in for NodePool."""
+    """Stands in for NodePool: no nsqd is connected."""
+
+    def try_connect(self, address, name, token, asked):
+        return None
+
+    def end_lease(self, token):
+        pass
 
 
 @pytest.fixture
@@ -92,3 +99,16 @@ def test_an_unknown_topic_is_looked_up_again_while_each_message_has_time_left(pi
     pipeline.run([message(WAIT / 10, key="k")], False)
     pipeline.run([], False)
     assert pipeline._unrouted["t"].retry_at < time.monotonic() + WAIT / 10
+
+
+def test_a_failure_gives_every_message_an_outcome(pipeline, producer, delegate):
+    """What was sent may be stored; what was not is not."""
+    sent, queued, unrouted, late = message(), message(), message(key="k"), message()
+    pipeline.run([sent, queued, unrouted], False)
+    sent.maybe_stored = True
+    pipeline.fail_all("internal error", [sent, late])
+    assert isinstance(sent.exception(0), PublishUnknownError)
+    for item in (queued, unrouted, late):
+        assert isinstance(item.exception(0), PublishNotSentError)
+        assert "internal error" in str(item.exception(0))
+    assert len(delegate.failed) == 4 and list(pipeline) == []
