@@ -146,8 +146,12 @@ class NsqdNode:
         return self._send(lambda core: core.send_publish(command, token), until)
 
     def send_to_partition(self, command: bytes, token: Any, until: float) -> Connection:
-        """As ``send``; nsqd may answer with where it is stored: ``token.note_stored`` first."""
-        return self._send(lambda core: core.send_traced_publish(command, token), until)
+        """As ``send``; nsqd may answer with where it is stored: ``token.note_stored`` first.
+
+        ``token.conn`` is the connection, from before the answer can come.
+        """
+        return self._send(
+            lambda core: core.send_traced_publish(command, token), until, token=token)
 
     def send_batches(
         self, batches: list[Batch], until: float, to_partition: bool = False
@@ -166,9 +170,12 @@ class NsqdNode:
         return self._send(queue, until, wake_reader=False)
 
     def _send(
-        self, queue: Callable[[ClientProtocol], None], until: float, wake_reader: bool = True
+        self, queue: Callable[[ClientProtocol], None], until: float, wake_reader: bool = True,
+        token: Any = None,
     ) -> Connection:
         conn = self.conn
+        if token is not None:
+            token.conn = conn
         try:
             if conn is None:
                 raise ClosedError("no connection")

@@ -91,7 +91,7 @@ class _Batch:
     has_begun = False  # the attempt that is under way is counted
     lookup: int | None = None  # the request to the nsqlookupds that it waits for
     stored: StoredPosition | None = None
-    conn: Connection | None = None  # that it was sent by
+    conn: Connection | None = None  # by which it is sent
 
     def __init__(self, queue: _PartitionQueue, pipeline: PartitionPipeline) -> None:
         self.queue = queue
@@ -442,7 +442,7 @@ class PartitionPipeline:
             command = self._command(batch, name)
             with self._lock:
                 self._in_flight.add(batch)
-            batch.conn = node.send_to_partition(command, batch, min(batch.until, now + _WRITE))
+            node.send_to_partition(command, batch, min(batch.until, now + _WRITE))
             return True
         except NSQError as exc:
             with self._lock:

@@ -6,11 +6,13 @@ import time
 
 import pytest
 
-from nsqclient.errors import PublishNotSentError, PublishUnknownError
+from nsqclient.errors import PublishNotSentError, PublishUnknownError, ServerError
 from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.producer.futures import PublishFuture
+from nsqclient.producer.node import NsqdNode
+from nsqclient.producer.outcome import PublishOutcome
 from nsqclient.producer.partitioned.pipeline import PartitionPipeline
-from nsqclient.producer.partitioned.producer import PublishOptions
+from nsqclient.producer.partitioned.producer import PreparedMessage, PublishOptions
 
 WAIT = 60.0
 
@@ -28,6 +30,10 @@ class FakeProducer:
 
     def refresh(self, topic):
         self.refreshed.append(topic)
+        return len(self.refreshed)
+
+    def is_answered(self, topic, number):
+        return True
 
     def is_traced(self, topic):
         return False
@@ -37,6 +43,15 @@ class FakeProducer:
 
     def partition_of(self, key, partition_num):
         return 0
+
+    def prepare(self, topic, body, options):
+        return PreparedMessage(body, None, b"header", False)
+
+    def command(self, topic, partition, message):
+        return message.command(topic, partition, 1000)
+
+    def note_refusal(self, *arguments):
+        pass
 
     def pause_before_next(self, attempts, left):
         return WAIT
@@ -60,10 +75,12 @@ class FakeDelegate:
 
 
 class FakeNodes:
-    """Stands in for NodePool: no nsqd is connected."""
+    """Stands in for NodePool: has at most one node."""
+
+    node = None
 
     def try_connect(self, address, name, token, asked):
-        return None
+        return self.node
 
     def end_lease(self, token):
         pass
@@ -80,8 +97,13 @@ def delegate():
 
 
 @pytest.fixture
-def pipeline(producer, delegate):
-    return PartitionPipeline(producer, FakeNodes(), delegate, 1000, 0.0, True, WAIT)
+def nodes():
+    return FakeNodes()
+
+
+@pytest.fixture
+def pipeline(producer, nodes, delegate):
+    return PartitionPipeline(producer, nodes, delegate, 1000, 0.0, True, WAIT)
 
 
 def message(seconds=WAIT, **options):
@@ -112,3 +134,37 @@ def test_a_failure_gives_every_message_an_outcome(pipeline, producer, delegate):
         assert isinstance(item.exception(0), PublishNotSentError)
         assert "internal error" in str(item.exception(0))
     assert len(delegate.failed) == 4 and list(pipeline) == []
+
+
+class FakeConnection:
+    """Answers a publish before ``send`` has returned, as a reader thread may."""
+
+    is_closed = False
+
+    def __init__(self, error):
+        self.error = error
+
+    def send(self, queue, until, wake_reader):
+        queue(self)
+
+    def send_traced_publish(self, command, token):
+        token.settle(PublishOutcome.REJECTED, self.error)
+
+    def close(self, reason):
+        self.is_closed = True
+
+
+def test_a_refused_publish_with_headers_closes_its_own_connection(pipeline, nodes):
+    """Also where the answer comes at once, and where an attempt before had another one."""
+    nodes.node = NsqdNode("n:1", nodes, 1000)
+    first, second = (FakeConnection(ServerError("E_FAILED_ON_NOT_LEADER", "no"))
+                     for _ in range(2))
+    nodes.node.conn = first
+    pipeline.run([message(headers={"k": "v"})], False)
+    assert first.is_closed
+    nodes.node.conn = second
+    for _ in range(3):  # the outcome, the pause, the lookup
+        pipeline.run([], False)
+        for batch in pipeline._waiting:
+            batch.retry_at = 0.0
+    assert second.is_closed
