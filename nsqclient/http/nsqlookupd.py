@@ -212,12 +212,19 @@ def read_partitions(fields: JsonReader) -> dict[int, Producer]:
 
 
 def read_meta(fields: JsonReader) -> TopicMeta | None:
-    """Read the metadata of a topic; None where there is none."""
+    """Read the metadata of a topic; None where there is none.
+
+    Raises:
+        InvalidField: a topic cannot have that many partitions.
+    """
     if not fields.has("meta"):
         return None
     meta = fields.object("meta")
+    count = meta.number("partition_num")
+    if not 0 <= count <= MAX_PARTITION + 1:
+        raise InvalidField(f"its partition_num is {count}: 0 to {MAX_PARTITION + 1} can be")
     return TopicMeta(
-        partition_num=meta.number("partition_num"), replica=meta.number("replica"),
+        partition_num=count, replica=meta.number("replica"),
         ordered=meta.flag("ordered"), extended=meta.flag("extend_support"),
         multi_part=meta.flag("multi_part"),
         channels_are_registered=meta.flag("disable_channel_auto_create"),

@@ -198,6 +198,21 @@ def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd, value, why):
             call()
 
 
+@pytest.mark.parametrize("count", [-1, 1025, 10**18])
+def test_a_number_of_partitions_that_cannot_be_is_an_error(server, lookupd, count):
+    """Keys would go to partitions that are none; a set of them all could fill the memory."""
+    server.body = b'{"partitions": {}, "meta": {"partition_num": %d}}' % count
+    with pytest.raises(NSQHTTPResponseError, match=f"partition_num is {count}: 0 to 1024"):
+        lookupd.lookup("t")
+
+
+@pytest.mark.parametrize("count", [0, 1, 1024])
+def test_a_topic_has_up_to_1024_partitions(server, lookupd, count):
+    """0: nsqlookupd does not know it."""
+    server.body = b'{"partitions": {}, "meta": {"partition_num": %d}}' % count
+    assert lookupd.lookup("t").meta.partition_num == count
+
+
 @pytest.mark.parametrize("body", [
     b'{"max_heartbeat_interval": NaN}', b'{"version": "\\ud800"}', b'{"version": "\xff"}',
 ])
