@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.display import counted
-from nsqclient.errors import NSQError, NSQHTTPStatusError
+from nsqclient.errors import NSQError, NSQHTTPResponseError, NSQHTTPStatusError
 from nsqclient.http.models import NsqdInfo, Producer, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
-from nsqclient.http.urls import split_address
+from nsqclient.http.urls import nsqd_url, split_address
 from nsqclient.protocol.extensions import is_partitioned_version
-from nsqclient.protocol.peer_json import JsonReader
+from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, parse_address
 
 logger = logging.getLogger("nsqclient.http")
@@ -123,8 +123,12 @@ class DepthQuery:
     def _depth_at(self, client: NsqdHTTP) -> ChannelDepth:
         if self._has_partitions:
             stats_json = client.stats_json(self._topic, include_clients=False)
-            return _partitions_depth(
-                JsonReader(stats_json, "its answer"), self._topic, self._channel)
+            try:
+                return _partitions_depth(
+                    JsonReader(stats_json, "its answer"), self._topic, self._channel)
+            except InvalidField as exc:
+                raise NSQHTTPResponseError(
+                    nsqd_url(client.address, "stats"), f"not a usable answer: {exc}") from exc
         stats = client.stats(self._topic, include_clients=False)
         return _depth_of(stats.topic(self._topic), self._channel)
 
