@@ -332,6 +332,10 @@ class Config:
         """Return whether ``max_in_flight`` was given, be it as 1, which is the default."""
         return not isinstance(self.max_in_flight, _NotGiven)
 
+    def _with_in_flight(self, count: int) -> Config:
+        """Return a copy with another default of ``max_in_flight``, which counts as not given."""
+        return self._changed({"max_in_flight": _NotGiven(count)}, ())
+
     def identify_payload(self) -> dict[str, Any]:
         """Build the JSON object of IDENTIFY. Durations become whole milliseconds."""
         payload: dict[str, Any] = {"feature_negotiation": True}

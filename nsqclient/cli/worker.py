@@ -82,7 +82,7 @@ def build_flags() -> ToolFlags:
     flags.add("channel", STRING, "", "channel of the one function")
     flags.add("workers", INT, 0, "threads that run the one function, for each topic (default 1)")
     flags.add("max-in-flight", INT, 0, "messages out at once, for each topic and process"
-              " (default 1, and at least one for each thread)")
+              " (default: max_in_flight of --consumer-opt, else one for each thread)")
     flags.add("middleware", STRINGS, (), "module:name of a middleware around each handler; may be"
               " repeated, the first is outermost")
     flags.group("How to run")

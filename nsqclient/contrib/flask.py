@@ -125,8 +125,8 @@ class NSQ:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
             workers: threads that run the handler, for each topic.
-            max_in_flight: messages out at once, for each topic; None: the settings', and at
-                least one for each worker.
+            max_in_flight: messages out at once, for each topic; None: the settings', or
+                where that was not given, one for each worker.
             options: as those of ``nsqclient.handler``.
 
         Raises:

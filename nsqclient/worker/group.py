@@ -98,22 +98,19 @@ class ConsumerGroup:
             if former.place == registration.place:
                 raise ConfigError(f"{registration.place} has two handlers:"
                                   f" {former.name} and {registration.name}")
-        max_in_flight = registration.max_in_flight
-        if max_in_flight is None:
-            max_in_flight = max(registration.workers, self.config.max_in_flight)
         handler = registration.handler
         if isinstance(handler, BatchHandler):  # one serves one consumer
             handler = handler.wrapped(lambda function: function)
         if self.metrics is not None:
             handler = self.metrics.timed(handler, registration.topic, registration.channel)
         arguments = dict(registration.arguments)
-        # Where nothing was given the consumer decides: one for each partition, if there are any.
-        is_given = registration.max_in_flight is not None
-        if is_given or max_in_flight > 1 and not arguments.get("ordered"):
-            arguments["max_in_flight"] = max_in_flight
+        if registration.max_in_flight is not None:
+            arguments["max_in_flight"] = registration.max_in_flight
         try:
             # The decorator has warned of what may be milliseconds.
             config = self.config._changed(registration.options, ())
+            if not config.has_max_in_flight():  # the consumer adapts it to partitions
+                config = config._with_in_flight(registration.workers)
             for name, parameters in _WITHIN.items():
                 if arguments.get(name) is not None:
                     arguments[name] = self._within(arguments[name], name, parameters)

@@ -136,8 +136,8 @@ class HandlerRegistry:
         Args:
             topic, channel: what it handles.
             workers: threads that run it.
-            max_in_flight: messages out at once; None: the worker's, and at least one for each
-                thread.
+            max_in_flight: messages out at once; None: the worker's, or where that was not given,
+                one for each thread.
             middleware: stands around each call, inside of the worker's own middleware.
             options: options of :class:`Config` by their names (``max_attempts=3``), and the
                 arguments ``retry``, ``ordered``, ``on_blocked``, ``on_giving_up``, the other

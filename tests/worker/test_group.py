@@ -58,6 +58,24 @@ def test_a_consumer_has_enough_in_flight_for_its_workers():
     assert [consumer.max_in_flight for consumer in group.consumers] == [5, 2]
 
 
+@pytest.mark.parametrize("given", [1, 3, 8])
+def test_a_max_in_flight_of_the_worker_is_kept(given):
+    """It may be the limit of what the handlers write to."""
+    group = ConsumerGroup(
+        Config(max_in_flight=given), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
+    assert group.add(register("orders", "c", handle, workers=5)).max_in_flight == given
+
+
+@pytest.mark.parametrize(("options", "is_given"), [
+    ({}, False), ({"ordered": True}, False), ({"max_in_flight": 5}, True),
+])
+def test_workers_alone_give_no_max_in_flight(options, is_given):
+    """A topic with more partitions than workers raises it: each partition needs one."""
+    group = ConsumerGroup(Config(), {"lookupd_http_addresses": ["127.0.0.1:4161"]})
+    consumer = group.add(register("orders", "c", handle, workers=5, **options))
+    assert consumer._has_max_in_flight == is_given and consumer.max_in_flight >= 5
+
+
 def test_a_registration_has_options_of_its_own():
     """They change the group's for one consumer."""
     group = group_of()
@@ -126,6 +144,8 @@ def test_where_no_thread_can_be_started_the_group_stops_in_the_caller(nsqd, monk
     nsqd.publish_many("orders", [b"x"] * 3)
     group.start()
     wait_until(lambda: len(seen) == 3)
+    # The embedded nsqd starts a thread for each connection.
+    wait_until(lambda: all(consumer.stats().connections for consumer in group.consumers))
     with monkeypatch.context() as context:
         context.setattr(threading.Thread, "start", refuse)
         reports = group.stop(5)

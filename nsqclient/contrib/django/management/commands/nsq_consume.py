@@ -95,7 +95,7 @@ class Command(BaseCommand):
                             help="threads that run the function, for each topic (default: 1)")
         parser.add_argument("--max-in-flight", type=int,
                             help="messages out at once, for each topic (default: the settings',"
-                                 " and at least one for each worker)")
+                                 " else one for each worker)")
         parser.add_argument("--atomic", nargs="?", const=DEFAULT_DB_ALIAS, metavar="DATABASE",
                             help="run each message in a transaction (of this database alias)")
         parser.add_argument("--processes", type=int,
