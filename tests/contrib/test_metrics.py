@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 from collections import Counter
 
 import pytest
+import yaml
 
 pytest.importorskip("prometheus_client", reason="prometheus-client comes with the test extra")
 
@@ -20,7 +22,9 @@ from nsqclient.contrib.metrics_registry import MetricsRegistry  # noqa: E402
 from nsqclient.contrib.prometheus import NSQCollector, metric_of  # noqa: E402
 from nsqclient.contrib.statsd import StatsdSink  # noqa: E402
 from tests.support import django_settings  # noqa: E402
+from tests.support.docs.pages import named  # noqa: E402
 from tests.support.processes import CHECKOUT, in_child  # noqa: E402
+from tests.support.servers import prometheus  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
 QUICK = Config(default_requeue_delay=0, max_backoff_duration=0, max_in_flight=5)
@@ -160,18 +164,41 @@ def test_the_dashboard_asks_for_metrics_that_exist():
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_the_page_lists_every_metric():
-    """The tables in the docs have exactly the collector's metrics, and those of an outbox."""
+def exported_names():
+    """The names of all metrics of consumers and producers, and of an outbox."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     django_settings.configure()
     from nsqclient.contrib.django.outbox.metrics import OutboxCounters
 
+    return {f"{metric.name}_total" if metric.type == "counter" else metric.name
+            for metric in [*NSQCollector(None).describe(),
+                           *map(metric_of, OutboxCounters().families())]}
+
+
+def test_the_page_lists_every_metric():
+    """The tables in the docs have exactly the collector's metrics, and those of an outbox."""
     page = (CHECKOUT / "docs" / "topics" / "metrics.rst").read_text()
-    listed = set(re.findall(r"^``(nsq_\w+)``", page, re.MULTILINE))
-    shown = {f"{metric.name}_total" if metric.type == "counter" else metric.name
-             for metric in [*NSQCollector(None).describe(),
-                            *map(metric_of, OutboxCounters().families())]}
-    assert listed == shown
+    assert set(re.findall(r"^``(nsq_\w+)``", page, re.MULTILINE)) == exported_names()
+
+
+def test_the_alerts_of_the_page_use_metrics_that_there_are():
+    """Names of metrics, of labels, and a summary for each rule."""
+    [block] = named("alert rules")
+    [group] = yaml.safe_load(block.text)["groups"]
+    used = set(re.findall(r"\bnsq_\w+", "".join(rule["expr"] for rule in group["rules"])))
+    assert len(used) == 6 and used <= exported_names()
+    labels = set(re.findall(r"\$labels\.(\w+)", block.text))
+    assert labels == {"topic", "channel", "producer"}
+    assert all(rule["annotations"]["summary"] for rule in group["rules"])
+
+
+def test_promtool_accepts_the_alerts_of_the_page(tmp_path):
+    """Their syntax, and that of their expressions."""
+    rules = tmp_path / "rules.yml"
+    rules.write_text(named("alert rules")[0].text)
+    done = subprocess.run([prometheus.program("promtool"), "check", "rules", str(rules)],
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
