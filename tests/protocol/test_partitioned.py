@@ -231,6 +231,60 @@ def test_publishes_reach_the_server_as_meant(command, expected, step):
     assert pair.events[-1] == Published("token")
 
 
+_ID = make_internal_id(3, 7).to_bytes(8, "big") + bytes(8)
+
+
+@pytest.mark.parametrize("data", [
+    extensions.pub("t", 2, b"x") + extensions.mpub("u", 0, [b"x", b"\n"]) + b"NOP\n",
+    b"PUB t 0\n" + (2**20 + 1).to_bytes(4, "big") + b"x",
+    b"PUB t 0\n" + (0).to_bytes(4, "big") + b"x",
+    b"PUB t 0\n" + (-1).to_bytes(4, "big", signed=True) + b"x",
+    b"PUB t 99999999\n\0\0\0\1x",
+    b"PUB t -1\n\0\0\0\1x",
+    b"PUB t\n\0\0\0\1x",
+    b"PUB t 0\r\n\0\0\0\1x",
+    b"PUB " + b"t" * 65 + b" 0\n\0\0\0\1x",
+    b"MPUB t 0\n\0\0\0\x0e\0\0\0\2\0\0\0\1x\0\0\0\1y",
+    b"MPUB t 0\n\0\0\0\x0e\0\0\0\1\0\0\0\1x\0\0\0\1y",
+    b"MPUB t 0\n\0\0\0\x0e\0\0\0\2\0\0\0\1x\0\0\0\2yy",
+    b"MPUB t 0\n\0\0\0\x0e\0\0\0\2\0\0\0\1x\0\0\0\0y",
+    b"MPUB t 0\n\0\0\0\4\0\0\0\0",
+    b"MPUB t 0\n\0\0\0\1\0\0\0\1\0\0\0\1x",
+    b"MPUB t 0\n\xff\xff\xff\xff\0\0\0\1",
+    b"MPUB t 0\n" + (6 * 2**20).to_bytes(4, "big") + b"x",
+    b"FIN " + _ID + b"\n",
+], ids=range(18))
+@pytest.mark.parametrize("is_subscribed", [False, True])
+def test_whole_commands_are_read_as_their_bytes(data, is_subscribed):
+    """What comes at once is understood, answered and refused as what comes byte by byte."""
+    def read(step):
+        pair = Pair(step)
+        if is_subscribed:
+            pair.subscribe()
+        pair.heard.clear()
+        for piece in pair._pieces(data):
+            pair.to_server(piece)
+        pair.server.receive_eof()
+        pair.server.take_events()
+        events = [event for event in pair.heard if not isinstance(event, OpenPartition)]
+        return events, pair.server.data_to_send(), pair.server.is_closed
+
+    assert read(0) == read(1)
+
+
+def test_whole_publishes_and_answers_to_messages_are_one_event_each():
+    """Nothing is to be decided before the rest of them has come."""
+    pair = Pair()
+    pair.subscribe()
+    pair.heard.clear()
+    pair.to_server(
+        b"FIN " + WILD_ID + b"\n" + extensions.pub("t", 2, b"x")
+        + extensions.mpub("u", 0, [b"y", b"z"]) + b"FIN " + _ID + b"\n")
+    assert pair.heard == [
+        Fin(WILD_ID), PartitionPub("PUB", "t", 2, [NewMessage(b"x")]),
+        PartitionPub("MPUB", "u", 0, [NewMessage(b"y"), NewMessage(b"z")]), Fin(_ID)]
+
+
 @STEPS
 def test_ids_may_hold_newlines_and_spaces(step):
     """FIN, REQ and TOUCH carry 16 bytes whatever they are, in both cores."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
 from nsqclient.devserver.queues import Scheduler, Consumer
@@ -31,8 +31,7 @@ _MAX_ATTEMPTS = 4000
 _TAG_KEY = "##client_dispatch_tag"
 
 
-@dataclass(frozen=True)
-class LogMessage:
+class LogMessage(NamedTuple):
     """One stored message."""
 
     ids: MessageIds

@@ -18,6 +18,7 @@ Source: TCP protocol spec, "Commands"; texts, order of checks and limits as in n
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -91,6 +92,17 @@ class CommandReader:
             self._join()
         return self._buf[self._pos:self._pos + size]
 
+    def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return how the next bytes match, and leave them; ``skip()`` takes them."""
+        if self._chunks:
+            self._join()
+        return pattern.match(self._buf, self._pos)
+
+    def skip(self, stop: int) -> None:
+        """Take the bytes up to this position in the string of the last ``match()``."""
+        self._have -= stop - self._pos
+        self._pos = stop
+
     def line(self, fixed: int = 0) -> bytes | None:
         """Take one line, without its newline and an optional carriage return before it.
 
@@ -151,7 +163,7 @@ class CommandReader:
 
 
 #: Commands returned at once, so that one busy client does not delay the others.
-_MAX_EVENTS = 500
+MAX_EVENTS = 500
 
 
 class ServerState(Enum):
@@ -218,7 +230,7 @@ class ServerProtocol:
         # What is read next: _need bytes for _take, or a line when _take is None.
         self._need = len(MAGIC_V2)
         self._take: Callable[[bytes], None] | None = self._take_magic
-        self._at_eof: CommandError | None = None  # nsqd's error when the stream ends here
+        self._at_eof: tuple[str, str] | None = None  # nsqd's error when the stream ends here
         self._commands: dict[bytes, Callable[[list[bytes]], None]] = {
             b"IDENTIFY": self._identify, b"AUTH": self._auth, b"SUB": self._sub,
             b"RDY": self._rdy, b"FIN": self._fin, b"REQ": self._req, b"TOUCH": self._touch,
@@ -329,7 +341,7 @@ class ServerProtocol:
         reader = self._reader
         events = self._events
         while self.state is not ServerState.CLOSED:
-            if len(events) >= _MAX_EVENTS:
+            if len(events) >= MAX_EVENTS:
                 return
             if self._take is not None:
                 block = reader.block(self._need)
@@ -348,7 +360,7 @@ class ServerProtocol:
             self.close()  # nsqd's read buffer is full: it drops the connection without a frame
         if self._eof and not self.is_closed:
             if self._take is not None and self._at_eof is not None:
-                raise self._at_eof
+                raise CommandError(*self._at_eof)
             if not events:
                 self.close()
 
@@ -390,7 +402,7 @@ class ServerProtocol:
         """Read ``size`` bytes next; ``code`` and ``missing`` are the error if the stream ends."""
         self._need = size
         self._take = take
-        self._at_eof = CommandError(code, missing)
+        self._at_eof = code, missing
 
     def _take_magic(self, magic: bytes) -> None:
         self.magic = magic
