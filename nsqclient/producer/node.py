@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import time
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from nsqclient.errors import ClosedError, NSQConnectionError, NSQError, ServerEr
 from nsqclient.producer.group_commit import Batch, GroupCommit
 from nsqclient.producer.outcome import (
     SERVER_UNAVAILABLE,
+    BusyConnection,
     PublishOutcome,
     StaleConnection,
     outcome_of,
@@ -103,6 +106,9 @@ class Rotation:
 class NsqdNode:
     """One connection to one nsqd of a producer. The lock of its NodePool guards all its state.
 
+    A partition has the connection to itself from its publish until the answer. It claims it under
+    the lock of the connection, together with the publish.
+
     Args:
         number: 0 for the first connection to an nsqd; others serve single partitions for a time.
     """
@@ -110,8 +116,9 @@ class NsqdNode:
     def __init__(self, address: str, pool: NodePool, max_bytes: int, number: int = 0) -> None:
         self.address = address
         self.number = number
-        self.partition_name = ""  # the topic and partition that used it last
+        self.partition_name = ""  # the topic and partition that used it last; by conn's lock
         self.used_at = 0.0  # when that began, or was answered last, on time.monotonic()
+        self.is_retired = False  # takes no more publishes to partitions; by conn's lock
         self.conn: Connection | None = None  # read without the lock by publishers
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.is_dialing = False  # or waits for its turn to be dialed
@@ -145,17 +152,26 @@ class NsqdNode:
         """
         return self._send(lambda core: core.send_publish(command, token), until)
 
-    def send_to_partition(self, command: bytes, token: Any, until: float) -> Connection:
+    def send_to_partition(
+        self, command: bytes, token: Any, until: float, name: str
+    ) -> Connection:
         """As ``send``; nsqd may answer with where it is stored: ``token.note_stored`` first.
 
         ``token.conn`` is the connection, from before the answer can come.
-        """
-        return self._send(
-            lambda core: core.send_traced_publish(command, token), until, token=token)
 
-    def send_batches(
-        self, batches: list[Batch], until: float, to_partition: bool = False
-    ) -> Connection:
+        Args:
+            name: the topic and the partition.
+
+        Raises:
+            BusyConnection: another partition uses the connection; nothing was sent.
+        """
+        def queue(core: ClientProtocol) -> None:
+            self._claim(core, name)
+            core.send_traced_publish(command, token)
+
+        return self._send(queue, until, token=token)
+
+    def send_batches(self, batches: list[Batch], until: float, name: str = "") -> Connection:
         """Send the commands of a group in one write; as ``send``, or ``send_to_partition``.
 
         Returns: where the caller is to receive the answers.
@@ -163,11 +179,33 @@ class NsqdNode:
         queued = [(batch.command(), batch) for batch in batches]
 
         def queue(core: ClientProtocol) -> None:
-            send = core.send_traced_publish if to_partition else core.send_publish
+            send = core.send_publish
+            if name:
+                self._claim(core, name)
+                send = core.send_traced_publish
             for command, batch in queued:
                 send(command, batch)
 
         return self._send(queue, until, wake_reader=False)
+
+    def _claim(self, core: ClientProtocol, name: str) -> None:
+        """Have a partition use the connection. Needs its lock; the publish follows under it."""
+        is_free = not core.awaits_answer()
+        if self.is_retired or not (is_free or name == self.partition_name):
+            raise BusyConnection(f"{self.address} has not answered {self.partition_name}")
+        if is_free:
+            self.partition_name, self.used_at = name, time.monotonic()
+
+    def retire(self) -> bool:
+        """Take no more publishes to partitions; False while one awaits its answer."""
+        def retire(core: ClientProtocol) -> None:
+            self.is_retired = not core.awaits_answer()
+
+        conn = self.conn
+        with contextlib.suppress(ClosedError, NSQConnectionError):  # it has ended by itself
+            if conn is not None:
+                conn.try_send(retire)
+        return self.is_retired
 
     def _send(
         self, queue: Callable[[ClientProtocol], None], until: float, wake_reader: bool = True,

@@ -76,7 +76,8 @@ class NodePool:
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
         #: Further connections for partitions, by the key of their dial.
         self._extras: dict[str, NsqdNode] = {}
-        self._leases: dict[object, NsqdNode] = {}  # about to be sent to
+        #: (nsqd, partition) -> the connection that it used last; read without the lock.
+        self._used: dict[tuple[str, str], NsqdNode] = {}
         self._suspects: dict[tuple[str, str], float] = {}  # (nsqd, partition) -> until when
         #: Called, without the lock, when a ``try_connect`` that returned None may succeed.
         self.on_change: Callable[[], None] = lambda: None
@@ -185,19 +186,17 @@ class NodePool:
 
     # -- connections for partitions
 
-    def connect(
-        self, address: str, deadline: Deadline, name: str = "", token: object = None
-    ) -> NsqdNode:
+    def connect(self, address: str, deadline: Deadline, name: str = "") -> NsqdNode:
         """Return a connection to one nsqd, the leader of a partition.
 
         Publishes of another partition never wait for an answer on it: a publish that nsqd leaves
         unanswered delays what is behind it on its connection. So there may be several to an nsqd.
         Where none can be used, one is dialed at once, before all others. The caller pauses before
-        it repeats a call that failed.
+        it repeats a call that failed, and calls it again at once where the publish then finds that
+        another partition was faster (``BusyConnection``).
 
         Args:
             name: the topic and the partition.
-            token: where given, ``end_lease(token)`` follows when the publish was sent.
 
         Blocks: until the dial has ended and a connection is free, or the deadline.
 
@@ -205,26 +204,22 @@ class NodePool:
             ClosedError: ``close()`` was called.
             NSQError: the reason why it is not connected.
         """
+        node = self._used.get((address, name))
+        if node is not None and node.partition_name == name:
+            conn = node.conn
+            if conn is not None and not conn.is_closed:
+                return node
         with self._changed.lock:
-            idle = None
-            node = self._lease(address, name, token)
-            if node is not None:
-                idle = self._take_idle(address)
-        if node is None:
-            return self._wait_for_slot(address, deadline, name, token)
-        if idle is not None:
-            idle.close("not needed any more")
-        return node
+            node = self._find_slot(address, name)
+        return node or self._wait_for_slot(address, deadline, name)
 
-    def _wait_for_slot(
-        self, address: str, deadline: Deadline, name: str, token: object
-    ) -> NsqdNode:
+    def _wait_for_slot(self, address: str, deadline: Deadline, name: str) -> NsqdNode:
         """As ``connect``, where there is none at once."""
         waiter = self._changed.waiter()
         asked: set[NsqdNode] = set()
         try:
             while True:
-                node = self.try_connect(address, name, token, asked, waiter.arm)
+                node = self.try_connect(address, name, asked, waiter.arm)
                 if node is not None:
                     return node
                 if deadline.expired():
@@ -239,7 +234,7 @@ class NodePool:
             waiter.close()
 
     def try_connect(
-        self, address: str, name: str, token: object, asked: set[NsqdNode],
+        self, address: str, name: str, asked: set[NsqdNode],
         arm: Callable[[], None] | None = None,
     ) -> NsqdNode | None:
         """As ``connect`` without waiting: None when ``on_change`` is to come first.
@@ -249,7 +244,7 @@ class NodePool:
             arm: called under the lock where None is returned, instead of ``on_change`` later.
         """
         with self._changed.lock:
-            node = self._lease(address, name, token)
+            node = self._find_slot(address, name)
             if node is not None:
                 return node
             if self._closed:
@@ -262,47 +257,16 @@ class NodePool:
         self._dials.dispatch()
         return None
 
-    def _lease(self, address: str, name: str, token: object) -> NsqdNode | None:
-        """Give the partition a connection, where one is free. Needs _changed."""
-        node = self._find_slot(address, name)
-        if node is not None:
-            if self._is_free(node):
-                node.partition_name, node.used_at = name, time.monotonic()
-            if token is not None:
-                self._leases[token] = node
-        return node
-
-    def _take_idle(self, address: str) -> Connection | None:
-        """Remove a connection that nothing has used for long. Needs _changed."""
-        return self._release(self._slots(address)[-1]) if self._extras else None
-
-    def _release(self, node: NsqdNode) -> Connection | None:
-        """Use a connection beyond the first no more, where it is idle. Needs _changed.
-
-        Returns: what is to be closed, without the lock.
-        """
-        if not node.number or time.monotonic() - node.used_at <= _IDLE_TIME:
-            return None
-        if not self._is_free(node):
-            return None
-        node.partition_name = ""
-        self._alive = list(other for other in self._alive if other is not node)
-        return node.conn
-
     def close_idle(self) -> None:
         """Close the connections beyond the first to each nsqd that nothing has used for long."""
         with self._changed.lock:
-            idle = list(map(self._release, self._extras.values()))
-        for conn in idle:
-            if conn is not None:
+            now = time.monotonic()
+            idle = list(node for node in self._extras.values() if now - node.used_at > _IDLE_TIME
+                        and self._is_connected(node) and self._is_free(node))
+        for node in idle:
+            conn = node.conn
+            if conn is not None and node.retire():
                 conn.close("not needed any more")
-
-    def end_lease(self, token: object) -> None:
-        """The publish of this token was sent, or will not be."""
-        with self._changed.lock:
-            self._changed.notify_all()
-            self._leases.pop(token, None)
-        self._report_change()
 
     def on_partition_answered(self, node: NsqdNode) -> None:
         """A publish to a partition was answered: its connection may be free."""
@@ -359,25 +323,28 @@ class NodePool:
 
     def _is_connected(self, node: NsqdNode) -> bool:
         conn = node.conn
-        return conn is not None and conn.has_reader and not conn.is_closed and node in self._alive
+        return (conn is not None and conn.has_reader and not conn.is_closed
+                and node in self._alive and not node.is_retired)
 
     def _is_free(self, node: NsqdNode) -> bool:
-        """Return whether no publish uses its connection. Needs _changed."""
+        """Return whether no publish uses its connection now."""
         conn = node.conn
-        return conn is not None and not conn.awaits_answer and node not in self._leases.values()
+        return conn is not None and not conn.awaits_answer
 
     def _find_slot(self, address: str, name: str) -> NsqdNode | None:
         """Return the connection of this partition, or a free one. Needs _changed."""
         slots = self._slots(address)
-        free = None
+        found = None
         for node in slots:
             if node.partition_name == name and self._is_connected(node):
-                return node
-        for node in slots:
-            if self._is_free(node) and self._is_connected(node):
-                free = node
+                found = node
                 break
-        return None if free is None or self._is_barred(slots, name) else free
+            if found is None and self._is_free(node) and self._is_connected(node):
+                found = node
+        if found is None or found.partition_name != name and self._is_barred(slots, name):
+            return None
+        self._used[address, name] = found
+        return found
 
     def _is_barred(self, slots: list[NsqdNode], name: str) -> bool:
         """Return whether a partition must wait: others like it occupy enough. Needs _changed."""

@@ -31,6 +31,10 @@ class StaleConnection(ConnectError):
     """The connection ended before anything was sent: try again at once."""
 
 
+class BusyConnection(NSQError):
+    """A publish to another partition awaits its answer on this connection: use another one."""
+
+
 #: Errors after which the same publish may succeed later, or on another nsqd.
 _RETRYABLE = frozenset({"E_PUB_FAILED", "E_DPUB_FAILED"})
 #: Errors that say that nsqd is unable to store now, whatever the message.

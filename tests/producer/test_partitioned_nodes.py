@@ -162,7 +162,7 @@ def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     with Nsqd() as server:
         address = server.tcp_address
         node = nodes.connect(address, Deadline(WAIT), "t 0")
-        node.has_stored = True
+        node.has_stored, node.partition_name = True, "t 0"
         server.faults.drop_connections()
         wait_until(lambda: node.conn is None)
         assert nodes.unanswered_names(0.0) == set()
@@ -173,13 +173,15 @@ def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     assert nodes.unanswered_names(0.0) == set()
 
 
-def test_further_connections_that_nothing_uses_are_closed(nodes):
+def test_further_connections_that_nothing_uses_are_closed(nodes, monkeypatch):
     """Without another publish, too; the first connection to an nsqd stays."""
     with Nsqd() as server:
-        address, lease = server.tcp_address, object()
-        first = nodes.connect(address, Deadline(WAIT), "t 0", lease)
-        second = nodes.connect(address, Deadline(WAIT), "t 1")
-        nodes.end_lease(lease)
+        address = server.tcp_address
+        first = nodes.connect(address, Deadline(WAIT), "t 0")
+        with monkeypatch.context() as patched:
+            patched.setattr(nodes, "_is_free", lambda node: node is not first)
+            second = nodes.connect(address, Deadline(WAIT), "t 1")
+        assert second is not first
         nodes.close_idle()
         assert not second.conn.is_closed
 

@@ -15,6 +15,7 @@ from nsqclient.partitions.lookup_table import TopicRoutes
 from nsqclient.partitions.sharding import RoundRobin
 from nsqclient.producer.group_commit import Batch
 from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.outcome import BusyConnection
 from nsqclient.producer.partitioned.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 
@@ -77,12 +78,12 @@ class PartitionDestination:
         name, route = partition_name(self._topic, partition), (partition, nsqd)
         for batch in batches:
             batch.assign(name, route)
-        lease = object()
-        try:
-            node = self._nodes.connect(nsqd, deadline, name, lease)
-            return node.send_batches(batches, until, to_partition=True)
-        finally:
-            self._nodes.end_lease(lease)
+        while True:
+            node = self._nodes.connect(nsqd, deadline, name)
+            try:
+                return node.send_batches(batches, until, name)
+            except BusyConnection:
+                pass  # another partition was faster
 
     def on_no_answer(self) -> None:
         """A batch has no answer in time: close its connection where that is too long."""

@@ -26,7 +26,12 @@ from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.group_commit import BATCH_MESSAGES, take_batch
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.nodes import NodePool
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection, is_one_at_fault
+from nsqclient.producer.outcome import (
+    BusyConnection,
+    PublishOutcome,
+    StaleConnection,
+    is_one_at_fault,
+)
 from nsqclient.producer.partitioned.attempts import PublishAttempts
 from nsqclient.producer.partitioned.destination import partition_name
 from nsqclient.producer.partitioned.producer import (
@@ -431,27 +436,28 @@ class PartitionPipeline:
         if partition is None:
             self._pause(batch, now)
             return False
-        nsqd, lease = routes.partitions[partition], object()
+        nsqd = routes.partitions[partition]
         name = partition_name(queue.topic, partition)
         try:
-            node = self._nodes.try_connect(nsqd, name, lease, batch.asked)
+            node = self._nodes.try_connect(nsqd, name, batch.asked)
             if node is None:
                 self._wait_for_change(batch, now)
                 return False
-            batch.partition, batch.nsqd, batch.has_begun = partition, nsqd, False
+            batch.partition, batch.nsqd = partition, nsqd
             command = self._command(batch, name)
             with self._lock:
                 self._in_flight.add(batch)
-            node.send_to_partition(command, batch, min(batch.until, now + _WRITE))
+            node.send_to_partition(command, batch, min(batch.until, now + _WRITE), name)
+            batch.has_begun = False
             return True
         except NSQError as exc:
             with self._lock:
                 self._in_flight.discard(batch)
+            if isinstance(exc, BusyConnection):  # another partition was faster
+                return self._try_to_send(batch, now)
             attempts.on_not_sent(partition, exc)
             self._pause(batch, now, 0.0 if isinstance(exc, StaleConnection) else None)
             return False
-        finally:
-            self._nodes.end_lease(lease)
 
     def _command(self, batch: _Batch, name: str) -> bytes:
         message = batch.items[0].message

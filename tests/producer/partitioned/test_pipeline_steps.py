@@ -79,11 +79,8 @@ class FakeNodes:
 
     node = None
 
-    def try_connect(self, address, name, token, asked):
+    def try_connect(self, address, name, asked):
         return self.node
-
-    def end_lease(self, token):
-        pass
 
 
 @pytest.fixture
@@ -149,6 +146,9 @@ class FakeConnection:
 
     def send_traced_publish(self, command, token):
         token.settle(PublishOutcome.REJECTED, self.error)
+
+    def awaits_answer(self):
+        return False
 
     def close(self, reason):
         self.is_closed = True
