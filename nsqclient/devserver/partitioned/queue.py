@@ -124,6 +124,7 @@ class PartitionChannel:
         self._returned: list[int] = []  # a heap of indexes
         self._deferred: list[tuple[float, int]] = []
         self._turns: deque[PartitionConsumer] = deque()  # in turn
+        self._is_selective = False  # the choice of some of them depends on headers
 
     def depth(self) -> int:
         """How many messages are not finished."""
@@ -145,17 +146,23 @@ class PartitionChannel:
         """Add a consumer, with RDY 0."""
         self.consumers[consumer.number] = consumer
         self._turns.append(consumer)
+        self._on_consumers()
 
     def remove_consumer(self, consumer: PartitionConsumer, now: float) -> None:
         """Remove it; its messages in flight are delivered again, and do not count as attempts."""
         if self.consumers.pop(consumer.number, None) is None:
             return
         self._turns.remove(consumer)
+        self._on_consumers()
         for internal_id, flight in list(self.in_flight.items()):
             if flight.consumer is consumer:
                 self._attempts[flight.index] -= 1
                 self._return(internal_id)
         self.flow(now)
+
+    def _on_consumers(self) -> None:
+        self._is_selective = any(
+            consumer.tag or consumer.matches is not None for consumer in self._turns)
 
     def end_consumers(self, now: float) -> None:
         """End every consumer's connection."""
@@ -178,7 +185,7 @@ class PartitionChannel:
             if self.is_ordered and self.in_flight:
                 return
             index = self._returned[0] if self._returned else self.position
-            headers = self._headers(index)
+            headers = read_headers(self._log.messages[index].ext) if self._is_selective else None
             # A message that waits for its consumer holds up those behind it, as at a real nsqd.
             consumer = self._next_ready_consumer(self._tag_for(headers))
             if consumer is None:
@@ -192,12 +199,6 @@ class PartitionChannel:
                 self.finished += 1
                 continue
             self._deliver(index, consumer, now)
-
-    def _headers(self, index: int) -> dict[str, Any] | None:
-        """The headers of a message, where a consumer's choice depends on them."""
-        if any(consumer.tag or consumer.matches for consumer in self._turns):
-            return read_headers(self._log.messages[index].ext)
-        return None
 
     def _tag_for(self, headers: dict[str, Any] | None) -> str:
         """The tag that consumers of a message must have."""
