@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nsqclient import discovery
+from nsqclient.http import nsqlookupd
 from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.servers.factories import LookupdFactory, ServerFactory, ServerUnderTest
 from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
@@ -65,8 +67,10 @@ def leak_guard() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def levels_as_before() -> Iterator[None]:
-    """Give loggers back the levels that a test's program has set."""
+def logging_as_before() -> Iterator[None]:
+    """Give loggers back the levels that a test's program has set; count lines from 0 again."""
+    for limit in (discovery._unusable, nsqlookupd._unusable_lines):
+        limit._began = float("-inf")
     loggers = [logging.getLogger(name) for name in ("", "nsqclient")]
     levels = [logger.level for logger in loggers]
     yield

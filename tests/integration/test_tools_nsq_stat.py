@@ -46,7 +46,9 @@ def test_rows_are_those_of_the_original(nsqd):
 
 def test_rates_are_those_of_the_original(nsqd):
     """What is published between two looks shows as ingress in both."""
-    words = [*WATCH, "--count=1", f"--nsqd-http-address={nsqd.http_address}"]
+    # Long enough for both to start, and for the publish, on a busy machine.
+    words = ["--topic=t", "--channel=c", "--interval=5s", "--count=1",
+             f"--nsqd-http-address={nsqd.http_address}"]
     rows = {}
     with tool("ours", "nsq_stat", *words) as ours, tool("original", "nsq_stat", *words) as original:
         both = {"ours": ours, "original": original}
@@ -58,7 +60,7 @@ def test_rates_are_those_of_the_original(nsqd):
             # Not communicate(): the row may have come with the heading, and been read with it.
             rows[kind] = process.stdout.read().decode().splitlines()[-1].split()
     assert rows["ours"][2:] == rows["original"][2:]
-    assert 100 < int(rows["ours"][0]) <= 200 == int(rows["original"][0])
+    assert 20 < int(rows["ours"][0]) <= 40 == int(rows["original"][0])
 
 
 def test_nsqds_found_through_nsqlookupd_are_summed(real_nsqd, real_nsqlookupd):

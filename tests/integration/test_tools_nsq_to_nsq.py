@@ -201,7 +201,7 @@ def test_one_dead_destination_of_two_costs_nothing(source, target, mode):
     dead = f"127.0.0.1:{free_port()}"
     more = [f"--mode={mode}", "--producer-opt=publish_timeout,2s"]
     with copying("ours", source, [dead, target.tcp_address], *more):
-        wait_until(lambda: is_done(source), timeout=30)
+        wait_until(lambda: is_done(source), timeout=60)
     assert sorted(bodies_at(target)) == sorted(b"%d" % n for n in range(300))
     assert source.stats("t", "nsq_to_nsq")["requeue_count"] == 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from nsqclient import discovery
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.errors import ConnectError
@@ -25,6 +27,13 @@ def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
         ("WARNING", "over 50 lines like the last one in a minute: further ones are at DEBUG")]
     now[0] += INTERVAL
     assert limit.level(logging.WARNING) == logging.WARNING
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_each_test_has_lines_of_its_own(number):
+    """What earlier tests of the process have logged takes nothing of the next one's limit."""
+    levels = [discovery._unusable.level(logging.WARNING) for _ in range(MOST_LINES)]
+    assert set(levels) == {logging.WARNING}
 
 
 def test_thousands_of_listed_addresses_cause_few_lines(caplog):
