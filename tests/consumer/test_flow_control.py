@@ -252,7 +252,7 @@ def test_backoff_that_is_turned_off_sends_nothing():
 
 
 @pytest.mark.parametrize("seed", [
-    0, 1, 2, *[pytest.param(seed, marks=pytest.mark.long) for seed in (3, 4, 5)]])
+    0, *[pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3, 4, 5)]])
 def test_a_day_of_random_faults_keeps_both_promises(seed):
     """Never more out than the ceiling allowed; never stuck while something may flow."""
     rng = random.Random(seed)

@@ -53,7 +53,8 @@ def consumed(nsqd, topic: str, count: int) -> list[str]:
     pytest.param("django", SYNC, "embedded", id="django-sync", marks=pytest.mark.long),
     pytest.param("django", (*THREADS, "--preload"), "real", id="django-gthread-preload",
                  marks=REAL),
-    pytest.param("flask", (*SYNC, "--preload"), "real", id="flask-sync-preload", marks=REAL),
+    pytest.param("flask", (*SYNC, "--preload"), "real", id="flask-sync-preload",
+                 marks=[REAL, pytest.mark.long]),
     pytest.param("flask", THREADS, "embedded", id="flask-gthread", marks=pytest.mark.long),
 ])
 def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framework, flags, kind):

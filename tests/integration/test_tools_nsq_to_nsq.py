@@ -230,10 +230,10 @@ def test_a_message_too_large_for_the_destination_slows_nothing_down(source, real
 def test_sigkill_at_random_moments_loses_nothing(real_nsqd, target):
     """Whenever it is killed, every message arrives in the end; duplicates are allowed."""
     source = real_nsqd(msg_timeout=2.0)
-    bodies = {b"%d" % n for n in range(50_000)}
+    bodies = {b"%d" % n for n in range(25_000)}
     publish(source, "t", bodies)
     killed = 0
-    for _ in range(10):
+    for _ in range(6):
         threshold = target.stats("t").get("message_count", 0) + random.randint(1, 3000)
         with copying("ours", source, [target.tcp_address], *QUICK) as process:
             wait_until(lambda: target.stats("t").get("message_count", 0) >= threshold

@@ -88,6 +88,7 @@ def test_each_key_stays_in_order_while_leaders_move(cluster):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)  # it computes: a machine with other work takes ten times as long
 def test_each_key_stays_in_order_at_length(cluster):
     """10,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 2 s."""

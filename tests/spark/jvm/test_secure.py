@@ -55,7 +55,7 @@ def start(spark, where, tmp_path, **more):
         "path", str(tmp_path / "out")).trigger(availableNow=True).start()
 
 
-@pytest.mark.parametrize("layer", ["snappy", "deflate"])
+@pytest.mark.parametrize("layer", ["snappy", pytest.param("deflate", marks=pytest.mark.long)])
 def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, layer, capfd):
     """And neither plan nor progress shows the secret."""
     nsqclient.spark.register(spark)
@@ -73,13 +73,15 @@ def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, lay
 
 
 @pytest.mark.parametrize("change, words", [
-    ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem"),
-    ({"tls_cert": "/none/client.pem"}, "/none/client.pem"),
-    ({"tls_cert": "", "tls_key": ""}, "certificate"),
-    ({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED"),
-    ({"auth_secret": ""}, "auth_secret"),
-    ({"tls_v1": "false"}, "(?i)tls"),
-], ids=["authority", "certificate", "no certificate", "wrong secret", "no secret", "no TLS"])
+    pytest.param({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem", id="authority"),
+    pytest.param({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED", id="wrong secret"),
+    *[pytest.param(change, words, id=case, marks=pytest.mark.long) for change, words, case in (
+        ({"tls_cert": "/none/client.pem"}, "/none/client.pem", "certificate"),
+        ({"tls_cert": "", "tls_key": ""}, "certificate", "no certificate"),
+        ({"auth_secret": ""}, "auth_secret", "no secret"),
+        ({"tls_v1": "false"}, "(?i)tls", "no TLS"),
+    )],
+])
 def test_errors_name_the_cause_and_not_the_secret(spark, where, tmp_path, change, words):
     """By the source and by the sink, in Spark's own exception."""
     nsqclient.spark.register(spark)

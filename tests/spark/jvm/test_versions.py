@@ -1,6 +1,7 @@
 """What works on every PySpark from 4.1 on, on a real nsqd, and what an older one says of the rest.
 
-``tox -e spark41`` runs this on 4.1.
+``tox -e spark41`` runs this on 4.1. On the version of the other tests these show that it works, so
+that what is marked ``long`` repeats them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def write(spark, nsqd):
     wait_until(lambda: nsqd.stats("t", "c")["depth"] == COUNT, 30, "the channel has all")
 
 
+@pytest.mark.long
 def test_the_sink_a_peek_and_a_drain_work(spark, nsqd, where):
     """Each row once; a peek leaves all, and a drain takes all."""
     write(spark, nsqd)
@@ -50,6 +52,7 @@ def test_the_sink_a_peek_and_a_drain_work(spark, nsqd, where):
     assert nsqd.stats("t", "c")["depth"] == 0 == nsqd.stats("t", "c")["in_flight_count"]
 
 
+@pytest.mark.long
 def test_the_streaming_sink_works(spark, nsqd, tmp_path):
     """Each batch is published."""
     nsqclient.spark.register(spark)
@@ -64,6 +67,7 @@ def test_the_streaming_sink_works(spark, nsqd, tmp_path):
     wait_until(lambda: nsqd.stats("lines", "c")["depth"] == 2, 30, "both are there")
 
 
+@pytest.mark.long
 def test_a_streaming_read_works_or_says_what_it_needs(spark, nsqd, where, tmp_path):
     """On 4.1 its error ends with one clear line."""
     import pyspark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from functools import partial
 
@@ -68,6 +69,15 @@ def publish(server, count, first=0):
         producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
 
 
+@functools.cache  # a segment never changes, and is asked for many times until all are there
+def numbers_of(storage, key, address):
+    """The bodies of a segment, as numbers."""
+    store = open_store(storage)
+    rows = segment_rows(store.url, key, store.read(key))
+    assert set(rows.column("nsqd").to_pylist()) == {address}
+    return tuple(map(int, rows.column("body").to_pylist()))
+
+
 def stored(storage, *servers):
     """Every body in the logs of shards, sorted as numbers."""
     store = open_store(storage)
@@ -75,9 +85,7 @@ def stored(storage, *servers):
     for server in servers:
         keys = ShardKeys("t", "c", server.tcp_address)
         for one in store.list_objects(keys.of("segments")):
-            rows = segment_rows(store.url, one.key, store.read(one.key))
-            assert set(rows.column("nsqd").to_pylist()) == {server.tcp_address}
-            found += map(int, rows.column("body").to_pylist())
+            found += numbers_of(storage, one.key, server.tcp_address)
     return sorted(found)
 
 

@@ -30,6 +30,13 @@ from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
 from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
 from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
 
+
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
+def storage_kind(request):
+    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
+    return request.param
+
+
 A = "a:4150"
 KEYS = ShardKeys("t", "c", A)
 
