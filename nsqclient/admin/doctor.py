@@ -6,7 +6,8 @@ import threading
 import time
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.cluster import Cluster
+from nsqclient.admin.cluster import Cluster, Node
+from nsqclient.admin.fanout import UpstreamError
 from nsqclient.admin.settings import AddressMap
 from nsqclient.doctor.diagnosis import Diagnosis, Target
 from nsqclient.doctor.findings import Finding
@@ -53,7 +54,12 @@ class DoctorRunner:
         settings, cluster = self._cluster.settings, self._cluster
         rewrite = AddressMap(settings.rewrite_addresses)
         lookupds = [client.address for client in cluster.lookupds().values()]
-        nodes = () if lookupds else cluster.recent_nodes(progressive=True).nodes
+        nodes: tuple[Node, ...] = ()
+        if not lookupds:
+            try:
+                nodes = cluster.recent_nodes(progressive=True).nodes
+            except UpstreamError:
+                pass  # no nsqd answers over HTTP: the checks say why
         return Target(
             "", "", [node.tcp_reached_at for node in nodes], lookupds,
             list(settings.nsqd_http_addresses), settings.consumer_config,

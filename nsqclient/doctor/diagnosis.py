@@ -65,25 +65,52 @@ class Diagnosis:
         self._stats: dict[str, Stats] = {}  # HTTP address -> the first statistics
 
     def run(self) -> None:
-        """Run every check once. Never raises an NSQError."""
+        """Run every check once. Never raises an Exception: a check that does so is a finding."""
         target = self._target
-        views = _map(target.lookupds, lambda address: check_lookupd(
+        views = self._checked("nsqlookupd", target.lookupds, lambda address: check_lookupd(
             address, target.topic, target.http, target.timeouts))
         for view in views:
             self.findings += view.findings
-        listed = {target.reached_at(tcp): (target.reached_at(http), lookupd)
-                  for tcp, (http, lookupd) in islice(_listed(views).items(), target.most_nsqds)}
+        listings = _listed(views)
+        listed = dict(self._checked(
+            "nsqd", islice(listings, target.most_nsqds),
+            lambda tcp: (target.reached_at(tcp),
+                         (target.reached_at(listings[tcp][0]), listings[tcp][1]))))
         nsqds = {address: "" for address in target.nsqds}
         nsqds |= {tcp: lookupd for tcp, (_, lookupd) in listed.items() if tcp not in nsqds}
-        for found in _map(nsqds.items(), lambda nsqd: check_nsqd(
-            nsqd[0], target.config, target.timeouts[1], nsqd[1]
+        for found in self._checked("nsqd", nsqds, lambda address: check_nsqd(
+            address, target.config, target.timeouts[1], nsqds[address]
         )):
             self.findings += found
         self._check_statistics(list(dict.fromkeys([
             *target.nsqd_http, *(http for http, _ in listed.values()), *self._guess_http(nsqds),
         ])))
         if target.topic:
-            self._check_presence(views)
+            self._checked("topic", [target.topic], lambda _: self._check_presence(views))
+
+    def _checked(
+        self, check: str, places: Iterable[str], work: Callable[[str], R]
+    ) -> list[R]:
+        """Call ``work`` for every place, many at the same time; return the results in their order.
+
+        An exception is a finding about its place alone.
+        """
+        places = list(places)
+
+        def attempt(place: str) -> R | Finding:
+            try:
+                return work(place)
+            except Exception as exc:
+                return error(check, place, f"the check failed: {type(exc).__name__}: {exc}",
+                             "the other checks are not affected; report it with this text")
+
+        results: list[R] = []
+        for result in _map(places, attempt):
+            if isinstance(result, Finding):
+                self.findings.append(result)
+            else:
+                results.append(result)
+        return results
 
     def check_again(self, seconds: float) -> bool:
         """Compare the counters with those of ``run``, so many seconds ago.
@@ -106,26 +133,31 @@ class Diagnosis:
         return any(stats.topic(topic) if topic else stats.topics for stats in self._stats.values())
 
     def _get_stats(self, addresses: list[str]) -> dict[str, Stats | NSQError]:
-        def get(address: str) -> Stats | NSQError:
+        def get(address: str) -> tuple[str, Stats | NSQError]:
             target = self._target
             try:
                 with NsqdHTTP(address, target.http, connect_timeout=target.timeouts[0],
                               timeout=target.timeouts[1]) as client:
-                    return client.stats(target.topic or None)
+                    return address, client.stats(target.topic or None)
             except NSQError as exc:
-                return exc
+                return address, exc
 
-        return dict(zip(addresses, _map(addresses, get)))
+        return dict(self._checked("nsqd http", addresses, get))
 
     def _check_statistics(self, addresses: list[str]) -> None:
         target = self._target
         for address, stats in self._get_stats(addresses).items():
-            if isinstance(stats, Stats):
-                self._stats[address] = stats
-                self.findings += check_topic(stats, target.topic, target.channel, address)
-                self.findings += check_clock(nsqd_url(address, "ping"), address, target.timeouts)
-            else:
+            if not isinstance(stats, Stats):
                 self.findings.append(_no_statistics(stats, address))
+                continue
+            self._stats[address] = stats
+            for found in (
+                *self._checked("topic", [address], lambda where: check_topic(
+                    stats, target.topic, target.channel, where)),
+                *self._checked("clock", [address], lambda where: check_clock(
+                    nsqd_url(where, "ping"), where, target.timeouts)),
+            ):
+                self.findings += found
 
     def _guess_http(self, nsqds: Iterable[str]) -> list[str]:
         """The HTTP addresses that were not given: the port beside the TCP port, if it is nsqd's."""
@@ -141,7 +173,7 @@ class Diagnosis:
             except NSQError:
                 return []
 
-        return [address for found in _map(nsqds, guess) for address in found]
+        return [address for found in self._checked("nsqd http", nsqds, guess) for address in found]
 
     def _check_presence(self, views: list[LookupdView]) -> None:
         """Check that the topic, and the channel, exist somewhere."""

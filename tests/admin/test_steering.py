@@ -13,6 +13,7 @@ from nsqclient.admin import AdminSettings, replay
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.cluster import Cluster
 from nsqclient.admin.doctor import DoctorRunner
+from nsqclient.doctor import diagnosis
 from nsqclient.doctor.diagnosis import Diagnosis
 from tests.support.waiting import wait_until
 
@@ -194,3 +195,36 @@ def test_pages_share_a_run_of_the_doctor(cluster):
     first = admin.json("/api/live/doctor")
     cluster.nsqds[0].post("/topic/pause", topic="events")
     assert admin.json("/api/live/doctor") == first
+
+
+@pytest.mark.parametrize("check", ["check_nsqd", "check_topic", "check_clock"])
+def test_a_check_that_raises_hides_no_other(cluster, monkeypatch, check):
+    """Its exception is a finding; the findings of the others are shown with it."""
+    cluster.fill("events", "archive")
+    real = getattr(diagnosis, check)
+    calls = []
+
+    def fail_first(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise RuntimeError("boom")
+        return real(*args)
+
+    admin = cluster.admin()
+    before = admin.json("/api/live/doctor")["findings"]
+    monkeypatch.setattr(diagnosis, check, fail_first)
+    found = cluster.admin().json("/api/live/doctor")["findings"]
+    failed, = (each for each in found if "boom" in each["text"])
+    assert failed["severity"] == "error" and failed["where"]
+    assert failed["text"] == "the check failed: RuntimeError: boom"
+    assert {each["check"] for each in found} >= {each["check"] for each in before} - {
+        failed["check"]}
+
+
+def test_the_doctor_examines_nsqds_that_do_not_answer(leak_guard):
+    """Without nsqlookupd and without any answer there are findings, not an error of the page."""
+    silent = Cluster(AdminSettings(nsqd_http_addresses=("127.0.0.1:1",)))
+    found = DoctorRunner(silent).findings()
+    silent.close()
+    assert [each.where for each in found] == ["127.0.0.1:1"]
+    assert found[0].text.startswith("no statistics: ")
