@@ -8,8 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable
 
-#: Bytes of all answers that are kept.
+#: Bytes of all answers and paths that are kept, and their number: anybody can request paths.
 _MOST_BYTES = 8 * 1024 * 1024
+_MOST_ANSWERS = 1000
 
 
 class PageCache:
@@ -31,6 +32,9 @@ class PageCache:
         with self._lock:
             if version != self._version:
                 self._version, self._answers, self._size = version, {}, 0
-            if path not in self._answers and self._size + len(answer) <= _MOST_BYTES:
+            if path in self._answers or len(self._answers) >= _MOST_ANSWERS:
+                return
+            size = len(path) + len(answer)
+            if self._size + size <= _MOST_BYTES:
                 self._answers[path] = answer
-                self._size += len(answer)
+                self._size += size
