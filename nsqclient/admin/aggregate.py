@@ -39,6 +39,12 @@ def number(values: Values, name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
+def fraction(values: Values, name: str) -> float:
+    """Return a number of a JSON object; 0 when it is missing or no number."""
+    value = values.get(name)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+
+
 def text(values: Values, name: str) -> str:
     """Return a string of a JSON object, safe to show; empty when it is missing or no string."""
     value = values.get(name)
@@ -175,11 +181,10 @@ def _latency(values: Values) -> dict[str, Any]:
     count = number(latency, "count")
     percentiles = [
         {
-            "quantile": each.get("quantile", 0), "value": each.get("value", 0),
-            "min": each.get("value", 0), "max": each.get("value", 0),
-            "average": each.get("value", 0), "count": count,
+            "quantile": fraction(each, "quantile"), "value": value, "min": value, "max": value,
+            "average": value, "count": count,
         }
-        for each in objects(latency, "percentiles")
+        for each in objects(latency, "percentiles") for value in [fraction(each, "value")]
     ]
     return {
         "count": count,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nsqclient.admin.aggregate import Source, client_count, merge_topic, number, objects
 
 NOW = 1000.5
@@ -72,3 +74,16 @@ def test_missing_and_invalid_numbers_count_as_zero():
     assert objects({"channels": None}, "channels") == []
     assert client_count({"clients": [{}, {}]}) == 2
     assert merged({"topic_name": "t"})["depth"] == 0
+
+
+@pytest.mark.parametrize("percentiles", [
+    [{"quantile": None, "value": None}], [{}], [None, {"quantile": "0.9", "value": True}],
+])
+def test_percentiles_without_numbers_are_zeros(percentiles):
+    """Beside numbers of another nsqd too; nsqd says null where it has none."""
+    broken = topic(e2e_processing_latency={"count": None, "percentiles": percentiles})
+    good = topic(e2e_processing_latency={"count": 2, "percentiles": [
+        {"quantile": 0.99, "value": 100}]})
+    found = merged(broken, good)["e2e_processing_latency"]
+    assert [(each["quantile"], each["average"]) for each in found["percentiles"]] == [
+        (0.99, 100.0), (0, 0)]
