@@ -5,6 +5,7 @@ A counter of nsqd starts again at 0 with nsqd. A rate is the difference of two c
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from nsqclient.admin.fanout import Failure
 POINTS = 90
 #: Seconds for which the counters of a silent nsqd are kept.
 _KEEP = 600.0
+#: Silent nsqds whose counters are kept, and topics and channels of silent nsqds whose history is.
+_MOST_SILENT_NODES = 200
+_MOST_SILENT_TRACKS = 5000
 
 
 class Sample(NamedTuple):
@@ -75,11 +79,14 @@ class RateHistory:
         """
         answers = {node: _Answer(at, {}) for node, at in times.items()}
         self._times.append(now)
+        silent_nodes = self._answers.keys() - times.keys()
         silent = {
             key: track for key, track in self._tracks.items()
-            if key not in samples and not track.nodes <= times.keys() and any(
+            if key not in samples and track.nodes & silent_nodes and any(
                 depth is not None for depth in track.depths)
         }
+        for key in list(silent)[_MOST_SILENT_TRACKS:]:
+            del silent[key]
         for track in silent.values():
             track.add(None, None)
         self._tracks = {
@@ -87,17 +94,18 @@ class RateHistory:
         for key, sample in samples.items():
             track = self._tracks[key]
             track.add(self._rate(key, sample.counts, times), sample.depth)
-            track.nodes = set(sample.counts) | (track.nodes - times.keys())
+            track.nodes = set(sample.counts) | (track.nodes & silent_nodes)
             for node, count in sample.counts.items():
                 if node in answers:
                     answers[node].counts[key] = count
         # A silent nsqd keeps its last answer: its next rate is the average.
         self._answers |= answers
         newest = max(times.values(), default=0.0)
-        self._answers = {
-            node: answer for node, answer in self._answers.items()
-            if newest - answer.at <= _KEEP
-        }
+        kept = heapq.nlargest(_MOST_SILENT_NODES, (
+            node for node in silent_nodes if newest - self._answers[node].at <= _KEEP
+        ), key=lambda node: self._answers[node].at)
+        for node in silent_nodes - set(kept):
+            del self._answers[node]
 
     def _rate(
         self, key: Hashable, counts: Mapping[str, int], times: Mapping[str, float]

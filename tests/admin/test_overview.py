@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqclient.admin import overview
 from nsqclient.admin.cluster import Node
 from nsqclient.admin.overview import (
     POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
@@ -54,6 +55,30 @@ def test_a_round_that_waits_for_another_nsqd_changes_no_rate():
         assert at <= end
         history.add_round({"k": Sample({"n": count}, 0)}, {"n": at})
     assert history.rate("k") == 60.0
+
+
+def test_nsqds_that_come_and_go_leave_nothing_behind(monkeypatch):
+    """A topic that stays forgets them with their counters; those that left last are kept."""
+    monkeypatch.setattr(overview, "_MOST_SILENT_NODES", 3)
+    history = RateHistory()
+    for number in range(20):
+        node = f"n{number}"
+        history.add_round({"k": Sample({node: 1}, 0)}, {node: number * 2.0})
+    assert sorted(history._answers) == ["n16", "n17", "n18", "n19"]
+    history.add_round({"k": Sample({"n20": 1}, 0)}, {"n20": 40.0})
+    assert history._tracks["k"].nodes == {"n17", "n18", "n19", "n16", "n20"}
+    history.add_round({"k": Sample({"n20": 1}, 0)}, {"n20": 42.0 + 600.0})
+    history.add_round({"k": Sample({"n20": 1}, 0)}, {"n20": 44.0 + 600.0})
+    assert history._tracks["k"].nodes == {"n20"} and set(history._answers) == {"n20"}
+
+
+def test_the_history_of_topics_on_silent_nsqds_is_limited(monkeypatch):
+    """However many topics an nsqd had before it became silent."""
+    monkeypatch.setattr(overview, "_MOST_SILENT_TRACKS", 3)
+    history = RateHistory()
+    history.add_round({number: Sample({"a": 1}, 0) for number in range(20)}, {"a": 0.0, "b": 0.0})
+    history.add_round({}, {"b": 2.0})
+    assert [number for number in range(20) if history.depths(number)] == [0, 1, 2]
 
 
 def test_a_topic_that_returns_is_not_counted_from_zero():
