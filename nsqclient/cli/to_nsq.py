@@ -43,6 +43,8 @@ _STDIN = 0
 _CHUNK = 256 * 1024
 #: Chunks that wait for a slow nsqd, so that reading and publishing overlap.
 _WAITING = 4
+#: Commands into which the records of a read are divided where several nsqds share them.
+_PARTS = 8
 
 DELIMITER = Kind("string", unescape, repr)
 
@@ -118,14 +120,18 @@ def _run(parsed: Parsed) -> int:
     terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
     progress = Progress(sys.stderr if terminal else None, _size_of_stdin())
     addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
-    groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
-    producers = {", ".join(group): Producer(group, config=config) for group in groups}
     lookupds = values["lookupd-http-address"]
     if lookupds:
         producers = {
             ", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
+    else:
+        groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
+        producers = {", ".join(group): Producer(group, config=config) for group in groups}
+    parts = _PARTS if values["round-robin"] else 1
     with Signals() as signals:
-        with _publishers(producers, topic, values["defer"], key, signals.stop) as publishers:
+        with _publishers(
+            producers, topic, values["defer"], key, signals.stop, parts
+        ) as publishers:
             copy = _Copy(values, config, publishers, signals, progress)
             copy.run()
     for publisher in publishers:
@@ -157,10 +163,11 @@ def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] 
 @contextmanager
 def _publishers(
     producers: dict[str, Producer], topic: str, defer: float,
-    key: Callable[[bytes], str] | None, stop: Callable[[], None],
+    key: Callable[[bytes], str] | None, stop: Callable[[], None], parts: int,
 ) -> Iterator[list[Publisher]]:
     publishers = [
-        Publisher(producer, topic, defer, key, stop, name) for name, producer in producers.items()
+        Publisher(producer, topic, defer, key, stop, name, parts)
+        for name, producer in producers.items()
     ]
     try:
         yield publishers
@@ -183,15 +190,17 @@ class Publisher:
     Args:
         key: gives the key of a record, for a partitioned NSQ.
         stop: called when a record could not be stored; ``error`` says why.
+        parts: commands into which a list of records is divided; each goes to the next nsqd.
 
     Threads: ``put`` and ``close`` in one thread.
     """
 
     def __init__(
         self, producer: Producer, topic: str, defer: float,
-        key: Callable[[bytes], str] | None, stop: Callable[[], None], name: str,
+        key: Callable[[bytes], str] | None, stop: Callable[[], None], name: str, parts: int = 1,
     ) -> None:
         self.name = name
+        self._parts = parts
         #: How many records are stored.
         self.stored = 0
         #: Why it went no further.
@@ -246,11 +255,13 @@ class Publisher:
         messages: list[bytes | Outgoing] = list(records)
         if self._key is not None:
             messages = [Outgoing(record, self._key(record)) for record in records]
-        try:
-            self.stored += self._producer.publish_many(self._topic, messages)
-        except PublishError as exc:
-            self.stored += exc.stored
-            raise
+        size = max(1, -(-len(messages) // self._parts))
+        for at in range(0, len(messages), size):
+            try:
+                self.stored += self._producer.publish_many(self._topic, messages[at:at + size])
+            except PublishError as exc:
+                self.stored += exc.stored
+                raise
 
 
 class _Copy:

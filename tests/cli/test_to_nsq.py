@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from nsqclient.cli import main, progress
 from nsqclient.cli.rate_limiter import RateLimiter
-from nsqclient.cli.to_nsq import RecordSplitter, RecordTooLong
+from nsqclient.cli.to_nsq import Publisher, RecordSplitter, RecordTooLong
+from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.http import NsqlookupdHTTP
+from tests.support.docs.tool_runs import run_tool
+from tests.support.waiting import wait_until
 
 
 def split(data, delimiter, size):
@@ -113,3 +117,42 @@ def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["to_nsq", *words]) == status
     assert text in capsys.readouterr().err
+
+
+class FakeProducer:
+    """Keeps what is published."""
+
+    def __init__(self):
+        self.published = []
+
+    def publish_many(self, topic, messages):
+        self.published.append(messages)
+        return len(messages)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("count", "parts", "sizes"), [
+    (10, 1, [10]), (10, 8, [2, 2, 2, 2, 2]), (3, 8, [1, 1, 1]), (80, 8, [10] * 8),
+])
+def test_round_robin_divides_the_records_of_one_read(leak_guard, count, parts, sizes):
+    """Each command goes to the next nsqd; the order stays."""
+    producer, records = FakeProducer(), [b"%d" % number for number in range(count)]
+    publisher = Publisher(producer, "t", 0.0, None, lambda: None, "name", parts)
+    publisher.put(records)
+    publisher.close()
+    assert [len(part) for part in producer.published] == sizes
+    assert [record for part in producer.published for record in part] == records
+    assert publisher.stored == count and publisher.error is None
+
+
+def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
+    """Each record is stored once."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd, \
+            NsqlookupdHTTP(lookupd.http_address) as client:
+        wait_until(client.nodes)
+        done = run_tool("ours", "to_nsq", "--topic=t", "--round-robin",
+                        f"--lookupd-http-address={lookupd.http_address}", stdin=b"x\n" * 80)
+        assert done.returncode == 0, done.stderr
+        assert nsqd.stats("t")["topics"][0]["message_count"] == 80
