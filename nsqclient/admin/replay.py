@@ -26,6 +26,8 @@ logger = logging.getLogger("nsqclient.admin")
 
 #: Messages in flight: those that are not reached before the end are requeued, so they are few.
 _MAX_IN_FLIGHT = 10
+#: Seconds that a letter should wait in flight at most: nsqd delivers it again after 60.
+_LONGEST = 20.0
 #: Seconds without a message after which a replay ends, and between two checks whether it should.
 _LAST_WAIT = 5.0
 _CHECK_INTERVAL = 0.5
@@ -43,6 +45,22 @@ def source_of_dead_letters(topic: str) -> str:
             if name.endswith(joint + end) and len(name) > len(end) + 1:
                 return topic[:-len(end) - 1]
     return ""
+
+
+class Pace:
+    """The times of letters for a rate on average: the time that a publish takes counts. Pure.
+
+    After a delay at most the letters of one second follow each other without a wait.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._interval = 1 / rate
+        self._due = now  # the time of the next letter
+
+    def wait(self, now: float) -> float:
+        """Return the seconds from now, when a letter was published, until the next one."""
+        self._due = max(self._due + self._interval, now - 1.0)
+        return max(0.0, self._due - now)
 
 
 _Steps = Generator[dict[str, Any], None, None]
@@ -65,7 +83,7 @@ class Replayer:
 
         Args:
             default: the topic of bodies without an envelope; empty: they cannot be replayed.
-            rate: messages per second at most.
+            rate: messages per second at most, on average.
 
         Raises:
             RequestError: no nsqd has the channel, or another replay is under way.
@@ -97,7 +115,8 @@ class Replayer:
                 return
             config = self._cluster.settings.consumer_config.replace(
                 user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
-                max_in_flight=max(len(sources), min(wanted, _MAX_IN_FLIGHT)), max_attempts=0)
+                max_in_flight=max(len(sources), min(wanted, _MAX_IN_FLIGHT, int(rate * _LONGEST))),
+                max_attempts=0)
             producer = Producer(nsqd_tcp_addresses=targets, config=config)
             consumer = Consumer(
                 topic, channel, nsqd_tcp_addresses=sources, config=config,
@@ -114,12 +133,15 @@ class Replayer:
         self, consumer: Consumer, producer: Producer, default: str, rate: float, wanted: int
     ) -> _Steps:
         done, since = 0, time.monotonic()
+        pace: Pace | None = None  # from the first letter on
         consumer.start()
         while not self._closing.is_set() and time.monotonic() - since < _LAST_WAIT:
             try:
                 for message in consumer.messages(timeout=_CHECK_INTERVAL):
                     letter = DeadLetter.parse(message.body)
                     target = letter.topic or default
+                    if pace is None:
+                        pace = Pace(rate, time.monotonic())
                     if not target:
                         message.requeue(0, backoff=False)
                         yield {"error": "the topic of a letter is not known: it has no envelope"}
@@ -131,10 +153,11 @@ class Replayer:
                         yield {"error": f"not replayed to {target}: {exc}"}
                         return
                     message.finish()
-                    done, since = done + 1, time.monotonic()
+                    done += 1
                     yield {"done": done}
-                    if done >= wanted or self._closing.wait(1 / rate):
+                    if done >= wanted or self._closing.wait(pace.wait(time.monotonic())):
                         return
+                    since = time.monotonic()
             except ConnectError:
                 pass  # on_error has logged the reason
             yield {}  # writing detects that the browser has disconnected

@@ -105,6 +105,25 @@ def test_all_dead_letters_go_back_to_their_topics(cluster):
     assert [nsqd.stats("failed.dead", "keep")["depth"] for nsqd in cluster.nsqds] == [0, 0]
 
 
+@pytest.mark.parametrize(("took", "waits"), [
+    (0.0, [0.5, 0.5, 0.5]), (0.25, [0.25, 0.25, 0.25]), (0.75, [0.0, 0.0, 0.0]),
+])
+def test_the_rate_of_a_replay_counts_the_time_of_publishes(took, waits):
+    """Two letters a second: of the half second between two the publish takes its part."""
+    pace, now, found = replay.Pace(2.0, 100.0), 100.0, []
+    for _ in waits:
+        now += took
+        found.append(pace.wait(now))
+        now += found[-1]
+    assert found == waits
+
+
+def test_a_replay_makes_up_for_one_second_at_most():
+    """After a minute in which no letter came."""
+    pace = replay.Pace(4.0, 100.0)
+    assert [pace.wait(160.0) for _ in range(6)] == [0.0, 0.0, 0.0, 0.0, 0.0, 0.25]
+
+
 def test_a_letter_whose_topic_is_not_known_stays(cluster):
     """The replay ends with the reason, and the message is requeued."""
     cluster.fill("letters", "keep", 1)
