@@ -99,10 +99,8 @@ class Acceptor:
 
         Blocks: until every thread has ended, or the deadline; a warning names the others.
         """
-        with self._lock:
-            if self._stopping.is_set():
-                return
-            self._stopping.set()
+        # Each step can be repeated: a second caller waits for the same threads.
+        self._stopping.set()
         deadline = Deadline(None) if deadline is None else deadline
         # 1. No new clients: end the loop, then free the port.
         if self._thread is not None and self._waker is not None:

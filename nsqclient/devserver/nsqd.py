@@ -193,7 +193,8 @@ class Nsqd(BrokerFacade):
         self._numbers = itertools.count(1)  # of sessions
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
         self._stopping = threading.Lock()
-        self._is_stopped = False  # guarded by _stopping
+        self._stopper: int | None = None  # the thread that stops it; guarded by _stopping
+        self._ended = threading.Event()  # stop() or kill() is done
         self._is_started = False  # set by start(); nothing is logged of a start that failed
         self._is_loaded = False  # set by start(), before there are other threads
 
@@ -311,9 +312,10 @@ class Nsqd(BrokerFacade):
     def stop(self, timeout: float | None = None) -> None:
         """Close both ports and all connections; keep the messages when there is a data path.
 
-        Any thread, any number of times.
+        Any thread, any number of times, but not from an observer.
 
-        Blocks: until all threads have ended, or ``timeout`` seconds.
+        Blocks: until all threads have ended and the messages are written, also where another thread
+        has called it before, or ``timeout`` seconds.
         """
         self._end(timeout, keep=True)
 
@@ -331,9 +333,18 @@ class Nsqd(BrokerFacade):
     def _end(self, timeout: float | None, keep: bool) -> None:
         deadline = Deadline(timeout)
         with self._stopping:
-            if self._is_stopped:
-                return
-            self._is_stopped = True
+            is_first = self._stopper is None
+            if is_first:
+                self._stopper = threading.get_ident()
+        if is_first:
+            try:
+                self._end_once(deadline, keep)
+            finally:
+                self._ended.set()
+        elif self._stopper != threading.get_ident():  # a signal handler may interrupt stop()
+            self._ended.wait(deadline.remaining())
+
+    def _end_once(self, deadline: Deadline, keep: bool) -> None:
         # 1. Publishing and subscribing fail with "exiting".
         with self._engine as broker:
             broker.is_exiting = True

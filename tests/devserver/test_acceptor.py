@@ -56,6 +56,22 @@ def test_stop_ends_clients_and_frees_the_port(make):
     make(port=acceptor.port).start()
 
 
+def test_second_stop_waits_for_the_threads_too(make):
+    """The thread that calls it may rely on what the first call does."""
+    release, second_ended = threading.Event(), threading.Event()
+    acceptor = make(lambda _sock, _address: release.wait(60))
+    acceptor.start()
+    with connect(acceptor.address):
+        wait_until(lambda: any(t.name.startswith("nsq-test-1") for t in threading.enumerate()))
+        acceptor.stop(Deadline(0.05))
+        second = threading.Thread(target=lambda: [acceptor.stop(), second_ended.set()])
+        second.start()
+        assert not second_ended.wait(0.1)
+        release.set()
+        second.join(60)
+    assert second_ended.is_set()
+
+
 def test_stop_without_start_closes_the_listener(make):
     """An acceptor that was never started, or only listens, can be stopped."""
     make().stop()

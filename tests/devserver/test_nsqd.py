@@ -146,6 +146,36 @@ def test_stop_closes_clients_without_a_frame(nsqd):
         nsqd.stop()
 
 
+def test_second_stop_waits_for_the_first(tmp_path, monkeypatch):
+    """When any of them has returned, all is written and the data path is free; or its time is over.
+    """
+    may_end, in_stop, second_ended = threading.Event(), threading.Event(), threading.Event()
+    nsqd = Nsqd(data_path=str(tmp_path))
+    nsqd.start()
+    save = nsqd._save_metadata
+
+    def slow_save():
+        in_stop.set()
+        assert may_end.wait(60)
+        nsqd.stop()  # as a signal handler calls it: it does not wait for itself
+        save()
+
+    monkeypatch.setattr(nsqd, "_save_metadata", slow_save)
+    first = threading.Thread(target=nsqd.stop)
+    second = threading.Thread(target=lambda: [nsqd.stop(), second_ended.set()])
+    first.start()
+    assert in_stop.wait(60)
+    second.start()
+    nsqd.stop(0.05)
+    assert not second_ended.is_set() and first.is_alive()
+    may_end.set()
+    second.join(60)
+    with Nsqd(data_path=str(tmp_path)):
+        pass
+    first.join()
+    nsqd.stop()
+
+
 def test_stop_unregisters_before_connections_end():
     """A consumer that polls nsqlookupd when its connection ends does not find it again."""
 
