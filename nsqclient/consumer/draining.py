@@ -21,12 +21,15 @@ from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.addresses import pieces_of
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.silence import Silence
 
 if TYPE_CHECKING:
     from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
 
 #: Seconds between two looks while no message comes.
 TICK = 0.1
+#: Seconds that count at most between two looks: in the rest the process was suspended, or busy.
+_LONGEST_LOOK = 2 * TICK
 #: Seconds between two questions for the depth: twice as long from one to the next.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
 #: Questions in a row that find nothing. Between a queue and its messages in flight nsqd counts a
@@ -57,6 +60,8 @@ class DrainState(NamedTuple):
     is_topic_unknown: bool = False  #: no nsqlookupd knows it, and there never was a connection
     has_failed: bool = False  #: a dial or a lookup
     disconnected: float = 0.0  #: seconds without any connection
+    #: seconds since an nsqd was lost that is not connected again, the least; infinite: none is
+    lost: float = float("inf")
     silence: float = 0.0  #: seconds of waiting without a message
     #: seconds for which each connection had RDY to spare and no message; the least of them
     quiet: float = 0.0
@@ -99,6 +104,8 @@ def decide(rules: DrainRules, state: DrainState) -> Step:
         return Step.FLUSH
     if not is_empty(rules, depths, state.own):
         return Step.WAIT
+    if state.lost < max(rules.idle, _RECONNECT_TIME):
+        return Step.WAIT  # it may restart, and nsqlookupd not list it meanwhile
     if state.own and state.silence < rules.idle:
         return Step.WAIT  # other threads may answer them
     if not depths.is_complete:
@@ -199,6 +206,11 @@ class Drain:
         self._was_connected = False
         #: When the last message came on each connection, and for how long it was quiet since.
         self._quiet: dict[Subscription, tuple[float, float]] = {}
+        #: nsqd, or a partition of it -> when its connection was lost, while it is not back
+        self._lost: dict[str, tuple[float, Silence]] = {}
+        self._silence = Silence(_LONGEST_LOOK)
+        self._disconnected = Silence(_LONGEST_LOOK)
+        self._overdue = Silence(_LONGEST_LOOK)  # since a requeued message was to come back
         self._own = 0
         self._before = take_stats().total
         # Replaced by the background thread, never changed: when it asked, and what came of it.
@@ -283,17 +295,21 @@ class Drain:
             self._log_waiting(depths, own)
         known = self._connections.addresses()
         connected_until = max(self._began, self._connected_until())
+        requeued_until = max((sub.requeued_until for sub in subs), default=0.0)
         return DrainState(
             is_connected=bool(subs),
             are_all_connected=known <= {str(sub.place) for sub in subs},
             is_topic_unknown=is_unknown and not self._was_connected,
             has_failed=(self._connections.incompatibility or self._connections.last_failure)
             is not None,
-            disconnected=0.0 if subs else now - connected_until,
-            silence=now - max(self._last_change, since),
+            disconnected=0.0 if subs else self._disconnected.watch(connected_until, now),
+            lost=min([silence.watch(ended, now) for place, (ended, silence) in self._lost.items()
+                      if place in known], default=float("inf")),
+            silence=self._silence.watch(max(self._last_change, since), now),
             quiet=min((seconds for _, seconds in self._quiet.values()), default=0.0),
             own=own,
-            requeued_for=max((sub.requeued_until for sub in subs), default=0.0) - now,
+            requeued_for=requeued_until - now if requeued_until > now else (
+                -self._overdue.watch(requeued_until, now)),
             depths=depths,
             empty_answers=self._empty_answers,
         )
@@ -301,7 +317,7 @@ class Drain:
     def _note_changes(self, subs: list[Subscription], own: int, now: float) -> None:
         """Note messages that came, connections, and how long each of these was quiet."""
         # What ran between two calls, such as the body of a loop, is no time of waiting.
-        waited = min(now - self._last_look, 2 * TICK)
+        waited = min(now - self._last_look, _LONGEST_LOOK)
         quiet: dict[Subscription, tuple[float, float]] = {}
         for sub in subs:
             state = sub.rdy_state
@@ -313,8 +329,12 @@ class Drain:
             else:
                 has_spare = state is not None and state.rdy > sub.count_in_flight(now)
                 quiet[sub] = last, seconds + waited if has_spare else seconds
-        if len(quiet) < len(self._quiet):  # a connection has ended
+        ended = [str(sub.place) for sub in self._quiet if sub not in quiet]
+        if ended:
             self._on_change(now)
+            self._lost.update((place, (now, Silence(_LONGEST_LOOK))) for place in ended)
+        for sub in subs if self._lost else ():
+            self._lost.pop(str(sub.place), None)
         if own != self._own:
             self._ask_soon(now)
         self._was_connected = self._was_connected or bool(subs)

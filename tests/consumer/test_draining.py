@@ -11,7 +11,7 @@ from nsqclient.consumer.draining import (
     TICK, Drain, DrainRules, DrainState, Step, check_http_addresses, check_rules, decide,
 )
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.errors import ConfigError
+from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 
 EMPTY = ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
@@ -124,10 +124,10 @@ class Bench:
             "nsqclient.consumer.draining.time", SimpleNamespace(monotonic=lambda: self.now))
         self.subs = [self.make_sub("a:1"), self.make_sub("b:1")]
         counters = SimpleNamespace(finished=0, requeued=0, given_up=0)
-        manager = SimpleNamespace(
+        self.manager = SimpleNamespace(
             addresses=lambda: {"a:1", "b:1"}, incompatibility=None, last_failure=None)
         self.drain = Drain(
-            DrainRules(**rules), lambda: self, lambda task: task(), manager,
+            DrainRules(**rules), lambda: self, lambda task: task(), self.manager,
             lambda: list(self.subs), lambda: 0.0, lambda: SimpleNamespace(total=counters),
             lambda: 0, lambda: None, LifecycleLogger("t", "c"), "t", "a:1, b:1",
         )
@@ -175,7 +175,7 @@ def test_two_empty_answers_in_a_row_take_a_moment(monkeypatch):
     bench = Bench(monkeypatch, EMPTY)
     assert 0.1 <= bench.looks() <= 0.6 and bench.asked >= 2
     for change in (lambda: setattr(bench.subs[0].rdy_state, "last_message", 7.0),
-                   lambda: bench.subs.pop()):
+                   lambda: bench.subs.append(bench.make_sub(bench.subs.pop().place.address))):
         change()
         before = bench.asked
         assert 0.1 <= bench.looks() <= 0.6 and bench.asked >= before + 2
@@ -204,6 +204,68 @@ def test_the_time_between_two_looks_is_no_silence(monkeypatch):
         assert not bench.drain.is_over()
         bench.now += 60
     assert bench.looks() >= 0.9
+
+
+def test_a_time_in_which_the_process_was_suspended_is_not_counted(monkeypatch):
+    """Neither as silence, nor as time without a connection, nor as time to wait for a requeue."""
+    def suspend(bench):
+        for _ in range(3):
+            assert not bench.drain.is_over()
+            bench.now += 60
+
+    bench = Bench(monkeypatch, EMPTY._replace(known={"a:1": ChannelDepth(0, 1, 1)}), is_loop=True)
+    bench.subs[0].in_flight = 1
+    suspend(bench)
+    assert 1.0 <= bench.looks() <= 2.3
+    bench = Bench(monkeypatch, UNKNOWN, wait_deferred=True)
+    bench.subs[0].requeued_until = bench.now + 10
+    for _ in range(50):
+        assert not bench.drain.is_over()
+        bench.now += TICK
+    suspend(bench)
+    assert 1.0 <= bench.looks() <= 2.3
+    bench = Bench(monkeypatch, EMPTY)
+    bench.subs.clear()
+    bench.manager.last_failure = ConnectError("a:1", "refused")
+    suspend(bench)
+    with pytest.raises(ConnectError, match="no nsqd could be reached for 5"):
+        bench.looks()
+
+
+def test_an_nsqd_that_restarts_is_waited_for(monkeypatch):
+    """It may not be listed meanwhile, so that the others alone say that nothing is left."""
+    bench = Bench(monkeypatch, EMPTY)
+    assert not bench.drain.is_over()
+    lost = bench.subs.pop()
+    for _ in range(30):
+        bench.now += TICK
+        assert not bench.drain.is_over()
+    bench.subs.append(bench.make_sub(lost.place.address))
+    bench.depths = with_depth(depth=1)
+    for _ in range(30):
+        bench.now += TICK
+        assert not bench.drain.is_over()
+    bench.depths = EMPTY
+    bench.subs[1].rdy_state.last_message = 7.0
+    assert bench.looks() <= 1.0
+
+
+@pytest.mark.parametrize(("idle", "longest"), [(2.0, 5.5), (8.0, 8.5)])
+def test_an_nsqd_that_stays_away_does_not_keep_a_drain(monkeypatch, idle, longest):
+    """It has the time in which a restarted one connects again."""
+    bench = Bench(monkeypatch, EMPTY, idle=idle)
+    assert not bench.drain.is_over()
+    bench.subs.pop()
+    assert longest - 1.0 <= bench.looks() <= longest
+
+
+def test_an_nsqd_that_is_not_used_any_more_is_not_waited_for(monkeypatch):
+    """nsqlookupd has dropped it, or another one leads its partition."""
+    bench = Bench(monkeypatch, EMPTY)
+    assert not bench.drain.is_over()
+    bench.subs.pop()
+    bench.manager.addresses = lambda: {"a:1"}
+    assert bench.looks() <= 1.0
 
 
 def test_questions_become_rarer_while_messages_are_waited_for(monkeypatch):

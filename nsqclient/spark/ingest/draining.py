@@ -14,7 +14,7 @@ class DrainState(NamedTuple):
     """The progress of a drain."""
 
     stored: int  #: since the start, copies too
-    silence: float  #: seconds without a message, or since the first connection; see ``Silence``
+    silence: float  #: seconds without a message, or since the first connection; as ``Silence``
     is_connected: bool  #: to at least one nsqd
     dials_failed: int
     is_idle: bool  #: every message that came is stored
@@ -23,30 +23,6 @@ class DrainState(NamedTuple):
     is_complete: bool  #: the two above are known of every nsqd
     is_stale: bool  #: the nsqds were not asked, or messages have come since
     is_unknown: bool = False  #: every nsqlookupd says that no nsqd has the topic
-
-
-class Silence:
-    """For how long no message has come, as far as that was watched.
-
-    A process that was suspended, or had no processor for a while, saw nothing of that time.
-
-    Args:
-        longest: the most seconds between two calls that count.
-    """
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._since = self._seen = 0.0
-        self._length = 0.0
-
-    def watch(self, since: float, now: float) -> float:
-        """Return the seconds of silence; ``since``: when the last message came."""
-        if since != self._since:
-            self._since = self._seen = since
-            self._length = 0.0
-        self._length += min(now - self._seen, self._longest)
-        self._seen = now
-        return self._length
 
 
 class Drain:

@@ -14,10 +14,11 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.http.channel_depth import ChannelDepths
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.silence import Silence
 from nsqclient.spark.errors import SpoolError
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.channel_depth import fetch_depths, is_topic_unknown
-from nsqclient.spark.ingest.draining import Drain, DrainState, Silence
+from nsqclient.spark.ingest.draining import Drain, DrainState
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.worker_processes import WorkerProcesses
 from nsqclient.spark.options import ReadOptions

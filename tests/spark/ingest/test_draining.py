@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.spark.ingest.draining import Drain, DrainState, Silence
+from nsqclient.spark.ingest.draining import Drain, DrainState
 
 QUIET = DrainState(stored=0, silence=9.0, is_connected=True, dials_failed=0, is_idle=True,
                    waiting=0, out=0, is_complete=True, is_stale=False)
@@ -38,17 +38,6 @@ def test_a_drain_ends_when_everything_that_was_there_is_stored(target, change, o
     """Other consumers, messages that a crash left in flight, and unknown depths are considered."""
     drain = Drain(target, idle=2.0, return_time=16.0)
     assert drain.is_over(QUIET._replace(**change)) is over
-
-
-def test_a_time_in_which_nothing_was_watched_is_no_silence():
-    """The process was suspended: the messages of that time are in its sockets."""
-    silence = Silence(longest=0.5)
-    assert silence.watch(10.0, 10.2) == pytest.approx(0.2)
-    assert silence.watch(10.0, 10.4) == pytest.approx(0.4)
-    assert silence.watch(10.0, 70.0) == pytest.approx(0.9)
-    assert silence.watch(10.0, 70.1) == pytest.approx(1.0)
-    assert silence.watch(70.1, 70.2) == pytest.approx(0.1)  # a message came
-    assert silence.watch(70.3, 70.3) == 0.0
 
 
 def test_without_any_nsqd_a_drain_is_hopeless_after_a_while():
