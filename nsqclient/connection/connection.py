@@ -109,6 +109,12 @@ class Connection:
         return self._core.awaits_answer()
 
     @property
+    def has_unread(self) -> bool:
+        """Return whether something waits in the socket, such as answers for a process that was
+        suspended."""
+        return self._transport is not None and self._transport.has_input()
+
+    @property
     def bytes_sent(self) -> int:
         """Bytes that the socket has taken: it grows while nsqd reads."""
         return self._writer.sent

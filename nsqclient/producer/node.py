@@ -63,7 +63,7 @@ class StallDetector:
             return False
         before, self.progress = self.progress, self._node.progress()
         self.next_check = now + self._seconds
-        return before == self.progress
+        return before == self.progress and not self._node.has_unread()
 
 
 class Rotation:
@@ -241,6 +241,11 @@ class NsqdNode:
         """Two numbers that grow while nsqd takes bytes and answers publishes."""
         conn = self.conn
         return (0 if conn is None else conn.bytes_sent), self._answers
+
+    def has_unread(self) -> bool:
+        """Whether nsqd has sent something that was not read yet: this process was suspended."""
+        conn = self.conn
+        return conn is not None and conn.has_unread
 
     def is_alive(self) -> bool:
         """Try to write to it; False when the connection has ended."""

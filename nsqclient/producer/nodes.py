@@ -295,7 +295,8 @@ class NodePool:
         now = time.monotonic()
         with self._changed.lock:
             ended = list((node.conn, node.address, node.partition_name)
-                         for node in self._unanswered(now - seconds) if node.conn is not None)
+                         for node in self._unanswered(now - seconds)
+                         if node.conn is not None and not node.has_unread())
             self._suspects.update(
                 ((address, name), now + seconds + _SUSPECT_TIME) for _, address, name in ended)
         for conn, _, name in ended:

@@ -108,7 +108,7 @@ class Transport:
     """One connected, non-blocking TCP socket.
 
     Threads: one thread may receive and call ``wait``; one thread at a time may send (the caller
-    holds a write lock); ``shutdown()`` may come from any thread and wakes both.
+    holds a write lock); ``has_input()`` and ``shutdown()``, which wakes both, may come from any.
     """
 
     def __init__(self, sock: socket.socket, address: str) -> None:
@@ -223,6 +223,15 @@ class Transport:
             self._poll.register(fd, mask)
             self._poll_mask = mask
         return bool(self._poll.poll(None if timeout is None else _milliseconds(timeout)))
+
+    def has_input(self) -> bool:
+        """Return whether bytes, or the end of the stream, wait to be received. Any thread."""
+        fd = self._sock.fileno()
+        if fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def wait_writable(self, timeout: float) -> None:
         """Wait until the kernel takes bytes again. For the thread that holds the write lock.

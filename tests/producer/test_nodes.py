@@ -390,12 +390,16 @@ def test_lost_connections_are_joined(make_links):
 
 def test_a_nsqd_without_progress_is_stalled_when_it_is_time_to_look():
     """Bytes that it takes and answers that it gives are progress."""
-    progress = [0]
-    stalls = StallDetector(SimpleNamespace(progress=lambda: (progress[0], 0)), 1.0, 10.0)
+    progress, has_unread = [0], []
+    stalls = StallDetector(SimpleNamespace(
+        progress=lambda: (progress[0], 0), has_unread=lambda: bool(has_unread)), 1.0, 10.0)
     assert not stalls.is_stalled(10.9)
     progress[0] = 5
     assert not stalls.is_stalled(11.0) and stalls.next_check == 12.0
-    assert stalls.is_stalled(12.0)
+    has_unread.append(True)  # an answer came while this process was suspended
+    assert not stalls.is_stalled(12.0)
+    has_unread.clear()
+    assert stalls.is_stalled(13.0)
     assert stall_timeout(2.0) == 0.5 and stall_timeout(100.0) == 1.0
 
 

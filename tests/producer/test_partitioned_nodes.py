@@ -193,3 +193,17 @@ def test_further_connections_that_nothing_uses_are_closed(nodes, monkeypatch):
 
         wait_until(has_one_left)
         assert not first.conn.is_closed
+
+
+def test_a_connection_with_an_answer_that_was_not_read_yet_stays_open(nodes, monkeypatch):
+    """It came while this process was suspended, so nsqd is not silent."""
+    with Nsqd() as server:
+        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0", object())
+        node.used_at -= 10.0
+        monkeypatch.setattr(Connection, "has_unread", True)
+        nodes.close_unanswered(3.0)
+        assert not node.conn.is_closed and not nodes._suspects
+        monkeypatch.setattr(Connection, "has_unread", False)
+        conn = node.conn
+        nodes.close_unanswered(3.0)
+        assert conn.is_closed

@@ -271,6 +271,20 @@ def test_a_wait_may_be_longer_than_poll_allows(pair, timeout):
     transport.wait_writable(timeout)
 
 
+def test_what_waits_to_be_received_is_seen_from_any_thread(pair):
+    """Bytes, and the end of the stream."""
+    transport, theirs = pair
+    assert not transport.has_input()
+    theirs.sendall(b"x")
+    assert transport.has_input()
+    transport.recv()
+    assert not transport.has_input()
+    theirs.shutdown(socket.SHUT_WR)
+    assert transport.has_input()
+    transport.close()
+    assert transport.has_input()
+
+
 def test_a_wait_can_end_when_the_socket_takes_bytes(pair):
     """A socket that takes bytes ends a wait only if that was asked for."""
     transport, theirs = pair

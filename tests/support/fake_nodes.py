@@ -74,6 +74,10 @@ class FakeNodes:
         """As NsqdNode.progress: it takes and answers nothing."""
         return (0, 0)
 
+    def has_unread(self) -> bool:
+        """As NsqdNode.has_unread."""
+        return False
+
     def stall_detector(self, seconds: float, now: float) -> StallDetector:
         """As NsqdNode.stall_detector."""
         return StallDetector(self, seconds, now)  # type: ignore[arg-type]
