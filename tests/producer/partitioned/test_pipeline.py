@@ -100,6 +100,8 @@ def test_messages_without_a_key_go_to_partitions_in_turn(cluster, produce):
     """Each batch to the next one."""
     cluster.create_topic("t", 4)
     producer = produce()
+    producer.ping(WAIT)
+    wait_until(lambda: len(producer.stats().connected) == 2)  # else partitions wait for dials
     for number in range(8):
         producer.publish_async("t", b"%d" % number).result(WAIT)
     assert [len(part) for part in stored(cluster, 4)] == [2, 2, 2, 2]
