@@ -102,6 +102,7 @@ class LookupTable:
         self._lookupds = {seed: Lookupd(is_seed=True) for seed in seeds}
         self._refused: set[tuple[int, str]] = set()  # (partition, nsqd) that refused last
         self._count = 0
+        self._meta: TopicMeta | None = None  # the last with partitions
 
     @property
     def addresses(self) -> list[str]:
@@ -129,6 +130,8 @@ class LookupTable:
         lookupd = self._lookupds.get(address)
         if lookupd is None:
             return  # it was forgotten meanwhile
+        if routes.partition_num:
+            self._meta = routes.meta
         lookupd.routes, lookupd.is_fresh, lookupd.number = routes, True, self._count
         lookupd.failures = lookupd.rounds_to_skip = 0
         if not nodes:
@@ -171,6 +174,11 @@ class LookupTable:
         """Store that this nsqd leads the partition."""
         self._refused.discard((partition, nsqd))
 
+    def lacks_meta(self) -> bool:
+        """Return whether partitions are listed, and no nsqlookupd has said what topic it is."""
+        merged = self.merged()
+        return bool(merged.partitions) and merged.meta is None
+
     def merged(self) -> TopicRoutes:
         """All answers that count, merged."""
         answers = self._answers()
@@ -184,7 +192,7 @@ class LookupTable:
             plain=tuple(plain),
             partitions={partition: self._elect(partition, votes[partition])
                         for partition in sorted(votes)},
-            meta=_first_meta(answers),
+            meta=self._choose_meta(answers),
             is_partitioned=any(routes.is_partitioned for routes in answers),
             excluded=frozenset().union(*(routes.excluded for routes in answers)),
             http_addresses={nsqd: http for routes in reversed(answers)
@@ -197,6 +205,15 @@ class LookupTable:
         fresh = [lookupd for lookupd in known if lookupd.is_fresh] or known
         fresh.sort(key=lambda lookupd: (not lookupd.is_leader, -lookupd.number))
         return [lookupd.routes for lookupd in fresh if lookupd.routes is not None]
+
+    def _choose_meta(self, answers: list[TopicRoutes]) -> TopicMeta | None:
+        """Return the metadata; where no nsqlookupd has a coordinator, the last that is known."""
+        meta = _first_meta(answers)
+        if meta is None and self._meta is not None and any(one.is_partitioned for one in answers):
+            listed = {number for routes in answers for number in routes.partitions}
+            if max(listed, default=0) < self._meta.partition_num:  # else some were added
+                return self._meta
+        return meta
 
     def _elect(self, partition: int, nsqds: Sequence[str]) -> str:
         trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self._refused]

@@ -24,6 +24,7 @@ from nsqclient.errors import (
 from nsqclient.partitions.sharding import java, murmur3
 from nsqclient.producer.partitioned import attempts, destination
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
+from nsqclient.runtime.deadline import Deadline
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -396,8 +397,8 @@ def test_tries_end_with_the_timeout(cluster, produce):
     assert time.monotonic() - began > 1.4
 
 
-def test_a_key_without_metadata_is_an_error(cluster, produce):
-    """An nsqlookupd without coordinator sends leaders and no number of partitions."""
+def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
+    """An nsqlookupd without coordinator sends leaders, no number of partitions, and no order."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     cluster.create_topic("t", 2)
@@ -405,6 +406,21 @@ def test_a_key_without_metadata_is_an_error(cluster, produce):
     producer.publish("t", b"x")
     with pytest.raises(PartitionError, match="how many partitions"):
         producer.publish("t", b"x", key="k")
+    assert caplog.text.count("no nsqlookupd has the metadata of topic t") == 1
+
+
+def test_an_ordered_topic_whose_metadata_is_lost_stays_ordered(cluster, produce):
+    """Keys have their partitions as before, and publishes without one are refused."""
+    cluster.create_topic("t", 2, ordered=True)
+    producer = produce()
+    producer.publish("t", b"before", key="k")
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
+    producer._cluster._producer.metadata.refresh_and_wait("t", Deadline(WAIT))
+    producer.publish("t", b"after", key="k")
+    assert cluster.messages("t", murmur3("k", 2)) == [b"before", b"after"]
+    with pytest.raises(PartitionError, match="is ordered"):
+        producer.publish("t", b"x")
 
 
 def test_a_publish_without_a_response_closes_the_connection(cluster, produce):

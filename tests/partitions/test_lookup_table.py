@@ -95,6 +95,27 @@ def test_meta_without_partitions_is_skipped():
     assert table_of(routes({}, TopicMeta())).merged().partition_num == 0
 
 
+def test_the_metadata_of_a_topic_stays_while_answers_have_none():
+    """An nsqlookupd may lose its coordinator: the topic is ordered all the same."""
+    table = table_of(routes({0: "n:1", 1: "n:1"}), routes({0: "n:1"}, None))
+    table.on_failure("a")
+    assert table.merged().meta == META
+    table.on_answer("a", routes({0: "n:1"}, None))
+    assert table.merged().meta == META
+    table.on_answer("b", routes({0: "n:1"}, TopicMeta(4)))
+    assert table.merged().meta == TopicMeta(4)
+
+
+def test_old_metadata_is_not_used_with_other_answers():
+    """Where partitions were added, keys belong elsewhere; a stock topic has no metadata."""
+    table = table_of(routes({0: "n:1"}))
+    table.on_answer("a", routes({2: "n:1"}, None))
+    assert table.merged().meta is None
+    table = table_of(routes({0: "n:1"}))
+    table.on_answer("a", STOCK)
+    assert table.merged().meta is None
+
+
 def test_listed_lookupds_join_and_failing_ones_leave():
     """Nodes of /listlookup are asked too; seeds stay however often they fail."""
     table = LookupTable(["seed"])

@@ -45,6 +45,7 @@ class _Topic:
         self.again: set[str] = set()  # to be asked once more when they have answered
         self.requests = 0  # made so far
         self.answered = 0  # the highest number of a request with an answer
+        self.lacks_meta = False  # it was logged that no nsqlookupd has its metadata
         self.is_settled = False  # a publish has waited for the first answers
         self.asked_at = float("-inf")  # on time.monotonic()
         self.error: NSQError | None = None  # of the last nsqlookupd without an answer
@@ -275,6 +276,13 @@ class MetadataCache:
                 self._on_answer(found, topic, lookupd, answer)
                 found.answered = max(found.answered, number)
             found.is_settled = found.is_settled or not found.asking
+            lacks_meta = not found.asking and found.table.lacks_meta()
+            is_news = lacks_meta and not found.lacks_meta
+            found.lacks_meta = found.lacks_meta or lacks_meta
+        if is_news:
+            logger.warning(
+                "no nsqlookupd has the metadata of topic %s: whether it is ordered is not known,"
+                " and a key cannot be used", topic, extra=log_fields(topic=topic))
         self.on_change()
 
     def _on_answer(self, found: _Topic, topic: str, lookupd: str, answer: LookupResult) -> None:
