@@ -126,7 +126,7 @@ def _routes(
         found = client.lookup(topic, access)
     except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic,
+            logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
                          extra=log_fields(topic=topic))
             return TopicRoutes(), ""
         if exc.message.startswith(_NOT_FOR_WRITERS):
@@ -184,7 +184,7 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
             return _usable(address, client.lookup(topic).producers)
     except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not know %s yet", without_password(address), topic,
+            logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
                          extra=log_fields(topic=topic))
             return []
         raise DiscoveryError(address, exc.reason) from as_cause(exc)

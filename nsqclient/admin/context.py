@@ -84,7 +84,7 @@ class Notifier:
         """Send queued notifications for half a second at most, and end the thread."""
         left = self._pool.stop(Deadline(0.5))
         if left:
-            logger.warning("not sent: %s", counted(len(self._pool.take_all()) + 1, "notification"))
+            logger.warning("%s not sent", counted(len(self._pool.take_all()) + 1, "notification"))
 
     def _post(self, content: dict[str, Any]) -> None:
         try:

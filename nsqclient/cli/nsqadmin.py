@@ -134,7 +134,7 @@ def build_settings(parsed: Parsed) -> AdminSettings:
     values = parsed.values
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
-        logger.warning("no effect here: --%s", ", --".join(ignored))
+        logger.warning("flags without effect: --%s", ", --".join(ignored))
     limit_timeouts(values)
     lookupds, nsqds = values["lookupd-http-address"], values["nsqd-http-address"]
     if not lookupds and not nsqds:

@@ -195,7 +195,7 @@ def _build(parsed: Parsed) -> Server:
         https_host, https_port = _optional_address(values, "https-address")
     ignored = [name for name, _ in _IGNORED if name in parsed.given]
     if ignored:
-        logger.warning("no effect in the embedded nsqd: --%s", ", --".join(ignored))
+        logger.warning("flags without effect in the embedded nsqd: --%s", ", --".join(ignored))
     if values["partitioned"]:
         return build_cluster(parsed)
     percentiles = [each for given in values["e2e-processing-latency-percentile"] for each in given]

@@ -142,7 +142,7 @@ def _run(parsed: Parsed) -> int:
     if copy.error is not None:
         raise CommandLineError(str(copy.error))
     if copy.left:
-        logger.warning("stopped: read and not published: %s", counted(copy.left, "record"))
+        logger.warning("stopped: %s read, but not published", counted(copy.left, "record"))
     return 0
 
 

@@ -225,7 +225,7 @@ def turn_off_negative(values: dict[str, Any], *names: str) -> None:
     """Set numbers below 0 to 0 where that is off, as the originals do, and say so."""
     for name in names:
         if values[name] < 0:
-            logger.warning("--%s below 0 counts as 0: off", name)
+            logger.warning("--%s below 0 means 0: off", name)
             values[name] = type(values[name])(0)
 
 
@@ -238,7 +238,7 @@ def check_in_flight(values: Mapping[str, Any]) -> None:
     if values["max-in-flight"] < 0:
         raise CommandLineError("--max-in-flight must not be negative")
     if values["max-in-flight"] == 0:
-        logger.warning("--max-in-flight=0: no message will come; give at least 1")
+        logger.warning("--max-in-flight=0: no message will arrive; set at least 1")
 
 
 def limit_timeouts(values: dict[str, Any]) -> None:

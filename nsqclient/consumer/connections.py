@@ -306,7 +306,7 @@ class ConnectionManager:
             self._on_dial_failed(place, entry, exc)
             return
         except Exception as exc:  # else the address would count as connected for ever
-            self._log.exception("%s: the dial failed in an unforeseen way", place,
+            self._log.exception("%s: unexpected error while dialing", place,
                                 extra=log_fields(nsqd=place.address))
             self._on_dial_failed(place, entry, ConnectError(place.address, repr(exc)))
             return
@@ -324,7 +324,7 @@ class ConnectionManager:
         try:
             self._delegate.on_connected(sub, expected)
         except Exception:  # the system has no more threads, for example
-            self._log.exception("%s: connected, but cannot be used", place,
+            self._log.exception("%s: unexpected error after the connection was made", place,
                                 extra=log_fields(nsqd=place.address))
             sub.conn.close()
         for old in moved:

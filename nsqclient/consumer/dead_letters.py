@@ -204,7 +204,7 @@ class DeadLetterTopic:
         self._producer.publish(self._topic, letter.body)
         logger.warning(
             "%r was published to %s without its envelope, which is too large (%s, see"
-            " nsqd_max_msg_size); the facts: %s", message, self._topic,
+            " nsqd_max_msg_size); its other fields: %s", message, self._topic,
             counted(len(envelope), "byte"), json.dumps(letter.facts()),
             extra=log_fields(message=message),
         )

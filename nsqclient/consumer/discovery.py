@@ -200,7 +200,7 @@ class LookupPoller:
             is_news = not self._is_unknown_logged and is_unknown
             self._is_unknown_logged = self._is_unknown_logged or is_news
         if is_unknown:
-            reason = NSQError(f"no nsqlookupd knows the topic {self._topic}")
+            reason = NSQError(f"no nsqlookupd lists the topic {self._topic}")
             self._delegate.on_topic_unknown(reason)
         if is_news:
             self._log.topic_unknown(self._config.lookupd_poll_interval)

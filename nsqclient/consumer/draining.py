@@ -413,8 +413,8 @@ class Drain:
 
     def _unknown_topic(self, server: str) -> ConnectError:
         return ConnectError(
-            self._addresses, f"no {server} knows the topic {self._topic}: see that it is spelt"
-            " right; a drain takes what was published before")
+            self._addresses, f"no {server} has the topic {self._topic}: check its spelling; a"
+            " drain handles messages that were published before")
 
     def _failure(self, state: DrainState, step: Step) -> ConnectError:
         failure = self._connections.incompatibility or self._connections.last_failure

@@ -263,7 +263,8 @@ class FlowControl:
             self.repairs += 1
             states[0].rdy = 1
             sub = states[0].key
-        self._log.error("no connection had RDY, without a reason: sent RDY 1; please report")
+        self._log.error("no connection had RDY, for no known reason: sent RDY 1; please report"
+                        " this")
         assert isinstance(sub, Subscription)
         if not sub.post_rdy():
             self._run_in_background(sub.flush_rest)

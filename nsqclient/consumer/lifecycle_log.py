@@ -73,8 +73,8 @@ class LifecycleLogger(PrefixedLogger):
     def too_few_in_flight(self, max_in_flight: int, partitions: int) -> None:
         """The topic has more partitions than messages may be in flight."""
         self.warning(
-            "max_in_flight %d is less than the %d partitions: they take turns, and each waits for"
-            " seconds; set at least %d", max_in_flight, partitions, partitions,
+            "max_in_flight %d is less than the number of partitions: they take turns, and each"
+            " waits for seconds; set max_in_flight to at least %d", max_in_flight, partitions,
         )
 
     def connected(self, address: str) -> None:
@@ -110,9 +110,9 @@ class LifecycleLogger(PrefixedLogger):
         self.warning("no answer from %s", with_hint(error))
 
     def topic_unknown(self, interval: float) -> None:
-        """All nsqlookupds answered, and none knows the topic. Said once."""
+        """All nsqlookupds answered, and none lists the topic. Said once."""
         self.warning(
-            "no nsqlookupd knows the topic %s yet: check its spelling, or publish to it or create"
+            "no nsqlookupd lists the topic %s yet: check its spelling, or publish to it or create"
             " it; retrying after 1, 2, 4 ... s, at most %g s", self._topic, interval,
         )
 
@@ -152,13 +152,13 @@ class LifecycleLogger(PrefixedLogger):
         """A drain has ended where the depth is unknown."""
         self.warning(
             "drained, but not verified: no message arrived for %g s, and the depth is unknown: %s;"
-            " give nsqd_http_addresses, or nsqlookupds that list these nsqds", idle, why)
+            " pass nsqd_http_addresses, or nsqlookupds that list these nsqds", idle, why)
 
     def drain_waits_for_others(self, in_flight: int) -> None:
         """Only messages in flight are left, and not ours. Said once in a drain."""
         self.info(
-            "drain: waiting for %s in flight at other consumers, or at a killed process: nsqd"
-            " requeues them after msg_timeout", counted(in_flight, "message"))
+            "drain: waiting for %s in flight at other consumers or at a process that was killed:"
+            " nsqd requeues them after msg_timeout", counted(in_flight, "message"))
 
     def drain_waits_for_deferred(self, deferred: int) -> None:
         """Only deferred messages are left, and they are waited for. Said once in a drain."""
@@ -167,8 +167,8 @@ class LifecycleLogger(PrefixedLogger):
     def drain_left_deferred(self, deferred: int) -> None:
         """A drain has ended, and deferred messages are left."""
         self.warning(
-            "drained, except for %s, requeued or published with a delay: wait_deferred=True waits"
-            " for these", counted(deferred, "deferred message"))
+            "drained, except for %s, requeued or published with a delay: to wait for them, set"
+            " wait_deferred=True", counted(deferred, "deferred message"))
 
     def drain_left_paused(self, paused: int, addresses: str) -> None:
         """A drain has ended, and messages are left in a paused channel or topic."""
@@ -187,5 +187,5 @@ class LifecycleLogger(PrefixedLogger):
             logging.WARNING if abandoned else logging.INFO,
             "stopped: while stopping %d finished, %d requeued unstarted, %d abandoned%s",
             finished, requeued_unstarted, abandoned,
-            "; nsqd delivers these again, a longer stop timeout saves that" if abandoned else "",
+            "; nsqd delivers these again; a longer stop timeout avoids this" if abandoned else "",
         )

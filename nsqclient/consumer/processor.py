@@ -365,6 +365,6 @@ class MessageProcessor:
         if result is False and not self._warned_about_false:
             self._warned_about_false = True
             self._log.warning(
-                "a handler returned False: return values are ignored, the message is finished;"
+                "a handler returned False: return values are ignored, and the message is finished;"
                 " raise Requeue to requeue it", extra=log_fields(message=message)
             )

@@ -179,8 +179,8 @@ class Shutdown:
         stuck += self._background.stop(rest) + self._processor.workers.stop(rest)
         if stuck:
             self._log.warning(
-                "stop: these threads did not end in time: %s (a handler or a lookup that takes"
-                " long; they are daemons and end with the process)", ", ".join(stuck),
+                "stop: these threads did not end in time: %s (a slow handler or lookup; they are"
+                " daemon threads and end with the process)", ", ".join(stuck),
             )
         return tuple(stuck)
 

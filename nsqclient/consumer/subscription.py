@@ -568,7 +568,7 @@ class Subscription:
         count = self.in_flight.count_expired(time.monotonic(), len(messages))
         if count:
             self._log.warning(
-                "%s from %s expired before handling, and nsqd delivers again: lower max_in_flight,"
+                "%s from %s expired in the queue and will be delivered again: lower max_in_flight,"
                 " or raise workers or msg_timeout", counted(count, "message"), self.place,
                 extra=log_fields(nsqd=self.address),
             )
@@ -653,8 +653,8 @@ class Subscription:
         is_first = self.in_flight.count_lost_answers(answers)
         self._log.log(
             logging.WARNING if is_first else logging.DEBUG,
-            "%s: %s lost with the connection, nsqd will deliver again%s",
-            self.address, counted(answers, "answer"), "" if error is None else f": {error}",
+            "%s: %s lost with the connection; nsqd delivers again%s",
+            self.address, counted(answers, "response"), "" if error is None else f": {error}",
             extra=log_fields(nsqd=self.address),
         )
 

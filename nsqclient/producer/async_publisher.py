@@ -339,7 +339,7 @@ class AsyncPublisher:
                     return
                 self._publish(items)
             except Exception as exc:
-                logger.exception("publisher failed; it goes on")
+                logger.exception("the publisher failed; it continues")
                 items = None
                 self._fail_all(f"internal error: {exc!r}")
                 waiter.sleep(_SWEEP)  # the next one may come at once
@@ -376,7 +376,7 @@ class AsyncPublisher:
         try:
             pipeline.run(items, is_hurried)
         except Exception as exc:
-            logger.exception("publisher failed; it goes on")
+            logger.exception("the publisher failed; it continues")
             pipeline.fail_all(f"internal error: {exc!r}", items)
 
     # -- for the pipeline
@@ -426,7 +426,7 @@ class AsyncPublisher:
             try:
                 self._send(batch)
             except Exception as exc:
-                logger.exception("publisher failed; it goes on")
+                logger.exception("the publisher failed; it continues")
                 with self._lock:
                     is_settled = batch.node is not None and not self._in_flight.remove(batch)
                 for item in sendable if not is_settled else ():

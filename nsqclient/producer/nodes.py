@@ -466,9 +466,9 @@ class NodePool:
                 node.conn = conn
         if is_misused:
             logger.warning(
-                "%s is a partitioned nsqd: by its address alone it stores in a partition of its"
-                " choice, and only where it leads one; give lookupd_http_addresses instead of"
-                " nsqd_tcp_addresses", node.address, extra=log_fields(nsqd=node.address))
+                "%s is a partitioned nsqd: without nsqlookupd it stores messages in any partition"
+                " that it leads, and rejects them if it leads none; pass lookupd_http_addresses"
+                " instead of nsqd_tcp_addresses", node.address, extra=log_fields(nsqd=node.address))
         if error is None:
             # Started before anybody may use it: what it is sent is answered by its reader.
             try:
@@ -600,7 +600,7 @@ class NodePool:
                 # Also where an exception from a signal handler prevented it before.
                 self._update_ready()
         if news:
-            logger.warning("%s does not answer publishes: others are used", node.address,
+            logger.warning("%s does not respond to publishes: using others", node.address,
                            extra=log_fields(nsqd=node.address))
         return bool(others)
 
@@ -612,7 +612,7 @@ class NodePool:
                 self._alive.remove(node)
                 self._alive.append(node)
             self._update_ready()
-        logger.info("%s answers publishes again", node.address,
+        logger.info("%s responds to publishes again", node.address,
                     extra=log_fields(nsqd=node.address))
 
     def mark_unavailable(self, node: NsqdNode, conn: Connection) -> None:

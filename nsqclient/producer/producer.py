@@ -663,7 +663,7 @@ def _flush_at_exit() -> None:
         after = producer.stats()
         pending, topics = after.pending, producer._async.topics()
         if pending:
-            logger.error("without an outcome at exit: %s, to %s",
+            logger.error("no outcome at exit: %s to %s",
                          counted(pending, "publish", "publishes"),
                          ", ".join(topics) or "partitions")
         failed = after.rejected + after.unknown - before.rejected - before.unknown

@@ -159,7 +159,7 @@ class DialScheduler(Generic[K]):
             try:
                 self._delegate.dial(key)
             except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("%s: the dial failed in an unforeseen way", key)
+                logger.exception("%s: unexpected error while dialing", key)
             with self._lock:
                 self._queue.finish(key)
             self.dispatch()

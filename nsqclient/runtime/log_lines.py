@@ -55,7 +55,7 @@ class LineLimit:
         if lines == MOST_LINES + 1:
             self._logger.log(
                 level if level > logging.INFO else logging.INFO,
-                "over %d lines like the last one in a minute: further ones are at DEBUG",
+                "more than %d lines like the last one in a minute: further ones are at DEBUG",
                 MOST_LINES,
             )
         return level if lines <= MOST_LINES else logging.DEBUG

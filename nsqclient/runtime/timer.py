@@ -110,7 +110,7 @@ class Timer:
             try:
                 task.run()
             except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("timer task failed; the timer goes on")
+                logger.exception("timer task failed; the timer continues")
 
     def _take_due(self) -> TimerTask | None:
         """Remove and return the first task that is due. Needs _changed."""

@@ -247,7 +247,7 @@ class WorkerPool(Generic[T]):
             try:
                 run(item)
             except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("%s: task failed; the worker goes on", self._name)
+                logger.exception("%s: task failed; the worker continues", self._name)
 
     def _wait_for_item(self, baton: threading.Lock) -> bool:
         """Sleep until there may be an item; False when the worker must end."""
@@ -255,7 +255,7 @@ class WorkerPool(Generic[T]):
             try:
                 self._idle()
             except Exception:
-                logger.exception("%s: idle hook failed; the worker goes on", self._name)
+                logger.exception("%s: idle hook failed; the worker continues", self._name)
         while not self._items:
             if self._stopping:
                 # Looked at once more: what was put before stop() is still to be done.

@@ -94,7 +94,7 @@ class IngestJob:
                     failed += found.numFailedTasks
         if (running, failed) != self._last:
             self._last = running, failed
-            logger.info("owners: %d of %s run, failed so far: %d", running,
+            logger.info("owners: %d of %s running, %d failed so far", running,
                         counted(self._tasks, "task"), failed)
 
     def stop(self) -> None:
@@ -110,8 +110,8 @@ class IngestJob:
         except StorageError as exc:
             logger.warning("%s", exc)
         if self._thread.is_alive():
-            logger.warning("owners: tasks did not end in time, and are cancelled: what they had not"
-                           " finished comes again after msg_timeout")
+            logger.warning("owners: tasks did not end in time and are cancelled: nsqd delivers"
+                           " their unfinished messages again after msg_timeout")
             self._context.cancelJobGroup(self.name)
             self._thread.join(_JOB_STOP_TIMEOUT)
         with contextlib.suppress(StorageError):

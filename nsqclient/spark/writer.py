@@ -139,6 +139,6 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
 
 def _warn(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     logger.warning(
-        "%s failed: already published: %s of %s", what,
+        "%s failed after it had published %s of %s", what,
         counted(_total(messages), "message"),
         counted(sum(message is not None for message in messages), "task"))

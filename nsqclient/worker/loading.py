@@ -79,10 +79,10 @@ def load_handler(path: str) -> Handler:
 
 
 def _import_failed(name: str, exc: BaseException) -> ImportFailedError:
-    logger.debug("%s does not import", name, exc_info=exc)
+    logger.debug("%s cannot be imported", name, exc_info=exc)
     kind = "" if isinstance(exc, ConfigError) else f"{type(exc).__name__}: "
     text = getattr(exc, "msg", None) if isinstance(exc, SyntaxError) else str(exc)
-    return ImportFailedError(f"{name} does not import: {kind}{text} ({_place(exc)})")
+    return ImportFailedError(f"{name} cannot be imported: {kind}{text} ({_place(exc)})")
 
 
 def _place(exc: BaseException) -> str:

@@ -103,7 +103,7 @@ def test_an_invalid_command_line_is_an_error(capsys, words, status, text):
 def test_flags_of_the_original_that_have_no_effect_are_taken(word, caplog):
     """With a warning, so that a command line of the original goes on working."""
     assert settings(word).base_path == ""
-    assert f"no effect here: {word.split('=')[0]}" in caplog.text
+    assert f"flags without effect: {word.split('=')[0]}" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1s", "0s"])

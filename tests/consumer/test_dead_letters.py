@@ -234,7 +234,7 @@ def test_an_envelope_that_is_too_large_leaves_the_body_bare(refusal, caplog):
     DeadLetterTopic(producer, "dead")(letter(raised=raised_error()))
     assert producer.published == [("dead", b"poison")]
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    facts = json.loads(warning.getMessage().partition("the facts: ")[2])
+    facts = json.loads(warning.getMessage().partition("its other fields: ")[2])
     assert (facts["channel"], facts["attempts"], facts["reason"]) == ("mail", 6, "too bad")
     assert "nsqd_max_msg_size" in warning.getMessage()
 

@@ -225,7 +225,7 @@ def test_an_answer_without_a_connection_is_counted(answer, raises, caplog):
         else:
             getattr(session.one, answer)()
         assert (session.sub.counters.lost_answers, session.sub.counters.late_answers) == (1, 0)
-        assert "1 answer lost" in caplog.text
+        assert "1 response lost" in caplog.text
 
 
 def test_of_answers_from_many_threads_one_is_sent():

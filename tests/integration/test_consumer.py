@@ -273,7 +273,7 @@ def test_the_first_publish_after_the_start_is_consumed_soon(
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     collector = Collector()
     with Consumer("events", "c", collector, lookupd_http_addresses=[lookupd.http_address]):
-        wait_until(lambda: "knows the topic" in caplog.text)
+        wait_until(lambda: "lists the topic" in caplog.text)
         publish(server, b"first")
         wait_until(lambda: collector.messages, timeout=30)
 

@@ -104,8 +104,8 @@ def test_a_loop_over_a_topic_that_nobody_knows_raises(lookupd_factory, caplog):
     """It does not look like an empty topic."""
     lookupd = lookupd_factory()
     with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address]) as consumer:
-        wait_until(lambda: "no nsqlookupd knows" in caplog.text)
-        with pytest.raises(ConnectError, match="no nsqlookupd knows the topic events"):
+        wait_until(lambda: "no nsqlookupd lists" in caplog.text)
+        with pytest.raises(ConnectError, match="no nsqlookupd lists the topic events"):
             list(consumer.messages(timeout=0.2))
 
 

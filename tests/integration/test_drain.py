@@ -293,11 +293,11 @@ def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
 def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
     """And is not made by that."""
     lookupd = lookupd_factory()
-    with pytest.raises(ConnectError, match="no nsqlookupd knows the topic evnts"):
+    with pytest.raises(ConnectError, match="no nsqlookupd has the topic evnts"):
         Consumer("evnts", "c", Collector(), lookupd_http_addresses=[lookupd.http_address]) \
             .run_until_empty()
     given = Consumer("evnts", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address])
-    with pytest.raises(ConnectError, match="no nsqd knows the topic evnts"):
+    with pytest.raises(ConnectError, match="no nsqd has the topic evnts"):
         given.run_until_empty(**http_of(server))
     assert server.stats("evnts", "c") == {}
 

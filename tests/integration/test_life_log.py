@@ -91,15 +91,15 @@ def test_a_topic_that_nobody_knows_is_logged_once(logged, caplog):
         addresses = [one.http_address, two.http_address]
         quick = QUICK.replace(lookupd_poll_interval=0.02)
         with consumer(config=quick, lookupd_http_addresses=addresses):
-            logged("TOPIC/CHANNEL: no nsqlookupd knows")
+            logged("TOPIC/CHANNEL: no nsqlookupd lists")
             asked = caplog.text.count("200") + caplog.text.count("404")
             wait_until(lambda: caplog.text.count("404") > asked + 4)
-        assert caplog.text.count("no nsqlookupd knows") == 1
+        assert caplog.text.count("no nsqlookupd lists") == 1
         with consumer(config=quick, lookupd_http_addresses=[
             one.http_address, f"127.0.0.1:{free_port()}",
         ]):
             logged("TOPIC/CHANNEL: no answer from nsqlookupd", 2)
-        assert caplog.text.count("no nsqlookupd knows") == 1
+        assert caplog.text.count("no nsqlookupd lists") == 1
 
 
 def test_backoff_and_giving_up_are_logged(nsqd, logged):

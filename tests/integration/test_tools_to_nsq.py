@@ -178,7 +178,7 @@ def test_a_signal_ends_a_slow_run_at_once(nsqd):
         wait_until(lambda: nsqd.stats("t").get("message_count"))
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-        assert b"read and not published: " in process.stderr.read()
+        assert b" read, but not published" in process.stderr.read()
 
 
 def test_deferred_messages_are_held_back_in_order(nsqd):

@@ -76,7 +76,7 @@ def test_the_worker_prints_what_the_page_shows(terminal: Terminal) -> None:
     starts = named("tutorial worker starts")
     [shop] = commands_of(named("tutorial shop runs"))
     working = terminal.start(*commands_of(starts))
-    working.wait_for("no nsqlookupd knows")
+    working.wait_for("no nsqlookupd lists")
     assert known(working.log, terminal) == known(shown(starts), terminal)
     assert terminal.run(shop) == shown(named("tutorial shop runs"))
     working.wait_for("gave up")
@@ -101,7 +101,7 @@ def test_the_worker_handles_what_was_published_before(
     working = terminal.start("python worker.py")
     working.wait_for("gave up")
     assert working.interrupt() == 0
-    assert len(working.output.splitlines()) == 3 and "no nsqlookupd knows" not in working.log
+    assert len(working.output.splitlines()) == 3 and "no nsqlookupd lists" not in working.log
 
 
 def test_the_tests_of_the_tutorial_pass(empty_terminal: Terminal) -> None:

@@ -535,7 +535,7 @@ def test_a_partitioned_nsqd_that_was_given_by_address_is_warned_about(cluster, c
     cluster.create_topic("t", 3)
     with Producer([cluster.nsqds[0].tcp_address]) as producer:
         producer.publish("t", b"x")
-    assert caplog.text.count("give lookupd_http_addresses instead of nsqd_tcp_addresses") == 1
+    assert caplog.text.count("pass lookupd_http_addresses instead of nsqd_tcp_addresses") == 1
     assert cluster.messages("t", 0) == [b"x"]
 
 

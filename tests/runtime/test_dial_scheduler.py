@@ -120,7 +120,7 @@ def test_a_dial_that_raises_ends_no_thread(make, caplog):
         scheduler.put(key, "a", UNTRIED)
     scheduler.dispatch()
     wait_until(lambda: dials.begun == [1, 2])
-    assert "1: the dial failed in an unforeseen way" in caplog.text
+    assert "1: unexpected error while dialing" in caplog.text
 
 
 class NoThread(InlineThread):

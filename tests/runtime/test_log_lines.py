@@ -24,7 +24,7 @@ def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
     levels = [limit.level(logging.WARNING) for _ in range(MOST_LINES + 3)]
     assert levels == [logging.WARNING] * MOST_LINES + [logging.DEBUG] * 3
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "over 50 lines like the last one in a minute: further ones are at DEBUG")]
+        ("WARNING", "more than 50 lines like the last one in a minute: further ones are at DEBUG")]
     now[0] += INTERVAL
     assert limit.level(logging.WARNING) == logging.WARNING
 

@@ -106,7 +106,7 @@ def test_a_job_stores_until_it_is_ended_in_order(server, options, caplog):
         job.report()
         job.report()
         assert job.is_active
-        assert caplog.text.count("owners: 2 of 2 tasks run, failed so far: 1") == 1
+        assert caplog.text.count("owners: 2 of 2 tasks running, 1 failed so far") == 1
     finally:
         job.stop()
     job.stop()

@@ -90,8 +90,8 @@ def again(message): ...
 
 @pytest.mark.parametrize(("words", "code", "status", "said"), [
     (["shop"], "import no_such_package\n", 1,
-     "shop does not import: ModuleNotFoundError: No module named 'no_such_package' (shop.py, line"
-     " 1)"),
+     "shop cannot be imported: ModuleNotFoundError: No module named 'no_such_package' (shop.py,"
+     " line 1)"),
     (["shop"], "x = 1\n", 1, "shop: no handler is registered; write @nsqclient.handler"),
     (["shop"], TWICE, 1, "orders/billing has two handlers: shop.bill and shop.again, with"
      " contradicting options (workers 2 and 9; max_in_flight 4 and not given)"),
@@ -139,7 +139,7 @@ def test_a_module_that_does_not_import_ends_all_processes(worker, project):
     save(project, code="1 / 0\n")
     running = worker("shop", "--processes=3", "--log-level=error")
     assert running.process.wait(LIMIT) == 1
-    assert running.log.count("does not import: ZeroDivisionError") == 1
+    assert running.log.count("cannot be imported: ZeroDivisionError") == 1
 
 
 def test_check_connects_and_ends(worker, nsqd):

@@ -83,7 +83,7 @@ def test_the_name_of_a_file_is_no_module(name, words):
     ("import nsqclient\n@nsqclient.handler('a b', 'c')\ndef handle(m): ...\n",
      "InvalidTopicError: .*broken.py, line 2"),
     ("import nsqclient\nnsqclient.handler('a', 'c', workers=0)(print)\n",
-     "does not import: handler builtins.print: workers must be .*broken.py, line 2"),
+     "cannot be imported: handler builtins.print: workers must be .*broken.py, line 2"),
 ])
 def test_a_module_that_does_not_import_is_one_line(tmp_path, monkeypatch, code, words):
     """The line has the error, the file and the number of the line; the cause is kept."""

@@ -116,4 +116,5 @@ class TopicWatcher:
                 if self._on_gone(topic):
                     self._known.discard(topic)
             except Exception as exc:
-                self._log.error("topic %s was deleted, but cannot be closed: %s", topic, exc)
+                self._log.error("topic %s was deleted, but its files cannot be closed: %s",
+                                topic, exc)

@@ -144,8 +144,8 @@ class PartitionSubscription(Subscription):
             return
         self._log.log(
             logging.WARNING if is_first else logging.DEBUG,
-            "%s: %s (its leader changed a moment ago, and the former one may have stored the answer"
-            " or not: the message is finished, or is delivered again; nothing is to be done)",
+            "%s: %s (the leader has just changed, and the former one may or may not have stored the"
+            " response: the message is finished or delivered again; no action is needed)",
             self.address, error, extra=log_fields(nsqd=self.address),
         )
 

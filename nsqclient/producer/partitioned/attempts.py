@@ -105,7 +105,7 @@ class PublishAttempts:
                     f"no nsqlookupd says how many partitions {self.topic} has, which a key needs:"
                     " ask one with a coordinator"
                 ))
-            self._lack(find_problem(), f"no nsqlookupd knows the topic {self.topic}")
+            self._lack(find_problem(), f"no nsqlookupd lists the topic {self.topic}")
             return None
         partition = self.partition
         if partition is None:

@@ -259,7 +259,7 @@ class MetadataCache:
             error = exc
         except Exception as exc:  # otherwise publishers would wait forever
             logger.exception(
-                "asking %s failed in an unforeseen way", without_password(lookupd),
+                "unexpected error in the lookup at %s", without_password(lookupd),
                 extra=log_fields(topic=topic),
             )
             error = DiscoveryError(lookupd, repr(exc))

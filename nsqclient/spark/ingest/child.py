@@ -140,7 +140,7 @@ def _send(pipe: Pipe, *words: Any) -> None:
     try:
         pipe.send(*words)
     except OSError:
-        logger.debug("the parent is gone")
+        logger.debug("the parent process has ended")
 
 
 def main() -> int:

@@ -90,7 +90,8 @@ class Receiver:
         depths = fetch_depths(options)
         target = depths.waiting + depths.in_flight if depths.is_complete else None
         logger.info(
-            "drain: to read: %s", "unknown" if target is None else counted(target, "message"))
+            "drain: reading %s",
+            "an unknown number of messages" if target is None else counted(target, "message"))
         self._drain = Drain(target, options.idle_ms, options.config.msg_timeout + _LATE)
         self._warn_of_unknown(depths, self._drain.patience)
 
@@ -268,8 +269,8 @@ class Receiver:
                            options.topic)
         elif state.waiting and not is_full and not state.is_stale:
             logger.warning(
-                "%s/%s: no message for %.0f s, although more are waiting: is the channel paused?"
-                " Left for the next run: %s", options.topic, options.channel, state.silence,
+                "%s/%s: no message for %.0f s, although messages are waiting: is the channel"
+                " paused? Left for the next run: %s", options.topic, options.channel, state.silence,
                 counted(state.waiting, "message"))
 
     # -- for the progress

@@ -60,7 +60,7 @@ class _WorkerProcess:
         try:
             self.pipe.send(*words)
         except OSError:
-            logger.debug("ingest process %s is gone", self.name)  # its thread says so
+            logger.debug("ingest process %s has ended", self.name)  # its thread says so
 
     def end(self, deadline: Deadline) -> bool:
         """Wait until it has stopped; False when it had to be killed."""

@@ -137,7 +137,7 @@ class Membership:
             if is_new or self.is_over:
                 self.changed.set()
             for other in dict.fromkeys(other.member for other in dead):
-                logger.info("owners: %s is gone: its shards are divided among the others", other)
+                logger.info("owners: %s has ended: its shards are divided among the others", other)
             self._store.delete(map(self._keys.heartbeat, dead))
 
     def _read(self, alive: list[MemberKey]) -> None:
@@ -164,4 +164,4 @@ class Membership:
                 # The shards that are owned stay so: which members live is not known.
                 logger.warning("owners: %s; trying again", exc)
             except Exception:
-                logger.exception("owners: a heartbeat failed; it goes on")
+                logger.exception("owners: a heartbeat failed; the owner continues")

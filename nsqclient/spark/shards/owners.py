@@ -125,7 +125,7 @@ class ShardOwners:
             if nsqd in self._reachable:
                 logger.info("shard %s: another owner has it now", nsqd)
             else:
-                logger.info("shard %s: its nsqd is gone", nsqd)
+                logger.info("shard %s: its nsqd is no longer available", nsqd)
         with ThreadPoolExecutor(_AT_ONCE, "nsq-shards") as pool:
             left = [self.owners.pop(nsqd) for nsqd in gone]
             list(pool.map(lambda owner: owner.stop(), left))
@@ -173,7 +173,7 @@ class ShardOwners:
             if not self._is_job:
                 raise error
             if nsqd in self.owners:
-                logger.error("shard %s: %s; it is tried again at the next discovery", nsqd, error)
+                logger.error("shard %s: %s; trying again at the next discovery", nsqd, error)
                 self.owners.pop(nsqd).stop()
 
     def stop(self, timeout: float = 5.0) -> None:

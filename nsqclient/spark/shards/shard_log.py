@@ -252,8 +252,8 @@ class ShardLog:
                     self.lost_creates += 1
                 self._catch_up()
             elif is_void(number, self._floor(number)):
-                logger.warning("%s: segment %d was another writer's, and is deleted: reading what"
-                               " there is now", self, number)
+                logger.warning("%s: segment %d was written by another owner and is deleted:"
+                               " reading the current log", self, number)
                 self._is_lost = True
                 self._store.delete([key])
             else:

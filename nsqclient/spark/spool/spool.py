@@ -195,8 +195,8 @@ class Spool:
         """Go on where Spark's checkpoint is, which may be before what was committed."""
         if position < self._committed:
             logger.warning(
-                "spool %s: Spark's checkpoint is at %d, and was at %d before: its last batches are"
-                " read again, and the sink may lack rows, too", self.folder, position,
+                "spool %s: Spark's checkpoint is at %d, and was at %d before: the last batches are"
+                " read again, and rows may be missing in the sink", self.folder, position,
                 self._committed)
         self._set_position(position, "")
 

@@ -58,7 +58,7 @@ def test_owners_in_tasks_survive_a_killed_executor_and_end_in_order(
         for first, server in zip((1000, 2000), servers):
             publish(server, 1000, first)
         wait_until(lambda: len(stored(storage, *servers)) >= 3000, LIMIT, "the others go on")
-        job.wait_for_log("owners: 2 of 2 tasks run, failed so far: 1")
+        job.wait_for_log("owners: 2 of 2 tasks running, 1 failed so far")
     finally:
         status = job.terminate()
     assert status == 0, job.log()

@@ -159,7 +159,7 @@ def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
                 StorageError(store.url, "is away")))
             wait_until(lambda: "is away; trying again" in caplog.text, 30)
             patch.setattr(member, "look", lambda: 1 / 0)
-            wait_until(lambda: "a heartbeat failed; it goes on" in caplog.text, 30)
+            wait_until(lambda: "a heartbeat failed; the owner continues" in caplog.text, 30)
         before = member._serial
         wait_until(lambda: member._serial > before, 30, "it looks again")
     finally:
