@@ -4,30 +4,30 @@ Each class carries its data as attributes and makes its own message::
 
     NSQError
     ├── ConfigError (ValueError)           an option is unknown, of a wrong type or out of range
-    ├── LocalProtocolError                 we were asked for something that NSQ's rules forbid
+    ├── LocalProtocolError                 a call that breaks the rules of NSQ
     │   ├── InvalidTopicError (ValueError)
     │   ├── InvalidChannelError (ValueError)
     │   ├── InvalidMessageError (ValueError)   body empty, too big or not bytes; delay out of range
     │   └── AlreadyRespondedError          a message was finished or requeued twice
     ├── ClosedError                        a call after close() or stop()
-    ├── NSQConnectionError                 the way to nsqd is not there (any more)
+    ├── NSQConnectionError                 no connection to nsqd
     │   ├── ConnectError                   refused, host unknown, dial timed out
-    │   ├── ConnectionLostError            it was open, and ended
+    │   ├── ConnectionLostError            the connection was open and ended
     │   └── WriteTimeoutError              the peer did not read for write_timeout
     ├── RemoteProtocolError                the peer does not follow the protocol
     │   ├── FrameTooLargeError
     │   └── NotNSQError                    HTTP (or something else) answered on the TCP port
-    ├── NegotiationError                   asked for in IDENTIFY, not granted by nsqd
+    ├── NegotiationError                   requested in IDENTIFY, not granted by nsqd
     │   └── TLSError                       the TLS handshake failed: .reason
-    ├── DiscoveryError                     no nsqlookupd gave an answer
+    ├── DiscoveryError                     an nsqlookupd gave no usable answer
     ├── NSQHTTPError                       an HTTP API: .url, .reason
-    │   ├── NSQHTTPTransportError          no answer came: refused, no time, no TLS, not HTTP
-    │   ├── NSQHTTPStatusError             the server refused: .status, .message
-    │   └── NSQHTTPResponseError           it answered something else than it should
+    │   ├── NSQHTTPTransportError          no response: refused, timeout, no TLS, not HTTP
+    │   ├── NSQHTTPStatusError             the server returned an error: .status, .message
+    │   └── NSQHTTPResponseError           the response is invalid
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
     │   └── one class per code, see SERVER_ERRORS and PARTITION_ERRORS
-    ├── PartitionError                     what was asked for and this NSQ or topic do not fit
-    │   └── OrderError                     a message came behind a finished one
+    ├── PartitionError                     not possible with this NSQ or topic
+    │   └── OrderError                     an ordered message arrived out of order
     └── PublishError
         ├── PublishRejectedError           not stored: .code, .retryable
         │   └── PublishNotSentError        no nsqd could be reached in time; .code is None
@@ -77,23 +77,23 @@ def as_cause(error: E) -> E:
 
 
 class LocalProtocolError(NSQError):
-    """We were asked for something that NSQ's rules forbid; nothing was sent."""
+    """A call breaks the rules of NSQ. Nothing was sent."""
 
 
 class InvalidTopicError(LocalProtocolError, ValueError):
-    """A topic name that nsqd would refuse with E_BAD_TOPIC."""
+    """A topic name that nsqd would reject with E_BAD_TOPIC."""
 
 
 class InvalidChannelError(LocalProtocolError, ValueError):
-    """A channel name that nsqd would refuse with E_BAD_CHANNEL."""
+    """A channel name that nsqd would reject with E_BAD_CHANNEL."""
 
 
 class InvalidMessageError(LocalProtocolError, ValueError):
-    """A body or a delay that nsqd would refuse: empty, too big, not bytes, out of range."""
+    """A body or delay that nsqd would reject: empty, too large, not bytes, or out of range."""
 
 
 class AlreadyRespondedError(LocalProtocolError):
-    """A message was finished or requeued a second time, or touched after its answer."""
+    """A message was finished, requeued or touched after it had been finished or requeued."""
 
 
 class ClosedError(NSQError):
@@ -104,7 +104,7 @@ class ClosedError(NSQError):
 
 
 class NSQConnectionError(NSQError):
-    """The way to nsqd is not there, or not there any more. ``address`` is ``host:port``."""
+    """There is no connection to an nsqd, or it was lost. ``address`` is its ``host:port``."""
 
     def __init__(self, address: str, reason: str) -> None:
         reason = printable(reason)
@@ -117,15 +117,15 @@ class NSQConnectionError(NSQError):
 
 
 class ConnectError(NSQConnectionError):
-    """No connection could be made: refused, unknown host, or no answer in time."""
+    """No connection could be made: refused, unknown host, or no response in time."""
 
 
 class ConnectionLostError(NSQConnectionError):
-    """The connection was open and ended: EOF, reset, silence, or our own close."""
+    """An open connection ended: EOF, reset, no heartbeat, or closed by this process."""
 
 
 class WriteTimeoutError(NSQConnectionError):
-    """The peer did not take our bytes within ``write_timeout``."""
+    """The peer did not accept bytes for ``write_timeout``."""
 
 
 # -- theirs: the peer broke a rule
@@ -140,15 +140,15 @@ class FrameTooLargeError(RemoteProtocolError):
 
 
 class NotNSQError(RemoteProtocolError):
-    """What answers on this port is not nsqd's TCP protocol, most often its HTTP port."""
+    """The server on this port does not speak nsqd's TCP protocol; often it is the HTTP port."""
 
 
 class NegotiationError(NSQError):
-    """Something was asked for in IDENTIFY and not granted; the connection was not used."""
+    """nsqd did not grant a feature that IDENTIFY requested. The connection was not used."""
 
 
 class TLSError(NegotiationError):
-    """The TLS handshake failed: a certificate, a name, a version, or a file. ``reason`` says."""
+    """The TLS handshake failed. ``reason`` names the certificate, name, version or file."""
 
     def __init__(self, reason: str, address: str = "") -> None:
         reason = printable(reason)
@@ -161,7 +161,7 @@ class TLSError(NegotiationError):
 
 
 class DiscoveryError(NSQError):
-    """An nsqlookupd gave no usable answer. ``address`` is the URL that was asked."""
+    """An nsqlookupd gave no usable answer. ``address`` is its URL."""
 
     def __init__(self, address: str, reason: str) -> None:
         reason = printable(reason)
@@ -177,7 +177,7 @@ class DiscoveryError(NSQError):
 
 
 class NSQHTTPError(NSQError):
-    """A request to an HTTP API of nsqd or nsqlookupd failed. ``url`` and ``reason`` say which."""
+    """A request to an HTTP API of nsqd or nsqlookupd failed; see ``url`` and ``reason``."""
 
     def __init__(self, url: str, reason: str) -> None:
         reason = printable(reason)
@@ -190,11 +190,11 @@ class NSQHTTPError(NSQError):
 
 
 class NSQHTTPTransportError(NSQHTTPError):
-    """No answer came. What was asked for may have been done, unless nobody was reached."""
+    """There was no response. Unless the connection failed, the action may have been done."""
 
 
 class NSQHTTPStatusError(NSQHTTPError):
-    """The server refused. ``status`` is HTTP's, ``message`` the server's own word for it."""
+    """The server returned the HTTP ``status``, an error, and the text ``message``."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
         message = printable(message, LONGEST_TEXT)
@@ -207,7 +207,7 @@ class NSQHTTPStatusError(NSQHTTPError):
 
 
 class NSQHTTPResponseError(NSQHTTPError):
-    """The server answered something else than it should: no JSON, or a field of a wrong type."""
+    """The response is invalid: it is not JSON, or a field has a wrong type."""
 
 
 # -- nsqd's error frames
@@ -216,8 +216,8 @@ class NSQHTTPResponseError(NSQHTTPError):
 class ServerError(NSQError):
     """An error frame of nsqd.
 
-    ``code`` is the word ``E_...``, ``text`` what follows it, ``fatal`` whether nsqd closes the
-    connection after it. Source: TCP protocol spec, and nsqd 1.3.0 where the spec is silent.
+    ``code`` is the word ``E_...``, ``text`` is the text after it, and ``fatal`` is whether nsqd
+    then closes the connection. Source: TCP protocol spec, and nsqd 1.3.0 where the spec is silent.
     """
 
     fatal = True
@@ -232,11 +232,11 @@ class ServerError(NSQError):
 
 
 class InvalidCommandError(ServerError):
-    """E_INVALID: unknown command, wrong state, or parameters nsqd could not parse."""
+    """E_INVALID: unknown command, wrong state, or or parameters that nsqd cannot parse."""
 
 
 class BadBodyError(ServerError):
-    """E_BAD_BODY: the body of IDENTIFY, AUTH or MPUB."""
+    """E_BAD_BODY: the body of IDENTIFY, AUTH or MPUB is invalid."""
 
 
 class BadMessageError(ServerError):
@@ -244,27 +244,27 @@ class BadMessageError(ServerError):
 
 
 class BadTopicError(ServerError):
-    """E_BAD_TOPIC: the topic name."""
+    """E_BAD_TOPIC: the topic name is invalid."""
 
 
 class BadChannelError(ServerError):
-    """E_BAD_CHANNEL: the channel name."""
+    """E_BAD_CHANNEL: the channel name is invalid."""
 
 
 class BadProtocolError(ServerError):
-    """E_BAD_PROTOCOL: the four bytes of magic."""
+    """E_BAD_PROTOCOL: the first four bytes name an unknown protocol."""
 
 
 class IdentifyFailedError(ServerError):
-    """E_IDENTIFY_FAILED: an upgrade to TLS or compression did not work."""
+    """E_IDENTIFY_FAILED: an upgrade to TLS or compression failed."""
 
 
 class AuthError(ServerError):
-    """E_AUTH_*, E_UNAUTHORIZED: authentication or permission."""
+    """E_AUTH_*, E_UNAUTHORIZED: authentication failed, or permission is missing."""
 
 
 class SubFailedError(ServerError):
-    """E_SUB_FAILED: too many consumers, or the channel is going away."""
+    """E_SUB_FAILED: the channel has too many consumers, or it is being deleted."""
 
 
 class PubFailedError(ServerError):
@@ -272,25 +272,25 @@ class PubFailedError(ServerError):
 
 
 class MessageCommandError(ServerError):
-    """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: the message is no longer ours.
+    """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: the message is not in flight here any more.
 
-    Never fatal; it means that the message timed out and was, or will be, given to somebody.
+    Never fatal. The message has timed out, and nsqd delivers it again.
     """
 
     fatal = False
 
 
 class NotLeaderError(ServerError):
-    """E_FAILED_ON_NOT_LEADER, E_FAILED_ON_NOT_WRITABLE: the partition's leader is elsewhere now,
-    or may not take messages for the moment."""
+    """E_FAILED_ON_NOT_LEADER, E_FAILED_ON_NOT_WRITABLE: the partition has another leader, or
+    accepts no messages at the moment."""
 
 
 class TopicNotFoundError(ServerError):
-    """E_TOPIC_NOT_EXIST: no such topic, or this nsqd has no copy of the partition."""
+    """E_TOPIC_NOT_EXIST: the topic does not exist, or this nsqd has no copy of the partition."""
 
 
 class BadPartitionError(ServerError):
-    """E_BAD_PARTITION: no such partition, or none was named where one must be."""
+    """E_BAD_PARTITION: the partition does not exist, or the command must name a partition."""
 
 
 class OrderRequiredError(ServerError):
@@ -299,11 +299,11 @@ class OrderRequiredError(ServerError):
 
 class ExtendError(ServerError):
     """E_SUB_EXTEND_NEED, E_SUB_EXTEND_FORBIDDON, E_EXT_NOT_SUPPORT, E_BAD_EXT: the topic has JSON
-    headers and the command has none, or the other way round."""
+    headers and the command has none, or the reverse."""
 
 
 class BadHeaderError(ServerError):
-    """E_INVALID_JSON_HEADER, INVALID_TRACE_ID: the JSON header of a message."""
+    """E_INVALID_JSON_HEADER, INVALID_TRACE_ID: the JSON header of a message is invalid."""
 
 
 #: code -> (class, does nsqd close the connection). All codes of nsqd 1.3.0.
@@ -361,18 +361,18 @@ def server_error(data: bytes) -> ServerError:
 
 
 class PartitionError(NSQError):
-    """What was asked for and this NSQ, or this topic, do not fit; the text says what to do."""
+    """This NSQ, or this topic, does not support the call. The text says what to do instead."""
 
 
 class OrderError(PartitionError):
-    """An ordered message came whose place is before a finished message of its connection."""
+    """An ordered message arrived after a later message of its connection was finished."""
 
 
 # -- outcomes of a publish
 
 
 class PublishError(NSQError):
-    """A publish that did not end with nsqd's OK."""
+    """A publish did not end with nsqd's OK."""
 
     #: For ``publish_many``: how many of its messages are stored for sure.
     stored = 0
@@ -393,11 +393,11 @@ class PublishRejectedError(PublishError):
 
 
 class PublishNotSentError(PublishRejectedError):
-    """No nsqd took the message before the deadline; it was never sent, or surely not read."""
+    """No nsqd accepted the message before the deadline. It is not stored."""
 
     def __init__(self, reason: str, code: str | None = None, retryable: bool = True) -> None:
         super().__init__(reason, code, retryable)
 
 
 class PublishUnknownError(PublishError):
-    """The message was sent and no answer came back: it may be stored or not."""
+    """The message was sent, and no response arrived. It may be stored."""

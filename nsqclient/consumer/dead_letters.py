@@ -37,7 +37,7 @@ class Publisher(Protocol):
 
 
 def log_giving_up(message: Message) -> None:
-    """Say in the log, at ERROR, what is given up, and why. The default of a Consumer."""
+    """Log at ERROR which message is given up, and why. The default of a Consumer."""
     failure = message.failure
     # Where nothing was raised, no handler had this delivery.
     attempts = message.attempts - (failure is None or failure.exception is None)
@@ -58,13 +58,13 @@ def _letter_of(message: Message) -> DeadLetter:
 class DeadLetterDirectory:
     """Keeps each message that is given up in a directory of its consumer.
 
-    ``HOST_PORT-ID.body`` holds the body, ``HOST_PORT-ID.json`` the facts about it (those of
-    :class:`DeadLetter`), where HOST_PORT is the nsqd that sent it. The JSON is written last, so a
-    body without it is not complete. Both are on the disk before the message is finished. An id
-    that is not made of letters and digits is shown in hex.
+    ``HOST_PORT-ID.body`` holds the body, and ``HOST_PORT-ID.json`` the other fields of
+    :class:`DeadLetter`. HOST_PORT is the address of the nsqd that sent the message. The JSON is
+    written last, so a body without it is not complete. Both are on disk before the message is
+    finished. An id that does not consist of letters and digits is written in hex.
 
     Args:
-        path: the directory; it is made if it is missing.
+        path: the directory; created if it does not exist.
 
     Threads: any; several processes may use one directory.
     """
@@ -97,7 +97,7 @@ class DeadLetterDirectory:
         """Return a letter.
 
         Raises:
-            FileNotFoundError: there is none of this name.
+            FileNotFoundError: there is no letter with this name.
             ValueError: its JSON file is damaged.
             OSError: it cannot be read.
         """
@@ -144,20 +144,20 @@ class DeadLetterDirectory:
 class DeadLetterTopic:
     """Publishes each message that is given up to another topic.
 
-    The message is finished only after nsqd has stored the copy; when the publish fails, it is
-    requeued. What is published is a JSON object with the body and the facts about it, which
-    :meth:`DeadLetter.parse` reads. Where nsqd would refuse that as too large, the body is
-    published alone, and a WARNING has the facts.
+    The message is finished only after nsqd has stored the copy; if the publish fails, it is
+    requeued. The copy is a JSON object with the body and its other fields, which
+    :meth:`DeadLetter.parse` reads. If nsqd would reject the object as too large, only the body is
+    published, and a WARNING has the other fields.
 
     Args:
-        producer: a Producer; yours to close, after the consumer has stopped.
-        topic: where to.
-        body: makes the body to publish from the message, where another form is wanted.
+        producer: a Producer; close it yourself, after the consumer has stopped.
+        topic: the topic of the copies.
+        body: a function that returns what to publish for a message.
         envelope: False: publish the body as it is.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.
-        ConfigError: ``body`` cannot be called with a message, or ``envelope`` is no bool.
+        ConfigError: ``body`` cannot be called with a message, or ``envelope`` is not a bool.
 
     Threads: any.
     """

@@ -34,10 +34,10 @@ class Retry:
     Args:
         base: seconds (float or timedelta).
         factor: 1 or more; 1: the delay stays the same.
-        maximum: seconds; nsqd clamps what is longer than its ``--max-req-timeout``.
-        jitter: the part of the delay, 0 to 1, that is left out by chance.
-        max_attempts: deliveries after which the message is given up; 0: as many as the option
-            ``max_attempts`` of the consumer allows, which also limits this one.
+        maximum: seconds; nsqd limits a delay to its ``--max-req-timeout``.
+        jitter: 0 to 1; a random part of the delay, up to this share, is subtracted.
+        max_attempts: deliveries after which the message is given up; 0: the option
+            ``max_attempts`` of the consumer, which is the limit in any case.
         backoff: whether the consumer slows down.
 
     Raises:
@@ -75,7 +75,7 @@ class Retry:
         self._rng = random.SystemRandom()
 
     def delay(self, attempts: int) -> float:
-        """Return the seconds until the next delivery of a message with so many attempts."""
+        """Return the delay, in seconds, after this number of attempts."""
         return growing_delay(
             attempts, self._base, self._factor, self._maximum, self._jitter, self._rng)
 
@@ -94,16 +94,16 @@ Rule = Union[Requeue, GiveUp, type[Requeue], type[GiveUp], RetryPolicy]
 class RetryTable:
     """A retry policy: a table of types of exceptions.
 
-    The entry of the exception's own type decides, else that of its nearest base class, in the
-    order in which Python looks up methods.
+    The entry for the type of the exception applies, otherwise the entry for its nearest base class,
+    in the method resolution order.
 
     Args:
         rules: type of exception -> ``Requeue(...)``, ``GiveUp(...)``, a :class:`Retry`, or any
-            other policy; ``Requeue`` and ``GiveUp`` themselves stand for ones without arguments.
-        default: for an exception without an entry; None: what happens without a policy.
+            other policy; the classes ``Requeue`` and ``GiveUp`` mean instances without arguments.
+        default: the rule for other exceptions; None: the default of the consumer.
 
     Raises:
-        ConfigError: a key is no type of exception, or an entry is none of these.
+        ConfigError: a key is not a type of exception, or an entry is none of these.
 
     Life: usable for any number of consumers. Threads: any.
     """

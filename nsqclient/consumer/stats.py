@@ -11,18 +11,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StopReport:
-    """How a stop went.
+    """The result of ``Consumer.stop()``.
 
-    False when a message that was being handled had to be abandoned, or when it is not over.
+    False if a message was abandoned, or if the stop is not over.
     """
 
     finished: int  #: messages finished while stopping
-    requeued_unstarted: int  #: messages that no handler had seen, requeued at once
-    #: messages that a handler still had at the deadline, or that nobody had answered after
-    #: ``enable_async()``; nsqd will deliver them again
+    requeued_unstarted: int  #: messages that no handler had started, requeued at once
+    #: messages without a response at the deadline: their handlers were running, or had called
+    #: ``enable_async()``; nsqd delivers them again
     abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
-    #: False when stop() did not wait (from a handler or a callback), or a step of it failed
+    #: False if stop() did not wait (in a handler or a callback), or a step of it failed
     complete: bool = True
 
     def __bool__(self) -> bool:
@@ -31,20 +31,21 @@ class StopReport:
 
 @dataclass(frozen=True)
 class DrainReport:
-    """What ``run_until_empty()`` did.
+    """The result of ``run_until_empty()``.
 
-    True when the channel was drained and the stop abandoned nothing.
+    True if the channel is empty and the stop abandoned no message.
     """
 
     finished: int  #: messages finished
     requeued: int  #: messages requeued by handlers
     given_up: int  #: messages given up; these are in ``finished``, too
-    deferred: int  #: messages that are left with a delay that is not over, where it is known
-    paused: int  #: messages that are left in a paused channel or topic, where it is known
-    #: addresses of nsqds and nsqlookupds that could not be asked: there a silence was the end
+    deferred: int  #: deferred messages that are left, if known
+    paused: int  #: messages that are left in a paused channel or topic, if known
+    #: addresses of nsqds and nsqlookupds that did not report a depth; there the drain ended after
+    #: ``idle`` seconds without a message
     unknown: tuple[str, ...]
-    is_empty: bool  #: nothing was left; False when a signal or ``stop()`` ended it
-    stop: StopReport  #: how the stop afterwards went
+    is_empty: bool  #: no message was left; False if a signal or ``stop()`` ended it
+    stop: StopReport  #: the result of the stop at the end
 
     def __bool__(self) -> bool:
         return self.is_empty and bool(self.stop)
@@ -52,7 +53,7 @@ class DrainReport:
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a consumer does what it should, and why."""
+    """Whether a consumer can receive messages, and the reason."""
 
     ok: bool
     reason: str
@@ -72,8 +73,8 @@ class ConnectionCounters:
     touched: int = 0
     requeued_unstarted: int = 0  #: requeued unstarted: at stop, or far above ``max_queued_bytes``
     expired: int = 0  #: dropped unhandled, because nsqd had given them to another consumer
-    lost_answers: int = 0  #: answers that could not be sent any more
-    late_answers: int = 0  #: answers that nsqd refused: the message had timed out
+    lost_answers: int = 0  #: responses that were lost with the connection
+    late_answers: int = 0  #: responses that nsqd rejected: the message had timed out
     orphaned: int = 0  #: in flight when the connection was lost, or never answered
 
 
@@ -83,10 +84,10 @@ class ConnectionStats:
 
     address: str  #: host:port of the nsqd
     rdy: int  #: the RDY that was sent last
-    in_flight: int  #: messages that are not answered yet
+    in_flight: int  #: messages without a response yet
     version: str  #: of the nsqd
     counters: ConnectionCounters
-    #: nsqd's answer to IDENTIFY under its own names; empty where it negotiates nothing
+    #: nsqd's answer to IDENTIFY under its own names; empty if it negotiates nothing
     negotiated: Mapping[str, Any] = field(repr=False)
     partition: int | None = None  #: of a partitioned NSQ
 
@@ -98,10 +99,10 @@ class ConsumerStats:
     connections: list[ConnectionStats]
     total: ConnectionCounters  #: sums over all connections, closed ones included
     queued: int  #: messages that wait for a worker
-    queued_bytes: int  #: what these take in memory, 512 bytes for each beside its body
+    queued_bytes: int  #: their memory: the bodies, and 512 bytes for each message
     running: int  #: handlers that run now
     backoff: str  #: "flowing", "waiting" or "testing"
-    repairs: int  #: how often the watchdog had to repair the flow; always 0, or it is a bug
+    repairs: int  #: corrections of RDY by the watchdog; above 0 is a bug
     is_paused: bool
     is_held: bool  #: RDY is 0 because of ``max_queued_bytes``
     max_in_flight: int

@@ -64,7 +64,7 @@ class HeaderFilter:
 
     @classmethod
     def regexp(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
-        """Messages in whose header ``key`` a regular expression of Go (RE2) is found.
+        """Messages whose header ``key`` contains a match of a regular expression of Go (RE2).
 
         A missing key counts as an empty text.
         """
@@ -72,7 +72,7 @@ class HeaderFilter:
 
     @classmethod
     def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
-        """Messages whose whole header ``key`` has this form: ``*``, ``?``, ``[a-z]``, ``{a,b}``.
+        """Messages whose header ``key`` matches a pattern: ``*``, ``?``, ``[a-z]``, ``{a,b}``.
 
         A missing key counts as an empty text.
         """
@@ -82,14 +82,14 @@ class HeaderFilter:
     def any_of(
         cls, rules: Mapping[str, str] | Iterable[tuple[str, str]], *, inverse: bool = False
     ) -> HeaderFilter:
-        """Messages of whose headers one is as it is here. Pairs may name a key several times."""
+        """Messages with at least one of these headers. In pairs, a key may occur several times."""
         return cls(MULTI, _pairs(rules), ANY, inverse)
 
     @classmethod
     def all_of(
         cls, rules: Mapping[str, str] | Iterable[tuple[str, str]], *, inverse: bool = False
     ) -> HeaderFilter:
-        """Messages whose headers are all as they are here."""
+        """Messages with all of these headers."""
         return cls(MULTI, _pairs(rules), ALL, inverse)
 
     def identify_field(self) -> dict[str, Any]:
