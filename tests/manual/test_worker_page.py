@@ -47,11 +47,23 @@ def test_the_first_run_prints_what_the_page_shows(shop: Terminal, cluster: Clust
     worker.wait_for("Ctrl-C stops")
     shown = shop.here(text_of(named("worker first run"))).splitlines()[1:]
     assert [line for line in worker.log.splitlines() if line in shown] == shown
-    cluster.nsqd.publish("orders", b'{"id": 7}')
-    cluster.nsqd.publish("refunds", b"r")
-    for line in ("billing 7", "refunding r", "archiving 1"):
+    for publish in commands_of(named("worker first messages")):
+        assert shop.start(publish).end() == 0
+    said = re.search(r"The worker prints (.*)\.", read(PAGE))
+    assert said is not None
+    lines = re.findall(r"``([^`]+)``", said[1])
+    assert len(lines) == 3
+    for line in lines:
         worker.wait_for(line)
     assert worker.interrupt() == 0
+
+
+def test_the_first_nsqd_is_at_the_address_of_the_page(empty_terminal: Terminal) -> None:
+    """Its command starts a server that the worker's command finds."""
+    [nsqd] = commands_of(named("worker nsqd"))
+    empty_terminal.serve(nsqd)
+    [command] = commands_of(named("worker first run"))
+    assert empty_terminal.replace["127.0.0.1:4150"] in empty_terminal.here(command)
 
 
 def test_the_check_prints_what_the_page_shows(shop: Terminal) -> None:
