@@ -220,7 +220,8 @@ class Collector:
 
     def _break_round(self, exc: Exception) -> None:
         """Log the exception of a round, and keep the numbers of the last one, as old ones."""
-        logger.log(self._lines.level(logging.ERROR), "collecting failed; it goes on", exc_info=exc)
+        logger.log(self._lines.level(logging.ERROR),
+                   "collecting statistics failed; the collector continues", exc_info=exc)
         failure = Failure(
             "nsqadmin", "itself", "the numbers are old: collecting them failed by"
             f" {printable(type(exc).__name__)}: {printable(str(exc), LONGEST_TEXT)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import pytest
 
@@ -13,6 +14,8 @@ from nsqclient.devserver import Nsqd
 from nsqclient.errors import ClosedError, ConnectError, NSQError
 from nsqclient.producer import nodes as module
 from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.outcome import BusyConnection, PublishOutcome
+from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
 from tests.support.servers.ports import free_port
@@ -157,6 +160,26 @@ def test_publish_without_a_thread_for_its_dial_is_a_connect_error(nodes, no_thre
         assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None
 
 
+class Token:
+    """Of a publish; keeps the outcome."""
+
+    outcome = None
+
+    def settle(self, outcome, error):
+        self.outcome = outcome
+
+
+def publish(node, name):
+    """Publish to a partition; return the token."""
+    token = Token()
+    node.send_to_partition(commands.pub("t", b"x"), token, time.monotonic() + WAIT, name)
+    return token
+
+
+def is_stored(*tokens):
+    return all(token.outcome is PublishOutcome.STORED for token in tokens)
+
+
 def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     """Its partitions are left out only while it is dialed, or rests after a dial that failed."""
     with Nsqd() as server:
@@ -173,15 +196,17 @@ def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     assert nodes.unanswered_names(0.0) == set()
 
 
-def test_further_connections_that_nothing_uses_are_closed(nodes, monkeypatch):
+def test_further_connections_that_nothing_uses_are_closed(nodes):
     """Without another publish, too; the first connection to an nsqd stays."""
     with Nsqd() as server:
         address = server.tcp_address
         first = nodes.connect(address, Deadline(WAIT), "t 0")
-        with monkeypatch.context() as patched:
-            patched.setattr(nodes, "_is_free", lambda node: node is not first)
-            second = nodes.connect(address, Deadline(WAIT), "t 1")
+        server.faults.hold_answers("PUB")
+        token = publish(first, "t 0")
+        second = nodes.connect(address, Deadline(WAIT), "t 1")
         assert second is not first
+        server.faults.release_answers()
+        wait_until(lambda: is_stored(token))
         nodes.close_idle()
         assert not second.conn.is_closed
 
@@ -198,7 +223,9 @@ def test_further_connections_that_nothing_uses_are_closed(nodes, monkeypatch):
 def test_a_connection_with_an_answer_that_was_not_read_yet_stays_open(nodes, monkeypatch):
     """It came while this process was suspended, so nsqd is not silent."""
     with Nsqd() as server:
-        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0", object())
+        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        server.faults.hold_answers("PUB")
+        publish(node, "t 0")
         node.used_at -= 10.0
         monkeypatch.setattr(Connection, "has_unread", True)
         nodes.close_unanswered(3.0)
@@ -207,3 +234,51 @@ def test_a_connection_with_an_answer_that_was_not_read_yet_stays_open(nodes, mon
         conn = node.conn
         nodes.close_unanswered(3.0)
         assert conn.is_closed
+
+
+def test_partition_has_its_connection_until_the_answer(nodes):
+    """Another one is refused, and nothing of it is sent; further publishes of its own are not."""
+    with Nsqd() as server:
+        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        server.faults.hold_answers("PUB")
+        first, second = publish(node, "t 0"), publish(node, "t 0")
+        with pytest.raises(BusyConnection, match="has not answered t 0"):
+            publish(node, "t 1")
+        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 0") is node
+        server.faults.release_answers()
+        wait_until(lambda: is_stored(first, second))
+        third = publish(node, "t 1")
+        wait_until(lambda: is_stored(third))
+        assert node.partition_name == "t 1"
+        assert [command.name for command in server.commands].count("PUB") == 3
+
+
+def test_partition_beside_an_unanswered_one_gets_a_connection_of_its_own(nodes):
+    """And keeps it, while both are free."""
+    with Nsqd() as server:
+        first = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        server.faults.hold_answers("PUB")
+        token = publish(first, "t 0")
+        second = nodes.connect(server.tcp_address, Deadline(WAIT), "t 1")
+        assert second is not first
+        other = publish(second, "t 1")
+        server.faults.release_answers()
+        wait_until(lambda: is_stored(token, other))
+        for _ in range(2):
+            assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") is second
+            assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 0") is first
+
+
+def test_connection_that_is_to_be_closed_takes_no_publish(nodes):
+    """Nor is it closed while one awaits its answer: its outcome would be unknown."""
+    with Nsqd() as server:
+        first = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        server.faults.hold_answers("PUB")
+        token = publish(first, "t 0")
+        second = nodes.connect(server.tcp_address, Deadline(WAIT), "t 1")
+        assert not first.retire() and second.retire()
+        with pytest.raises(BusyConnection):
+            publish(second, "t 1")
+        server.faults.release_answers()
+        wait_until(lambda: is_stored(token))
+        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") is first

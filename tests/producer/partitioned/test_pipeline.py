@@ -13,6 +13,8 @@ from nsqclient.errors import (
     PublishUnknownError,
 )
 from nsqclient.partitions.sharding import murmur3
+from nsqclient.producer.node import NsqdNode
+from nsqclient.producer.outcome import BusyConnection
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -94,6 +96,27 @@ def test_a_partition_that_hangs_delays_no_other_one(cluster, produce):
     assert not stuck.done()
     cluster.hang("t", murmur3("k0", 4), False)
     stuck.result(WAIT)
+
+
+def test_connection_that_another_partition_takes_first_is_no_failed_attempt(
+    cluster, produce, monkeypatch
+):
+    """The batch is sent at once, by the next free one."""
+    cluster.create_topic("t", 2)
+    producer = produce()
+    send, taken = NsqdNode.send_to_partition, [True] * 3
+
+    def send_or_refuse(node, *arguments):
+        if taken:
+            taken.pop()
+            raise BusyConnection("taken")
+        return send(node, *arguments)
+
+    monkeypatch.setattr(NsqdNode, "send_to_partition", send_or_refuse)
+    for number in range(3):
+        producer.publish_async("t", b"%d" % number, key="k").result(WAIT)
+    assert cluster.messages("t", murmur3("k", 2)) == [b"0", b"1", b"2"]
+    assert not taken and producer.stats().retried == 0
 
 
 def test_messages_without_a_key_go_to_partitions_in_turn(cluster, produce):
