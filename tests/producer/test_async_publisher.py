@@ -395,7 +395,7 @@ def test_a_bug_in_the_way_to_partitions_fails_the_messages(world, caplog):
         with pytest.raises(PublishNotSentError, match="internal error: RuntimeError"):
             item.result(WAIT)
         wait_until(lambda: pipeline.pending == 0)
-    assert caplog.text.count("publisher failed; it goes on") == 3
+    assert caplog.text.count("the publisher failed; it continues") == 3
 
 
 def test_a_bug_between_two_messages_fails_what_is_pending(world, caplog, monkeypatch):
