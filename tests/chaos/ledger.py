@@ -29,6 +29,10 @@ class LedgerWriter:
         """Append a line for each of ``rests``."""
         os.write(self._fd, "".join(f"{letter} {rest}\n" for rest in rests).encode())
 
+    def close(self) -> None:
+        """Close the file; where it is not called, the end of the process does."""
+        os.close(self._fd)
+
     def note_call(self, what: str, overrun: float) -> None:
         """A call with a deadline ended so many seconds after it (negative: before)."""
         if overrun > GRACE:

@@ -51,6 +51,7 @@ def test_a_ledger_is_read_as_it_grows(tmp_path):
     writer.write("H", "1")
     writer.note_call("close", 0.5)
     writer.note_call("close", 1.5)
+    writer.close()
     with (tmp_path / "p.ledger").open("a") as file:
         file.write("H 2")
     ledger.read()

@@ -192,6 +192,7 @@ def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
         assert archive.unfinished() == [str(tmp_path / "work" / "t-000000")]
     archive.tick(1.0)
     assert tree(tmp_path / "out") == {"t-000000": b"a\n"}
+    archive.close()
 
 
 def _refuse(*_):

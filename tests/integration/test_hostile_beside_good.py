@@ -114,6 +114,9 @@ def seen_by_admin(lookupds, good):
     with running_admin(lookupd_http_addresses=lookupds, request_timeout=2.0) as admin:
         wait_until(lambda: {each["address"] for each in admin.json("/api/live/nodes")["list"]
                             if each["is_up"]} >= set(good.addresses))
+        lookup_page = "/api/live/lookup"
+        wait_until(lambda: {each["address"] for each in of_good(admin.json(lookup_page), names)
+                            if each.get("is_up")} >= {one.http_address for one in good.lookupds})
         paths = [f"/api/topics/{TOPIC}", f"/api/topics/{TOPIC}/{CHANNEL}", "/api/counter",
                  "/api/live/nodes", f"/api/live/topics/{TOPIC}",
                  f"/api/live/topics/{TOPIC}/{CHANNEL}", "/api/live/lookup", "/api/live/producers",

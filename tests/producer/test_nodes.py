@@ -268,7 +268,7 @@ def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_l
             attempt = Attempt()
             try:
                 nodes.acquire(Deadline(limit - time.monotonic())).send(PUB, attempt, limit)
-            except ConnectError:
+            except (ConnectError, ConnectionLostError):
                 continue
             attempt.wait(1)
 
