@@ -52,6 +52,12 @@ class HeaderFilter:
             if not isinstance(value, str) or not value:
                 raise ConfigError(
                     f"header filter for key {key!r}: a text that is not empty, not {value!r}")
+            try:
+                value.encode()
+            except UnicodeEncodeError as exc:
+                raise ConfigError(
+                    f"header filter for key {key!r}: {value!r} cannot be sent as UTF-8:"
+                    f" {exc.reason}") from None
         if not isinstance(self.inverse, bool):
             raise ConfigError(f"inverse must be True or False, not {self.inverse!r}")
         if self.mode == REGEXP:

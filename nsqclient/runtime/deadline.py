@@ -15,11 +15,17 @@ from nsqclient.errors import ConfigError
 Duration = Union[int, float, timedelta]
 
 
+#: Seconds of the longest duration, 30 million years: it has a number of nanoseconds, and sums with
+#: other times.
+LONGEST = 1e15
+
+
 def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ConfigError: ``value`` is no number or timedelta, is not finite, or is under ``minimum``.
+        ConfigError: ``value`` is no number or timedelta, is not finite, or is under ``minimum`` or
+            over ``LONGEST``.
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -34,6 +40,8 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
         )
     if not math.isfinite(seconds):
         raise ConfigError(f"{name} of {seconds:g} s must be a finite number")
+    if abs(seconds) > LONGEST:
+        raise ConfigError(f"{name} of {seconds:g} s must be at most {LONGEST:g} s")
     if seconds < minimum:
         raise ConfigError(f"{name} of {seconds:g} s must be at least {minimum:g} s")
     return seconds

@@ -121,6 +121,8 @@ def test_secret_is_sent_to_nsqlookupd_only(server):
     (lambda c: c.pub("t!", b"x"), InvalidTopicError),
     (lambda c: c.pub("t", b"x", defer=3601), InvalidMessageError),
     (lambda c: c.pub("t", b"x", defer=-1), ConfigError),
+    (lambda c: c.pub("t", b"x", defer=1e306), ConfigError),
+    (lambda c: c.pub("t", "x"), InvalidMessageError),
     (lambda c: c.mpub("t", []), InvalidMessageError),
     (lambda c: c.mpub("t", [b"x" * 100] * 10), InvalidMessageError),
     (lambda c: c.mpub("t", [b"x", b""]), InvalidMessageError),

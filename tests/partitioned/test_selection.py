@@ -291,6 +291,7 @@ def test_a_stock_cluster_is_refused(options, name):
     ({"with_offsets": 1}, "True or False"),
     ({"desired_tag": "x" * 101}, "101 bytes: nsqd takes 100"),
     ({"desired_tag": None}, "must be a text"),
+    ({"desired_tag": "a\ud800"}, "cannot be sent as UTF-8: surrogates not allowed"),
     ({"header_filter": {"k": "v"}}, "made with HeaderFilter"),
     ({"with_offsets": True, "config": Config(sample_rate=5)}, "sample_rate"),
     ({"start_at": StartPosition.end(), "config": Config(sample_rate=5)}, "sample_rate"),

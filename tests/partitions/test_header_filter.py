@@ -52,6 +52,8 @@ def test_regular_expressions_of_go_are_accepted(pattern):
     (lambda: HeaderFilter.equal(1, "v"), "letters, digits"),
     (lambda: HeaderFilter.equal("k", ""), "not empty"),
     (lambda: HeaderFilter.equal("k", 5), "not 5"),
+    (lambda: HeaderFilter.glob("k", "a\ud800"), "cannot be sent as UTF-8: surrogates not allowed"),
+    (lambda: HeaderFilter.any_of({"k": "a\ud800"}), "cannot be sent as UTF-8"),
     (lambda: HeaderFilter.any_of({}), "at least one key"),
     (lambda: HeaderFilter.all_of("ab"), "pairs of key and value"),
     (lambda: HeaderFilter.all_of([("k",)]), "pairs of key and value"),

@@ -33,6 +33,14 @@ def test_numbers_and_timedeltas_become_seconds(value, seconds):
     assert (result, type(result)) == (seconds, float)
 
 
+@pytest.mark.parametrize("value", [1e306, -1e306, 1.1e15, 10**300])
+def test_a_duration_that_no_clock_can_hold_is_refused(value):
+    """Its milliseconds, or its sum with the time, would be no number."""
+    with pytest.raises(ConfigError, match="must be at most 1e[+]15 s"):
+        to_seconds(value, "timeout", minimum=float("-inf"))
+    assert to_seconds(1e15, "timeout") == 1e15
+
+
 @pytest.mark.parametrize("value", [None, "1", b"1", True, False, [1], 1j])
 def test_other_types_are_no_duration(value):
     """Anything else is refused, a bool too."""

@@ -155,6 +155,9 @@ def _check_starts_are_consumed(options: PartitionOptions) -> None:
 def _check_tag(tag: object) -> None:
     if not isinstance(tag, str):
         raise ConfigError(f"desired_tag must be a text, not {tag!r}")
-    size = len(tag.encode("utf-8", "replace"))
+    try:
+        size = len(tag.encode())
+    except UnicodeEncodeError as exc:
+        raise ConfigError(f"desired_tag {tag!r} cannot be sent as UTF-8: {exc.reason}") from None
     if size > _MAX_TAG:
         raise ConfigError(f"desired_tag of {size} bytes: nsqd takes {_MAX_TAG}")
