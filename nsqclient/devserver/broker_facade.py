@@ -14,6 +14,8 @@ from nsqclient.devserver.options import LogLevel, NsqdOptions
 from nsqclient.devserver.queues import StoredMessage
 from nsqclient.message import MessageId
 from nsqclient.devserver.session import Sessions
+from nsqclient.protocol.commands import check_body
+from nsqclient.runtime.deadline import to_seconds
 
 
 class HeldMessage(NamedTuple):
@@ -90,6 +92,8 @@ class BrokerFacade(ABC):
         """Store one message, deliverable after ``defer`` seconds.
 
         Raises:
+            InvalidMessageError: the body is not bytes, or empty or too large.
+            ConfigError: ``defer`` is negative, or no number.
             BrokerError: the server is stopping ("exiting").
             OSError: writing to the disk failed.
         """
@@ -97,6 +101,8 @@ class BrokerFacade(ABC):
 
     def publish_many(self, topic: str, bodies: Sequence[bytes], defer: float = 0.0) -> None:
         """Store several messages with consecutive ids. Raises as ``publish``."""
+        bodies = [check_body(body, self._options.max_msg_size) for body in bodies]
+        defer = to_seconds(defer, "defer")
         self._prepare_topic(topic)
         with self._engine as broker:
             broker.publish(topic, bodies, self._engine.now, time.time_ns(), defer)

@@ -13,6 +13,7 @@ import requests
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.devserver.broker import ChannelNotFound, TopicChange, TopicNotFound
 from nsqclient.devserver.persistence import DataPathError
+from nsqclient.errors import ConfigError, InvalidMessageError
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until
 
@@ -422,6 +423,26 @@ def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
             assert nsqd.health() == "NOK - No space left on device"
         nsqd.publish("t", b"x")
         assert nsqd.health() == "OK"
+
+
+@pytest.mark.parametrize(("body", "defer", "error", "hint"), [
+    ("text", 0.0, InvalidMessageError, "encode it first, body.encode()"),
+    ([b"x"], 0.0, InvalidMessageError, "must be bytes, not list"),
+    (b"", 0.0, InvalidMessageError, "is empty"),
+    (b"x" * 11, 0.0, InvalidMessageError, "over nsqd's limit of 10"),
+    (b"x", -1, ConfigError, "at least 0 s"),
+    (b"x", 1e306, ConfigError, "at most 1e[+]15 s"),
+    (b"x", float("nan"), ConfigError, "finite"),
+    (b"x", "1", ConfigError, "number of seconds"),
+])
+def test_publish_of_a_test_checks_its_arguments(body, defer, error, hint):
+    """A consumer's connection would end with the message otherwise."""
+    with Nsqd(max_msg_size=10) as nsqd:
+        with pytest.raises(error, match=hint):
+            nsqd.publish("t", body, defer)
+        with pytest.raises(error, match=hint):
+            nsqd.publish_many("t", [b"good", body], defer)
+        assert not nsqd.has_topic("t")
 
 
 def test_stop_on_a_full_disk_logs_the_loss(tmp_path, monkeypatch, caplog):
