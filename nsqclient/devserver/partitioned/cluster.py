@@ -15,11 +15,17 @@ from nsqclient.devserver.partitioned.recovery import Recovery
 from nsqclient.devserver.partitioned.state import ClusterState, Partition
 from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
+from nsqclient.errors import ConfigError
 from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.protocol.commands import check_body
 from nsqclient.protocol.extensions import StoredPosition
-from nsqclient.runtime.deadline import Deadline
+from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.deadline import Deadline, to_seconds
 
 logger = logging.getLogger("nsqclient.devserver")
+
+#: As in a real cluster.
+_MOST_PARTITIONS = 1024
 
 
 class PartitionedCluster:
@@ -39,6 +45,10 @@ class PartitionedCluster:
 
     Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block.
     Threads: every method, any thread.
+
+    Raises:
+        ConfigError: an argument is out of its range, or ports clash. Methods raise it too, for an
+            nsqd, nsqlookupd, partition or channel that there is not.
     """
 
     def __init__(
@@ -55,6 +65,16 @@ class PartitionedCluster:
         http_port: int = 0,
         lookupd_http_port: int = 0,
     ) -> None:
+        _check_count("nsqds", nsqds, 1)
+        _check_count("nsqlookupds", nsqlookupds, 1)
+        msg_timeout = to_seconds(msg_timeout, "msg_timeout", minimum=0.001)
+        max_msg_timeout = to_seconds(max_msg_timeout, "max_msg_timeout")
+        if msg_timeout > max_msg_timeout:
+            raise ConfigError(f"msg_timeout of {msg_timeout:g} s is over max_msg_timeout of"
+                              f" {max_msg_timeout:g} s")
+        recovery_scale = to_seconds(recovery_scale, "recovery_scale")
+        _check_ports({"tcp_port": (tcp_port, nsqds), "http_port": (http_port, nsqds),
+                      "lookupd_http_port": (lookupd_http_port, nsqlookupds)})
         limits = ServerLimits(
             msg_timeout=round(msg_timeout * 1000), max_msg_timeout=round(max_msg_timeout * 1000),
             output_buffer_timeout=50, min_output_buffer_timeout=10,
@@ -146,7 +166,14 @@ class PartitionedCluster:
             registered_channels: SUB creates no channel.
             under_load: its leaders answer NOT_LEADER, and are not listed for writers, until
                 ``serve_topic()``, or two minutes times ``recovery_scale``.
+
+        Raises:
+            InvalidTopicError, InvalidChannelError: a name is invalid.
         """
+        check_topic(topic)
+        channels = _checked_channels(channels)
+        _check_count("partitions", partitions, 1, _MOST_PARTITIONS)
+        _check_count("replicas", replicas, 1, len(self.nsqds))
         meta = TopicMeta(
             partitions, replicas, ordered=ordered, extended=extended,
             channels_are_registered=registered_channels,
@@ -164,7 +191,12 @@ class PartitionedCluster:
     def publish(
         self, topic: str, partition: int, body: bytes, trace_id: int = 0, header: bytes = b""
     ) -> StoredPosition:
-        """Store a message at its leader, whatever nsqlookupds answer; return its position."""
+        """Store a message at its leader, whatever nsqlookupds answer; return its position.
+
+        Raises:
+            InvalidMessageError: the body is not bytes, or empty.
+        """
+        body = check_body(body)
         with self._engine as state:
             nsqd = self._partition(state, topic, partition).leader
             stored, = state.publish(
@@ -179,6 +211,8 @@ class PartitionedCluster:
             log = self._partition(state, topic, partition).log
             found: list[LogMessage] = log.messages
             if channel is not None:
+                if channel not in log.channels:
+                    raise ConfigError(f"partition {partition} of {topic} has no channel {channel}")
                 found = log.channels[channel].unfinished()
             return [message.body for message in found]
 
@@ -224,6 +258,8 @@ class PartitionedCluster:
 
         Returns: the nsqd that leads now.
         """
+        if to is not None:
+            self._check_nsqd(to)
         with self._engine as state:
             found = self._partition(state, topic, partition)
             target = (found.leader + 1) % len(self.nsqds) if to is None else to
@@ -254,6 +290,7 @@ class PartitionedCluster:
         readers first; it serves; and publishes to partitions of which the nsqd was only a replica
         hang until it does not count any more.
         """
+        self._check_nsqd(nsqd)
         with self._engine as state:
             state.dead.add(nsqd)
             self._recovery.on_crash(nsqd, self._engine.now)
@@ -265,6 +302,7 @@ class PartitionedCluster:
         Args:
             writable: False for the time when nsqlookupds list the leader for readers only.
         """
+        self._check_nsqd(nsqd)
         with self._engine:
             self._recovery.elect(nsqd, writable)
 
@@ -273,6 +311,7 @@ class PartitionedCluster:
 
         With ``recovery_scale`` it answers NOT_LEADER at first, and is not listed.
         """
+        self._check_nsqd(nsqd)
         self.nsqds[nsqd].start()
         with self._engine:
             self._recovery.on_restart(nsqd, self._engine.now)
@@ -294,6 +333,7 @@ class PartitionedCluster:
 
     def tombstone(self, topic: str, nsqd: int, *, restore: bool = False) -> None:
         """Hide an nsqd from writers of a topic; readers see it, and publishes to it still work."""
+        self._check_nsqd(nsqd)
         with self._engine as state:
             tombstones = state.topic(topic).tombstones
             (tombstones.discard if restore else tombstones.add)(nsqd)
@@ -316,11 +356,45 @@ class PartitionedCluster:
 
     def lead_lookupd(self, nsqlookupd: int) -> None:
         """Let another nsqlookupd lead."""
+        _check_count("nsqlookupd", nsqlookupd, 0, len(self.nsqlookupds) - 1)
         self._leader = nsqlookupd
+
+    def _check_nsqd(self, number: int) -> None:
+        _check_count("nsqd", number, 0, len(self.nsqds) - 1)
 
     @staticmethod
     def _partition(state: ClusterState, topic: str, partition: int) -> Partition:
-        return state.topic(topic).partitions[partition]
+        partitions = state.topic(topic).partitions
+        _check_count("partition", partition, 0, len(partitions) - 1)
+        return partitions[partition]
+
+
+def _check_count(name: str, value: object, lowest: int, highest: int | None = None) -> None:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= lowest and (
+            highest is None or value <= highest):
+        return
+    wanted = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+    raise ConfigError(f"{name} must be a whole number {wanted}, not {value!r}")
+
+
+def _check_ports(given: dict[str, tuple[int, int]]) -> None:
+    """Raise ConfigError where servers would share a port; given: name -> (first port, servers)."""
+    users: dict[int, str] = {}
+    for name, (first, count) in given.items():
+        _check_count(name, first, 0, 65535)
+        for number in range(count if first else 0):
+            port = _port(first, number)
+            if port > 65535:
+                raise ConfigError(f"{name}={first}: the port of server {number} is over 65535")
+            if port in users:
+                raise ConfigError(f"{name}={first} and {users[port]} clash at port {port}")
+            users[port] = f"{name}={first}"
+
+
+def _checked_channels(channels: Iterable[str]) -> list[str]:
+    if isinstance(channels, str):
+        raise ConfigError(f"channels must be a list of names, not {channels!r}")
+    return [check_channel(channel) for channel in channels]
 
 
 def _port(first: int, number: int) -> int:
