@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from nsqclient import discovery
 from nsqclient.http import nsqlookupd
@@ -20,6 +21,10 @@ from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and the programs of the tests would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine takes longer than hypothesis' 200 ms for an example.
+settings.register_profile("without_deadline", settings.default, deadline=None)
+settings.load_profile("without_deadline")
 
 #: Characters of a test case's name.
 LONGEST_NAME = 80

@@ -86,7 +86,7 @@ def test_a_script_that_cannot_publish_ends_soon_and_says_so():
     done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
     assert done.returncode == 120
     assert "no outcome at exit: 10 publishes to events" in done.stderr
-    assert 4.5 < time.monotonic() - began < 10
+    assert 4.5 < time.monotonic() - began < 40
 
 
 @pytest.mark.parametrize("seed", [1, 2])
