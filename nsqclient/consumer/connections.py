@@ -316,7 +316,7 @@ class ConnectionManager:
             self._expected.discard(place)  # before it gets its share, or it would leave one free
             expected = len(self._expected)
             self._lost.discard(place)
-            entry.has_toggled_extend = False
+            entry.has_toggled_extend = entry.has_followed_order = False
             moved = self._leaders.take_over(place, self._entries, self._lost)
             if not entry.direct and not self._stopped:
                 self._lookups.on_connected()
@@ -334,6 +334,7 @@ class ConnectionManager:
         news: PartitionError | None = None
         is_final = is_toggled = False
         with self._lock:
+            knew_order = self._leaders.must_order
             entry.sub = None
             if self._stopped or self._entries.get(place) is not entry:
                 return
@@ -345,6 +346,9 @@ class ConnectionManager:
             elif entry.direct:
                 self._put_later(place, entry)
             elif self._leaders.toggle_extend(entry, error):
+                is_toggled = True
+                self._put(place, entry)
+            elif self._leaders.follow_order(entry, error):
                 is_toggled = True
                 self._put(place, entry)
             elif not self._leaders.may_dial_again(place, error):
@@ -359,6 +363,8 @@ class ConnectionManager:
                 self._want_other_leader(place)
         self._dials.dispatch()
         if is_toggled:
+            if self._leaders.must_order and not knew_order:
+                self._log.must_order()
             return
         if is_final:
             self._report_incompatibility(news)

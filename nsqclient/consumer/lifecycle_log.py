@@ -70,6 +70,10 @@ class LifecycleLogger(PrefixedLogger):
         """The topic has partitions, and max_in_flight was not given."""
         self.info("max_in_flight %d, one for each partition, because none was given", count)
 
+    def must_order(self) -> None:
+        """No nsqlookupd said that the topic is ordered, and an nsqd did."""
+        self.info("the topic is ordered, as nsqd says: it is consumed in order")
+
     def too_few_in_flight(self, max_in_flight: int, partitions: int) -> None:
         """The topic has more partitions than messages may be in flight."""
         self.warning(

@@ -8,6 +8,7 @@ pytest.importorskip("pyarrow")
 
 from nsqclient.config import Config  # noqa: E402 - needs pyarrow
 from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
+from nsqclient.devserver.partitioned.lookupd import LookupdMode  # noqa: E402 - needs pyarrow
 from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
 from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
@@ -109,6 +110,20 @@ def test_every_partition_is_read_in_order(cluster, receive, kind):
     cluster.wait_until_empty("t", "c")
     names = {c.name for nsqd in cluster.nsqds for c in nsqd.commands if "SUB" in c.name}
     assert names == {"SUB_ORDERED" if kind.get("ordered") else "SUB"}
+
+
+@pytest.mark.parametrize("kind", [{"ordered": True}, {"ordered": True, "extended": True}])
+def test_an_ordered_topic_without_metadata_is_read_in_order(cluster, receive, kind, caplog):
+    """Where no nsqlookupd says that it is ordered, the nsqd's refusal does."""
+    caplog.set_level("INFO", "nsqclient.consumer")
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
+    cluster.create_topic("t", 3, channels=["c"], **kind)
+    publish(cluster, 3, 5)
+    receiver = receive(connections="1")
+    has_rows(receiver, 15)
+    assert by_partition(rows_of(receiver)) == {f"partition-{p}": list(range(5)) for p in range(3)}
+    assert caplog.text.count("the topic is ordered, as nsqd says") == 1
 
 
 @pytest.mark.parametrize("ordered", [False, True])

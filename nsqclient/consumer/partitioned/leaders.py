@@ -29,6 +29,7 @@ class NsqdEntry:
     listed_at: float = 0.0  # when an nsqlookupd named it last, on time.monotonic()
     extended: bool = False  # its messages have headers
     has_toggled_extend: bool = False  # that was tried the other way since it worked
+    has_followed_order: bool = False  # dialed at once since nsqd said that the topic is ordered
 
 
 class PartitionTarget(NamedTuple):
@@ -56,7 +57,8 @@ class PartitionLeaders:
         self._topic = topic
         self._options = options
         self._may_have_partitions = may_have_partitions
-        self._must_order = False  # nsqd said so, whatever nsqlookupds say
+        #: nsqd said that the topic is ordered, whatever nsqlookupds say.
+        self.must_order = False
         self._has_no_headers = False  # likewise, of a topic without metadata
         #: An nsqd that was given by its address turned out to be a partitioned one.
         self.refusal: PartitionError | None = None
@@ -120,7 +122,7 @@ class PartitionLeaders:
                 f"topic {self._topic} has partitions, which cannot be consumed here: use Consumer"
             )
         options, meta = self._options, merged.meta
-        must_order = self._must_order or meta is not None and meta.ordered
+        must_order = self.must_order or meta is not None and meta.ordered
         if must_order and not (options.ordered or options.follows_topic):
             return PartitionError(
                 f"topic {self._topic} is ordered: consume it with Consumer(..., ordered=True)"
@@ -155,7 +157,7 @@ class PartitionLeaders:
     def target(self, place: Endpoint, entry: NsqdEntry) -> PartitionTarget:
         """Return what the next subscription to a partition needs to know."""
         merged, options = self.table.merged(), self._options
-        must_order = self._must_order or merged.meta is not None and merged.meta.ordered
+        must_order = self.must_order or merged.meta is not None and merged.meta.ordered
         return PartitionTarget(
             place, options.ordered or options.follows_topic and must_order, entry.extended,
             merged.http_addresses.get(place.address, ""),
@@ -179,6 +181,19 @@ class PartitionLeaders:
         entry.extended = not entry.extended
         return True
 
+    def follow_order(self, entry: NsqdEntry, error: NSQError) -> bool:
+        """Learn from a refusal that the topic is ordered; return whether to dial again at once.
+
+        Where the consumer follows the topic, once for each nsqd.
+        """
+        if not isinstance(error, ServerError) or entry.has_followed_order:
+            return False
+        if subscribe_action(error.code) is not SubscribeAction.FAIL:
+            return False
+        self.must_order = True
+        entry.has_followed_order = True
+        return self._options.follows_topic
+
     def may_dial_again(self, place: Endpoint, error: NSQError) -> bool:
         """Learn from a failed dial; return whether another may help."""
         if place.partition is None or not isinstance(error, ServerError):
@@ -186,7 +201,7 @@ class PartitionLeaders:
         if error.code in LEADER_CODES:
             self.table.on_refused(place.partition, place.address)
         if subscribe_action(error.code) is SubscribeAction.FAIL:
-            self._must_order = True
+            self.must_order = True
             return self._options.follows_topic
         if error.code == "E_SUB_EXTEND_FORBIDDON" and self._options.needing_headers:
             self._has_no_headers = True
