@@ -44,7 +44,7 @@ class InterruptedSendError(ConnectionLostError):
 
 
 class Connection:
-    """A connection to one nsqd: the low level, under Consumer and Producer.
+    """A connection to one nsqd: the low-level API below Consumer and Producer.
 
     It opens, sends commands and reports events. Reconnecting, retries and RDY are left to Consumer
     and Producer, so most programs do not need it.
@@ -90,7 +90,7 @@ class Connection:
 
     @property
     def is_partitioned(self) -> bool:
-        """Return whether nsqd is a partitioned one; known once open."""
+        """Return whether nsqd is partitioned; known after ``open()``."""
         return self._core.is_partitioned
 
     @property
@@ -105,7 +105,7 @@ class Connection:
 
     @property
     def awaits_answer(self) -> bool:
-        """Return whether nsqd has not answered everything yet that it answers."""
+        """Return whether nsqd has not yet responded to every command that it responds to."""
         return self._core.awaits_answer()
 
     @property
@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that the socket has taken: it grows while nsqd reads."""
+        """Number of bytes that the socket has accepted; it grows while nsqd reads."""
         return self._writer.sent
 
     def __repr__(self) -> str:
@@ -127,15 +127,15 @@ class Connection:
     def open(
         self, deadline: Deadline, subscribe: Subscribe | tuple[str, str] | None = None
     ) -> None:
-        """Dial, negotiate, authenticate where asked to, and subscribe to (topic, channel).
+        """Dial, negotiate, authenticate if requested, and subscribe to (topic, channel).
 
         Blocks: until the deadline, the dial itself at most ``dial_timeout``.
 
         Raises:
             ConnectError: nsqd cannot be reached, or did not answer in time.
-            ServerError: nsqd refused something.
-            NegotiationError: something was not granted. TLSError: the TLS handshake failed.
-            RemoteProtocolError: what answers there is not nsqd.
+            ServerError: nsqd rejected a command.
+            NegotiationError: a feature was not granted. TLSError: the TLS handshake failed.
+            RemoteProtocolError: the server at this address is not an nsqd.
         """
 
         def wait_for(wanted: type[E]) -> E:
@@ -209,7 +209,7 @@ class Connection:
     def start(self) -> None:
         """Start the reader thread; from now on the delegate is called.
 
-        When the connection ended before, because of ``close()`` or a write that failed, no
+        If the connection has ended, because of ``close()`` or a write that failed, no
         thread is started, and ``on_closed`` is called from here.
 
         Raises:
@@ -245,8 +245,8 @@ class Connection:
             until: when to stop waiting, on ``time.monotonic()``.
             wake_reader: False: the caller calls ``receive_until`` for the response.
 
-        Blocks: while the kernel takes no bytes, at most ``write_timeout``. When ``until`` comes
-        first, a thread writes what is left as soon as the kernel takes it.
+        Blocks: while the kernel accepts no bytes, at most ``write_timeout``. If ``until`` is
+        reached first, a thread writes the remaining bytes as soon as the kernel accepts them.
 
         Raises:
             ClosedError: the connection ended before; nothing was queued.
@@ -276,19 +276,21 @@ class Connection:
     def receive_messages(self, until: float) -> None:
         """Receive messages in place of the reader, for a worker that would wait for the next one.
 
-        This saves waking the reader, and the worker. The delegate is called from here. It returns
-        at once while the reader receives, which then lets go after the next event.
+        This saves waking the reader and the worker. The delegate is called from this thread. If the
+        reader is receiving, this method returns at once, and the reader stops receiving after the
+        next event.
 
-        Blocks: until messages came, or ``until`` on ``time.monotonic()``; then the reader receives.
+        Blocks: until messages arrive, or until ``until`` on ``time.monotonic()``; then the reader
+        receives again.
         """
         self._socket_reader.receive_messages(until)
 
     def wake_reader(self) -> None:
-        """Let the reader receive, where no other thread does."""
+        """Make the reader receive, if no other thread does."""
         self._socket_reader.wake()
 
     def try_send(self, queue: Callable[[ClientProtocol], None]) -> bool:
-        """Like ``send``, but never waits; False when bytes were left: call ``flush`` later.
+        """Like ``send``, but does not wait. False if bytes are left: call ``flush`` later.
 
         For the timer thread.
         """
@@ -300,7 +302,7 @@ class Connection:
         self._flush(wait=True)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until all that is queued was written; False when it was not, or cannot be.
+        """Wait until all queued bytes are written; False if they were not, or cannot be.
 
         For the end: ``close()`` comes next. Others may be writing at the same time.
         """
@@ -360,7 +362,7 @@ class Connection:
         self._finish(error)
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Receive in the calling thread, for a connection that got no reader; may be repeated.
+        """Receive in the calling thread, for a connection without a reader; may be repeated.
 
         For the end of the process, when no thread can be started. Blocks: until ``is_over()``,
         which is called a few times a second, or the connection ends.
@@ -376,7 +378,8 @@ class Connection:
     def close(self, reason: str = "closed by us") -> None:
         """End the connection. Idempotent, any thread, does not block.
 
-        ``on_closed`` is called once, from the reader thread, or from here where none was started.
+        ``on_closed`` is called once, from the reader thread, or from this thread if none was
+        started.
         """
         error = ConnectionLostError(self.address, reason)
         self._fail(error)

@@ -12,7 +12,7 @@ from nsqclient.protocol.frames import RawMessage
 class ConnectionDelegate(Protocol):
     """Receives the events of a Connection. All calls come from its reader thread; do not block.
 
-    A publish with the type of token that ``receive_until`` is called with is reported from the
+    A publish whose token has the type that was passed to ``receive_until`` is reported from the
     thread that called it.
     """
 
@@ -21,11 +21,11 @@ class ConnectionDelegate(Protocol):
         ...
 
     def on_published(self, conn: Any, token: Any, error: ServerError | None) -> None:
-        """nsqd answered the publish that was sent with ``token``; None means stored."""
+        """nsqd responded to the publish with ``token``; None means that it is stored."""
         ...
 
     def on_command_failed(self, conn: Any, error: ServerError) -> None:
-        """A FIN, REQ or TOUCH came too late."""
+        """nsqd rejected a FIN, REQ or TOUCH, because the message had timed out."""
         ...
 
     def on_close_wait(self, conn: Any) -> None:
@@ -33,20 +33,20 @@ class ConnectionDelegate(Protocol):
         ...
 
     def on_closed(self, conn: Any, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection ended, once. ``unanswered`` are the tokens of publishes without response.
+        """The connection ended; called once. ``unanswered``: tokens of publishes without response.
 
-        When ``error`` is a ServerError, nsqd rejected an earlier command and has not read those.
+        If ``error`` is a ServerError, nsqd rejected an earlier command and did not read these.
         """
         ...
 
 
 class PartitionDelegate(ConnectionDelegate, Protocol):
-    """Also receives the events of a connection that asked for headers, positions or traces."""
+    """Also receives the events of a connection that requested headers, positions or traces."""
 
     def on_extended_messages(
         self, conn: Any, batch: list[RawMessage], extensions: list[MessageExtension]
     ) -> None:
-        """Messages arrived, with what a partitioned nsqd adds to the stock fields."""
+        """Messages arrived, with the additional fields of a partitioned nsqd."""
         ...
 
     def on_traced(self, conn: Any, token: Any, stored: StoredPosition) -> None:

@@ -38,7 +38,7 @@ _FEATURES = ("tls_v1", "deflate", "snappy")
 
 
 class Subscribe(NamedTuple):
-    """What to subscribe to; all behind the channel is for partitioned nsqds alone."""
+    """What to subscribe to. The fields after the channel are for partitioned nsqds only."""
 
     topic: str
     channel: str

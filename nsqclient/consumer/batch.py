@@ -57,19 +57,19 @@ class BatchHandler:
     """A handler that collects messages into batches.
 
     A batch is handled when it has ``size`` messages, when its first message has waited for
-    ``max_wait``, or when the consumer is starved, so that no more arrive before these are answered.
-    Set ``max_in_flight`` of the consumer to at least ``size``.
+    ``max_wait``, or when the consumer is starved, so that no more arrive before a response to
+    these. Set ``max_in_flight`` of the consumer to at least ``size``.
 
     Args:
-        handle: called on a worker thread with a list of messages. Returning None finishes all that
-            it has not answered; raising requeues them or gives them up, as an exception in a
-            handler does. Returning a list of messages finishes these and requeues the others;
-            returning anything else, such as a coroutine, is a failure of the handler.
+        handle: called on a worker thread with a list of messages. If it returns None, all messages
+            without a response are finished. If it returns a list of messages, these are finished
+            and the others requeued. If it raises, they are requeued or given up, as after an
+            exception in a handler. Any other result, such as a coroutine, is a failure.
         size: number of messages in a full batch.
-        max_wait: seconds that the first message of a batch waits at most.
+        max_wait: maximum time, in seconds, that the first message of a batch waits.
 
-    Life: one BatchHandler serves one Consumer, which calls ``bind``, and when it stops
-    ``flush``: a last batch that is not full is handled too.
+    Life: one BatchHandler serves one Consumer. When the consumer stops, the last batch is handled,
+    even if it is not full.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BatchHandler:
     def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
         """Return a BatchHandler of the same size for ``wrap(handle)``, to serve another consumer.
 
-        For what must stand around each batch, such as a transaction.
+        For code that must run around each batch, such as a transaction.
         """
         return BatchHandler(wrap(self._handle), self._size, self._max_wait)
 

@@ -25,14 +25,14 @@ _NOT_IN_GO = re.compile(
 
 @dataclass(frozen=True)
 class HeaderFilter:
-    """Which messages are delivered; nsqd finishes the others for the channel, unsent.
+    """Selects the messages to deliver. nsqd finishes the others without sending them.
 
-    Make it with one of the class methods. Each compares header values that are strings; a value of
-    another type counts as missing, and a message without headers matches none. ``inverse`` delivers
-    what does not match, messages without headers too.
+    Create it with one of the class methods. Each compares header values that are strings; a value
+    of another type counts as missing, and a message without headers matches none. ``inverse``
+    delivers the messages that do not match, including those without headers.
 
     Raises:
-        ConfigError: nsqd could not use it; from every way to make one.
+        ConfigError: nsqd could not use the filter.
     """
 
     mode: int  #: ``type`` on the wire

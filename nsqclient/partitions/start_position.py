@@ -21,12 +21,12 @@ _TOO_MANY_SECONDS = 10**11
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Where a partition is read from. Make it with one of the four class methods.
+    """Where reading a partition begins. Create it with one of the four class methods.
 
-    A value, which may be compared and pickled.
+    It can be compared and pickled.
 
     Raises:
-        ConfigError: it is no position; from every way to make one.
+        ConfigError: the position is invalid.
     """
 
     kind: str  #: the word on the wire
@@ -50,8 +50,8 @@ class StartPosition:
     def offset(cls, offset: int) -> StartPosition:
         """The message at this offset: bytes from the start of the partition's queue.
 
-        It is ``message.offset`` of a message, or ``message.offset + message.size`` for the one
-        behind it; 0 is the oldest message.
+        It is ``message.offset`` of a message, or ``message.offset + message.size`` for the
+        next message; 0 is the oldest message.
         """
         return cls(_OFFSET, offset)
 
@@ -60,8 +60,8 @@ class StartPosition:
         """The first message that was published at this time or later.
 
         Args:
-            timestamp: seconds since the epoch, of which nsqd takes whole ones, or a datetime with
-                a time zone.
+            timestamp: seconds since the epoch, or a datetime with a time zone. nsqd uses whole
+                seconds.
         """
         if isinstance(timestamp, datetime):
             if timestamp.tzinfo is None:

@@ -97,7 +97,7 @@ def _decimal(value: float, digits: int) -> str:
 
 
 class Deadline:
-    """A point in time made from a timeout; ``None`` means no limit. Immutable, any thread."""
+    """A point in time, computed from a timeout; None: no limit. Immutable. Threads: any."""
 
     __slots__ = ("timeout", "began", "until")
 

@@ -19,29 +19,29 @@ _numbers = itertools.count(1)
 
 
 class RecordedMessage(Message):
-    """A message that keeps its answers, made by :func:`make_message`. Nothing is sent.
+    """A message that records the responses to it, made by :func:`make_message`. Nothing is sent.
 
-    It is answered once, as any message: a second answer raises AlreadyRespondedError.
+    Like any message, it accepts one response: a second one raises AlreadyRespondedError.
     """
 
     __slots__ = ("finished", "requeued", "given_up", "touched", "error", "_headers")
 
-    #: Whether it was finished; also where it was given up.
+    #: Whether it was finished; also true if it was given up.
     finished: bool
-    #: The delay (None for the automatic one) and the backoff that it was requeued with; None where
-    #: it was not requeued.
+    #: The delay (None for the automatic one) and the backoff of its requeue; None if it was not
+    #: requeued.
     requeued: Requeue | None
-    #: Why :func:`handle` gave it up; None where it did not.
+    #: Why :func:`handle` gave it up; None if it did not.
     given_up: Failure | None
-    #: How often it was touched; ``keep_alive()`` touches once here.
+    #: How many times it was touched; ``keep_alive()`` counts as one.
     touched: int
-    #: What the handler raised in :func:`handle`, save ``Requeue``.
+    #: The exception of the handler in :func:`handle`, except ``Requeue``.
     error: BaseException | None
     _headers: dict[str, Any]
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Its JSON headers, those that :func:`make_message` was given."""
+        """The JSON headers that were passed to :func:`make_message`."""
         return self._headers
 
 
@@ -59,16 +59,16 @@ def make_message(
 
     Args:
         body: bytes, not empty.
-        attempts: how many times it has been delivered, this time included.
-        message_id: 16 hex digits in ASCII; None: another one for each message.
-        timestamp: when nsqd took it, in nanoseconds since the epoch; None: now.
-        time_left: seconds until nsqd would give it to another consumer.
-        nsqd_address: the nsqd that it seems to come from.
-        headers: JSON headers, as a partitioned NSQ has them.
+        attempts: number of deliveries, including this one.
+        message_id: 16 hex digits in ASCII; None: a new id for each message.
+        timestamp: when nsqd received it, in nanoseconds since the epoch; None: now.
+        time_left: seconds until it expires.
+        nsqd_address: the value of ``message.nsqd_address``.
+        headers: JSON headers, as with partitioned NSQ.
 
     Raises:
         InvalidMessageError: the body is not bytes, or empty.
-        ConfigError: another argument cannot be that of a message.
+        ConfigError: another argument is invalid.
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or not 0 <= attempts <= 65535:
         raise ConfigError(f"attempts must be a whole number up to 65535, not {attempts!r}")
@@ -93,18 +93,19 @@ def handle(
     retry: RetryPolicy | None = None,
     max_attempts: int = 5,
 ) -> None:
-    """Call a handler with messages one after the other, and answer them as a consumer does.
+    """Call a handler with each message, and respond to the message as a consumer does.
 
-    Returning finishes a message, raising ``Requeue`` or anything else requeues it, ``GiveUp`` or
-    the last attempt give it up (``message.given_up``, and it is finished), ``enable_async`` leaves
-    it open; ``message.error`` has what was raised, unless it is ``Requeue``. A
-    :class:`~nsqclient.BatchHandler` gets all messages as one batch, whatever its size.
+    If the handler returns, the message is finished. If it raises, the message is requeued; after
+    ``GiveUp``, or at the last attempt, it is given up and finished (``message.given_up``). After
+    ``enable_async()`` there is no response. ``message.error`` has the exception, except for
+    ``Requeue``. A :class:`~nsqclient.BatchHandler` gets all messages as one batch.
 
     Args:
         retry: the consumer's retry policy.
         max_attempts: the consumer's option; 0: no limit.
 
-    Not done here: ``on_giving_up``, middleware, backoff. What ``retry`` raises is raised.
+    ``on_giving_up``, middleware and backoff are not part of this. Exceptions of ``retry`` are
+    raised.
     """
     def decide_failure(message: Message, error: BaseException) -> Decision | None:
         assert isinstance(message, RecordedMessage)

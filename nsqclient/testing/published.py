@@ -14,9 +14,9 @@ from nsqclient.devserver.nsqd import Nsqd
 class Published:
     """The bodies that were published to an embedded nsqd from now on, by topic.
 
-    Each that nsqd stored is there once, in their order, whether by TCP, HTTP or ``nsqd.publish()``;
-    consumers do not change that. What nsqd refused is not there. An nsqd has one such record: a
-    second one takes the place of the first.
+    Each body that nsqd stored is listed once, in the order of storing, whether it was published by
+    TCP, HTTP or ``nsqd.publish()``, and whether it was consumed or not. Rejected messages are not
+    listed. An nsqd has one such record: a second one replaces the first.
 
     Threads: any.
     """
@@ -32,7 +32,7 @@ class Published:
             return list(self._bodies.get(topic, ()))
 
     def json(self, topic: str) -> list[Any]:
-        """Return the values whose JSON the bodies of a topic are.
+        """Return the bodies of a topic, decoded as JSON.
 
         Raises:
             ValueError: a body is not JSON.
@@ -40,12 +40,12 @@ class Published:
         return [json.loads(body) for body in self(topic)]
 
     def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[bytes]:
-        """Wait until a topic has so many bodies, as another thread publishes them; return them.
+        """Wait until another thread or process has published ``count`` bodies; return them.
 
         Blocks: at most ``timeout`` seconds.
 
         Raises:
-            TimeoutError: there are fewer; says how many.
+            TimeoutError: there are fewer; the text has their number.
         """
         with self._changed:
             if self._changed.wait_for(

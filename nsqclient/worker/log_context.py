@@ -24,11 +24,12 @@ _NOTHING: dict[str, object] = {
 
 
 class LogContext:
-    """A middleware that keeps what is being handled, for ``LogContext.filter``.
+    """A middleware that adds the fields of the current message to log records.
 
-    Each record then has the attributes ``topic``, ``channel``, ``nsqd``, ``message_id`` and
-    ``attempts``; of a batch those of its first message. Threads: any. Threads that a handler starts
-    begin without it, unless they run in a copy of its context (``contextvars.copy_context``).
+    With ``LogContext.filter`` each record has the attributes ``topic``, ``channel``, ``nsqd``,
+    ``message_id`` and ``attempts``; for a batch, those of its first message. Threads: any. Threads
+    that a handler starts have no fields, unless they run in a copy of its context
+    (``contextvars.copy_context``).
     """
 
     @contextmanager
@@ -46,11 +47,11 @@ class LogContext:
 
     @staticmethod
     def filter(record: logging.LogRecord) -> bool:
-        """Give a record the fields; add it to a handler of ``logging`` with ``addFilter``.
+        """Add the fields to a record, as a filter of a handler of ``logging`` (``addFilter``).
 
-        A record that has one of them keeps its own.
+        Fields that a record already has are not changed.
 
-        Returns: True: no record is left out.
+        Returns: True, so that every record is logged.
         """
         for name, value in (_current.get() or _NOTHING).items():
             if not hasattr(record, name):

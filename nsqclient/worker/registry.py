@@ -50,7 +50,7 @@ class Registration:
         return f"{self.topic}/{self.channel}"
 
     def settings(self) -> dict[str, Any]:
-        """Everything that was given beside the names and the handler."""
+        """All arguments except for the names and the handler."""
         given: dict[str, Any] = {"workers": self.workers, "max_in_flight": self.max_in_flight,
                                  "middleware": self.middleware, **self.arguments, **self.options}
         return {name: value for name, value in given.items() if value not in (None, ())}
@@ -111,8 +111,7 @@ def name_of(handler: object) -> str:
 class HandlerRegistry:
     """The handlers of a process or of an application, at most one for each channel.
 
-    Life: usable at once; a registration stays. Iterating gives the Registrations in the order of
-    their registration. Threads: any.
+    Iterating returns the Registrations in their order. Threads: any.
     """
 
     def __init__(self) -> None:
@@ -134,11 +133,11 @@ class HandlerRegistry:
         The function itself is returned, so a test can call it. Nothing is connected.
 
         Args:
-            topic, channel: what it handles.
+            topic, channel: the names of the channel that it handles.
             workers: threads that run it.
-            max_in_flight: messages out at once; None: the worker's, or where that was not given,
-                one for each thread.
-            middleware: stands around each call, inside of the worker's own middleware.
+            max_in_flight: maximum number of messages in flight; None: the value of the worker, or
+                where that was not given, one for each thread.
+            middleware: context managers around each call, inside the middleware of the worker.
             options: options of :class:`Config` by their names (``max_attempts=3``), and the
                 arguments ``retry``, ``ordered``, ``on_blocked``, ``on_giving_up``, the other
                 callbacks of :class:`Consumer`, and those for partitioned NSQ.
@@ -160,11 +159,12 @@ class HandlerRegistry:
     def add(self, registration: Registration) -> None:
         """Keep a Registration.
 
-        A function that is defined inside of another one, such as an application factory that
-        runs twice, replaces its former self.
+        If a function is defined again by the same code, for example in an application factory that
+        runs twice, it replaces the previous one.
 
         Raises:
-            ConfigError: its channel has a handler already; says which, and how options differ.
+            ConfigError: its channel already has a handler; the text names it and the options that
+                differ.
         """
         key = registration.topic, registration.channel
         with self._lock:

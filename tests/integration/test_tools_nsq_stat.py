@@ -11,7 +11,6 @@ Deliberate differences:
 
 from __future__ import annotations
 
-import time
 
 import pytest
 

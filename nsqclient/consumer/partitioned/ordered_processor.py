@@ -35,11 +35,11 @@ _ERROR_FACTOR = 5
 
 
 class BlockedAction(Enum):
-    """What a policy may decide about an ordered message that blocks its partition."""
+    """What ``on_blocked`` decides about an ordered message that blocks its partition."""
 
-    RETRY = "retry"  #: wait, then have it delivered again: nothing is lost
-    SKIP = "skip"  #: finish it all the same: the partition goes on without it
-    HANDLE = "handle"  #: only for a message out of order: handle it, and go on from there
+    RETRY = "retry"  #: requeue it after a delay
+    SKIP = "skip"  #: finish it; the partition continues without it
+    HANDLE = "handle"  #: only for a message out of order: handle it and continue from there
 
 
 #: (message, what went wrong) -> a decision, seconds to wait before the next try, or None for
