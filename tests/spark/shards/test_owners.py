@@ -425,7 +425,7 @@ def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, sto
     publish(bad, 100, 100)
     has_stored(storage, bad, 100)
     owners._on_failed(good.tcp_address, NSQError("E_UNAUTHORIZED"))
-    wait_until(lambda: "E_UNAUTHORIZED; it is tried again" in caplog.text, 30, "it is stopped")
+    wait_until(lambda: "E_UNAUTHORIZED; trying again" in caplog.text, 30, "it is stopped")
     publish(good, 100, 200)
     has_stored(storage, good, 200)
     assert stored(storage, bad, good) == list(range(300))
