@@ -261,8 +261,9 @@ class NodePool:
         """Close the connections beyond the first to each nsqd that nothing has used for long."""
         with self._changed.lock:
             now = time.monotonic()
+            # A retired one is still there if its closing was interrupted.
             idle = list(node for node in self._extras.values() if now - node.used_at > _IDLE_TIME
-                        and self._is_connected(node) and self._is_free(node))
+                        and (node.is_retired or self._is_connected(node)) and self._is_free(node))
         for node in idle:
             conn = node.conn
             if conn is not None and node.retire():

@@ -11,7 +11,6 @@ Deliberate differences:
 
 from __future__ import annotations
 
-
 import pytest
 
 from nsqclient.http import NsqdHTTP

@@ -687,6 +687,21 @@ MUTANTS = [
         "tests/producer/test_nodes.py::test_publishes_behind_the_end_of_a_connection",
     ),
     Mutant(
+        "shared_connection", "a partition never waits for the answer to another one's publish",
+        "nsqclient/producer/node.py",
+        "if self.is_retired or not (is_free or name == self.partition_name):",
+        "if self.is_retired:",
+        "tests/producer/test_partitioned_nodes.py"
+        "::test_partition_has_its_connection_until_the_answer",
+    ),
+    Mutant(
+        "closed_unanswered", "a connection is not closed while a publish awaits its answer",
+        "nsqclient/producer/node.py",
+        "self.is_retired = not core.awaits_answer()", "self.is_retired = True",
+        "tests/producer/test_partitioned_nodes.py"
+        "::test_connection_that_is_to_be_closed_takes_no_publish",
+    ),
+    Mutant(
         "half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
         "nsqclient/producer/outcome.py",
         "return PublishOutcome.UNKNOWN", "return PublishOutcome.REJECTED",

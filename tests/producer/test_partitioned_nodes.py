@@ -269,7 +269,7 @@ def test_partition_beside_an_unanswered_one_gets_a_connection_of_its_own(nodes):
             assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 0") is first
 
 
-def test_connection_that_is_to_be_closed_takes_no_publish(nodes):
+def test_connection_that_is_to_be_closed_takes_no_publish(nodes, monkeypatch):
     """Nor is it closed while one awaits its answer: its outcome would be unknown."""
     with Nsqd() as server:
         first = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
@@ -282,3 +282,6 @@ def test_connection_that_is_to_be_closed_takes_no_publish(nodes):
         server.faults.release_answers()
         wait_until(lambda: is_stored(token))
         assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") is first
+        monkeypatch.setattr(module, "_IDLE_TIME", 0.0)
+        nodes.close_idle()
+        wait_until(lambda: nodes._slots(server.tcp_address) == [first])
