@@ -207,7 +207,7 @@ class NodePool:
         node = self._used.get((address, name))
         if node is not None and node.partition_name == name:
             conn = node.conn
-            if conn is not None and not conn.is_closed:
+            if conn is not None and not (conn.is_closed or node.is_retired):
                 return node
         with self._changed.lock:
             node = self._find_slot(address, name)

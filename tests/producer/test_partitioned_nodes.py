@@ -276,7 +276,13 @@ def test_connection_that_is_to_be_closed_takes_no_publish(nodes, monkeypatch):
         server.faults.hold_answers("PUB")
         token = publish(first, "t 0")
         second = nodes.connect(server.tcp_address, Deadline(WAIT), "t 1")
+        server.faults.release_answers()
+        other = publish(second, "t 1")
+        wait_until(lambda: is_stored(token, other))
+        server.faults.hold_answers("PUB")
+        token = publish(first, "t 0")
         assert not first.retire() and second.retire()
+        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") not in (first, second)
         with pytest.raises(BusyConnection):
             publish(second, "t 1")
         server.faults.release_answers()
