@@ -80,7 +80,8 @@ class StartPosition:
     @classmethod
     def count(cls, count: int) -> StartPosition:
         """The message behind so many messages from the start of the partition's queue."""
-        return cls(_COUNT, count)
+        cls(_COUNT, count)  # checks it
+        return cls(_COUNT, count + 1)  # nsqd counts from 1, and takes 0 as 1
 
     @classmethod
     def end(cls) -> StartPosition:

@@ -132,6 +132,20 @@ def test_replay_of_an_ordered_topic(cluster, consume, start, expected):
     assert got.bodies() == [*expected, b"new"]
 
 
+@pytest.mark.parametrize("start", [
+    StartPosition.offset(0), StartPosition.count(0), StartPosition.timestamp(0),
+])
+def test_replay_of_a_partition_without_messages(cluster, consume, start):
+    """It begins with the first message; the server has no other position there."""
+    cluster.create_topic("t", 2, channels=["other"])
+    publish(cluster, 1, [b"a"])
+    got = Collector()
+    consumer = consume(got, start_at=start, connected=2)
+    publish(cluster, 0, [b"b"])
+    wait_until(lambda: sorted(got.bodies()) == [b"a", b"b"])
+    assert consumer.errors == []
+
+
 def test_a_position_is_applied_once(cluster, consume):
     """A reconnect goes on where the consumer was."""
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
@@ -316,5 +330,6 @@ def test_the_position_is_logged(cluster, consume, caplog):
     """A replay is seen in the log."""
     caplog.set_level(logging.INFO, "nsqclient.consumer")
     cluster.create_topic("t", 1, channels=["c"])
+    publish(cluster, 0, [b"a"])
     consume(Collector(), start_at=StartPosition.count(0), connected=1)
-    assert "/0: the channel starts at msgcount:0" in caplog.text
+    assert "/0: the channel starts at msgcount:1" in caplog.text

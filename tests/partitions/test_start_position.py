@@ -15,7 +15,8 @@ from nsqclient import ConfigError, StartPosition
     (StartPosition.timestamp(1795000000), "timestamp:1795000000"),
     (StartPosition.timestamp(1795000000.9), "timestamp:1795000000"),
     (StartPosition.timestamp(datetime(2026, 1, 1, tzinfo=timezone.utc)), "timestamp:1767225600"),
-    (StartPosition.count(7), "msgcount:7"),
+    (StartPosition.count(0), "msgcount:1"),
+    (StartPosition.count(7), "msgcount:8"),
     (StartPosition.end(), "special:-1"),
 ])
 def test_each_position_has_its_words_on_the_wire(start, text):

@@ -26,6 +26,8 @@ from nsqclient.partitions.start_position import StartPosition
 
 #: Seconds for each of the requests.
 _TIMEOUT = 3.0
+#: The answer of nsqd where a partition has no messages. Its channels are at its start then.
+_NO_MESSAGES = "commit log end of file"
 
 
 class ChannelStarts:
@@ -88,5 +90,12 @@ class ChannelStarts:
                     extra=fields,
                 )
                 return
-            client.set_channel_offset(*where, str(start))
+            try:
+                client.set_channel_offset(*where, str(start))
+            except NSQHTTPStatusError as exc:
+                if exc.message != _NO_MESSAGES:
+                    raise
+                self._log.info("%s: no messages yet: the channel starts with the first one", place,
+                               extra=fields)
+                return
         self._log.info("%s: the channel starts at %s", place, start, extra=fields)

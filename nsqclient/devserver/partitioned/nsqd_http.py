@@ -20,7 +20,7 @@ from nsqclient.devserver.http_server import (
     text_response,
 )
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
-from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel
+from nsqclient.devserver.partitioned.queue import NO_POSITION, LogMessage, PartitionChannel
 from nsqclient.devserver.partitioned.state import ClusterState, Partition, Topic
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
@@ -181,7 +181,10 @@ class NsqdHTTP(HTTPServer):
         except (BodyError, ConfigError):
             raise HTTPError(400, "INVALID_OFFSET") from None
         with self._engine as state:
-            self._find_channel(state, params).set_position(start, self._engine.now)
+            channel = self._find_channel(state, params)
+            if not channel.has_position(start):
+                raise HTTPError(500, NO_POSITION)
+            channel.set_position(start, self._engine.now)
         return empty_response()
 
 

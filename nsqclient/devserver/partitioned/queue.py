@@ -29,6 +29,8 @@ _FIRST_COUNT = 2
 _MAX_ATTEMPTS = 4000
 #: The header that says which consumers a message is for.
 _TAG_KEY = "##client_dispatch_tag"
+#: The error of a start position in a partition without messages.
+NO_POSITION = "commit log end of file"
 
 
 class LogMessage(NamedTuple):
@@ -310,6 +312,10 @@ class PartitionChannel:
         self.end_consumers(now)
         self.begin_at(start)
 
+    def has_position(self, start: StartPosition) -> bool:
+        """Return whether nsqd finds it: a partition without messages has only its end."""
+        return start.kind == "special" or bool(self._log.messages)
+
     def begin_at(self, start: StartPosition) -> None:
         """Read from there; call it while nothing is in flight."""
         self._returned.clear()
@@ -319,7 +325,7 @@ class PartitionChannel:
         if start.kind == "special":
             self.position = len(messages)
         elif start.kind == "msgcount":
-            self.position = min(start.value, len(messages))
+            self.position = min(max(start.value - 1, 0), len(messages))
         elif start.kind == "timestamp":
             self.position = sum(each.timestamp < start.value * 10**9 for each in messages)
         else:

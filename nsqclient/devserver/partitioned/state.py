@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.partitioned.queue import (
+    NO_POSITION,
     LogMessage,
     PartitionChannel,
     PartitionConsumer,
@@ -186,6 +187,8 @@ class ClusterState:
         if ordered:
             channel.is_ordered = True
         if start is not None and not channel.consumers:
+            if not channel.has_position(start):
+                raise CommandError("E_INVALID", NO_POSITION)
             channel.begin_at(start)
         channel.add_consumer(consumer)
         return channel

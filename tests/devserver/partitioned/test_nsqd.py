@@ -320,7 +320,8 @@ def publish_three(cluster, topic="plain", partition=0):
 
 
 @pytest.mark.parametrize(("start", "expected"), [
-    ("virtual_queue:31", b"b"), ("msgcount:2", b"c"), ("timestamp:0", b"a"),
+    ("virtual_queue:31", b"b"), ("msgcount:0", b"a"), ("msgcount:1", b"a"), ("msgcount:3", b"c"),
+    ("timestamp:0", b"a"),
 ])
 def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
     """Its messages have offset and size."""
@@ -338,6 +339,21 @@ def test_only_the_first_client_of_a_channel_sets_its_start(cluster):
         assert first.ask(b"SUB_ADVANCED plain c 0 special:-1\n") == OK
         assert second.ask(b"SUB_ADVANCED plain c 0 msgcount:0\n") == OK
         assert cluster.messages("plain", 0, "c") == []
+
+
+@pytest.mark.parametrize("start", [b"virtual_queue:0", b"msgcount:0", b"timestamp:0"])
+def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
+    """As on a real server, which finds no entry in its log."""
+    cluster.create_topic("empty", 1, channels=["c"])
+    url = f"http://{cluster.nsqds[0].http_address}/channel/setoffset"
+    where = {"topic": "empty", "partition": "0", "channel": "c"}
+    answer = requests.post(url, start, params=where, timeout=10)
+    assert (answer.status_code, answer.json()) == (500, {"message": "commit log end of file"})
+    assert requests.post(url, b"special:-1", params=where, timeout=10).status_code == 200
+    with client_of(cluster) as client:
+        refused = client.ask(b"SUB_ADVANCED empty new 0 %s\n" % start)
+        assert refused[1] == b"E_INVALID commit log end of file"
+        client.read_end()
 
 
 def test_a_start_that_is_none_closes_the_connection(cluster):
@@ -364,7 +380,7 @@ def test_a_channel_is_moved_by_the_leader_alone_and_must_exist(cluster):
 
     def post(nsqd, path, topic, channel):
         url = f"http://{cluster.nsqds[nsqd].http_address}/channel/{path}"
-        return requests.post(url, b"msgcount:0", timeout=10, params={
+        return requests.post(url, b"special:-1", timeout=10, params={
             "topic": topic, "partition": "0", "channel": channel}).status_code
 
     assert post(0, "setoffset", "plain", "none") == 404
