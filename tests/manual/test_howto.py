@@ -57,7 +57,8 @@ def test_a_row_has_three_cells(page: str) -> None:
 def test_a_page_says_what_happens_to_messages_that_expire_in_the_queue(page: str) -> None:
     """None of these clients drops them; nsqclient does, and does not call the handler."""
     text = " ".join(read(page).split())
-    assert "is dropped without a call of the handler, and counted as ``expired``" in text
+    assert ("the consumer drops it without calling the handler, and counts it as ``expired``"
+            in text)
 
 
 def test_every_option_of_go_nsq_is_in_the_table() -> None:
