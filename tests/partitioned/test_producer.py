@@ -406,7 +406,9 @@ def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
     producer.publish("t", b"x")
     with pytest.raises(PartitionError, match="how many partitions"):
         producer.publish("t", b"x", key="k")
-    assert caplog.text.count("no nsqlookupd has the metadata of topic t") == 1
+    line = "no nsqlookupd has the metadata of topic t"
+    wait_until(lambda: line in caplog.text)  # when all of them have answered
+    assert caplog.text.count(line) == 1
 
 
 def test_an_ordered_topic_whose_metadata_is_lost_stays_ordered(cluster, produce):

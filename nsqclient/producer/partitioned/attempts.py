@@ -83,12 +83,14 @@ class PublishAttempts:
     def choose(
         self, routes: TopicRoutes, find_problem: Callable[[], NSQError | None],
         sharding: Sharding, round_robin: RoundRobin, avoid: Collection[int] = (),
+        may_learn_more: bool = False,
     ) -> int | None:
         """Return the partition of the next attempt; None when none can be written to now.
 
         Args:
             find_problem: says what the nsqlookupds say of the topic.
             avoid: partitions that are not used while there are others, as those that failed.
+            may_learn_more: an nsqlookupd has not answered yet.
 
         Raises:
             PartitionError, InvalidMessageError: no attempt can succeed.
@@ -100,12 +102,13 @@ class PublishAttempts:
                 self._lack(find_problem(), f"no partition of {self.topic} has a leader")
             return partition
         if not routes.partition_num:
+            text = f"no nsqlookupd lists the topic {self.topic}"
             if routes.partitions:
-                raise self._last(PartitionError(
-                    f"no nsqlookupd says how many partitions {self.topic} has, which a key needs:"
-                    " ask one with a coordinator"
-                ))
-            self._lack(find_problem(), f"no nsqlookupd lists the topic {self.topic}")
+                text = (f"no nsqlookupd says how many partitions {self.topic} has, which a key"
+                        " needs: ask one with a coordinator")
+                if not may_learn_more:
+                    raise self._last(PartitionError(text))
+            self._lack(find_problem(), text)
             return None
         partition = self.partition
         if partition is None:

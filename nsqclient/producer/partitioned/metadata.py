@@ -173,6 +173,13 @@ class MetadataCache:
             found = self._topics.get(topic)
             return None if found is None else found.problem
 
+    def may_learn_more(self, topic: str) -> bool:
+        """Return whether an nsqlookupd has not answered yet, and is not late."""
+        with self._changed.lock:
+            found = self._topics.get(topic)
+            return found is not None and (
+                len(found.late(time.monotonic(), LATE_AFTER)) < len(found.asking))
+
     def on_refused(self, topic: str, partition: int, nsqd: str) -> None:
         """Store that this nsqd does not lead the partition."""
         with self._changed.lock:

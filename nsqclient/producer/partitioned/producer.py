@@ -272,7 +272,8 @@ class PartitionedProducer:
             avoid += unanswered_partitions(self._nodes, attempts.topic, routes)
         return attempts.choose(
             routes, lambda: self._lookup_problem(attempts.topic), self._sharding,
-            self._round_robin, avoid)
+            self._round_robin, avoid,
+            not routes.partition_num and self.metadata.may_learn_more(attempts.topic))
 
     def partition_of(self, key: object, partition_num: int) -> int:
         """Return the partition of a key. Raises InvalidMessageError, or what the sharding does."""

@@ -23,14 +23,24 @@ LOST = ConnectError(NSQD, "lost")
 REFUSAL = ServerError("E_BAD_MESSAGE", "no")
 
 
-def choose(attempts, routes):
-    return attempts.choose(routes, lambda: None, murmur3, RoundRobin())
+def choose(attempts, routes, **options):
+    return attempts.choose(routes, lambda: None, murmur3, RoundRobin(), **options)
 
 
 def after_a_lost_answer(**options):
     attempts = PublishAttempts("t", **options)
     attempts.on_outcome(PublishOutcome.UNKNOWN, LOST, NSQD, 0, True)
     return attempts
+
+
+def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
+    """The first nsqlookupd may have no coordinator."""
+    routes = TopicRoutes(partitions={0: NSQD})
+    attempts = PublishAttempts("t", key="k")
+    assert choose(attempts, routes, may_learn_more=True) is None
+    assert "how many partitions" in str(attempts.final_error()) and attempts.needs_lookup
+    with pytest.raises(PartitionError, match="how many partitions"):
+        choose(attempts, routes)
 
 
 def test_a_refusal_is_raised_with_its_code():

@@ -167,6 +167,16 @@ def test_fewer_threads_than_wanted_are_enough(cluster, caches, no_thread):
     assert cluster.count("b:1") == 1 and not cluster.release.is_set()
 
 
+def test_an_nsqlookupd_that_has_not_answered_yet_may_know_more(cluster, caches, monkeypatch):
+    """Until it is late."""
+    cluster.answers["b:1"] = answer("n:1")
+    cluster.hanging.add("a:1")
+    cache = caches("a:1", "b:1")
+    assert leader(cache) == "n:1" and cache.may_learn_more("t")
+    monkeypatch.setattr(metadata, "LATE_AFTER", 0.0)
+    assert not cache.may_learn_more("t")
+
+
 def test_without_any_answer_the_last_failure_is_raised(cluster, caches):
     """All have failed: there is nothing to wait for."""
     cache = caches("a:1", "b:1")
