@@ -18,6 +18,8 @@ from urllib.parse import unquote_to_bytes
 MAX_HEAD_SIZE = 1024 * 1024
 #: The longest size line of a chunk.
 _MAX_CHUNK_LINE = 4096
+#: The most lines after the last chunk.
+_MOST_TRAILERS = 100
 _READ_SIZE = 64 * 1024
 
 #: Bytes that the value of a header must not have, a bare CR too: RFC 9110, section 5.5.
@@ -80,14 +82,20 @@ class BodyReader:
             limit -= len(part)
         return b"".join(parts)
 
-    def discard(self) -> None:
-        """Read the rest and drop it.
+    def discard(self, limit: int) -> bool:
+        """Read the rest and drop it; False where it has more than ``limit`` bytes.
 
         Raises:
             BodyError: as in :meth:`read`.
         """
-        while self._read_some(_READ_SIZE):
-            pass
+        if not self._is_chunked and self._left > limit:
+            return False
+        while limit >= 0:
+            data = self._read_some(_READ_SIZE)
+            if not data:
+                return True
+            limit -= len(data)
+        return False
 
     def drain(self, limit: int) -> bool:
         """Read the rest if it is at most ``limit`` bytes; return whether the end was reached.
@@ -140,9 +148,11 @@ class BodyReader:
             raise BodyError("malformed chunk size")
         self._left = int(line, 16)
         if self._left == 0:
-            while self._read_line():
-                pass  # trailers
-            self.at_end = True
+            for _ in range(_MOST_TRAILERS):
+                if not self._read_line():
+                    self.at_end = True
+                    return
+            raise BodyError("too many trailers")
 
     def _read_line(self, expected: bytes | None = None) -> bytes:
         line = self._stream.readline(_MAX_CHUNK_LINE)

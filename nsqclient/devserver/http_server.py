@@ -39,6 +39,8 @@ _NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
 #: The bytes of an unread body that are read and dropped to keep the connection; with more left
 #: it is closed. Go's figure.
 MAX_UNREAD_BODY = 256 * 1024
+#: The bytes of a body that are read where a request needs none: nsqd's default max-body-size.
+MAX_DROPPED_BODY = 5 * 1024 * 1024
 #: How long a connection stays half open after the last response, in seconds. Closing with unread
 #: bytes resets it, and the client may lose the response. Go's figure.
 LINGER = 0.5
@@ -106,13 +108,16 @@ def read_params(request: Request) -> Params:
     """Return the query parameters; the body is read and dropped.
 
     Raises:
-        HTTPError: 400 INVALID_REQUEST, for a bad query or a broken body.
+        HTTPError: 400 INVALID_REQUEST, for a bad query or a broken body; 413 BODY_TOO_BIG over
+            ``MAX_DROPPED_BODY``, which the real servers read to its end.
     """
     params = read_query(request)
     try:
-        request.body.discard()
+        is_read = request.body.discard(MAX_DROPPED_BODY)
     except BodyError:
         raise HTTPError(400, "INVALID_REQUEST") from None
+    if not is_read:
+        raise HTTPError(413, "BODY_TOO_BIG")
     return params
 
 

@@ -9,6 +9,7 @@ from nsqclient.devserver.http_message import (
     MAX_HEAD_SIZE,
     BadRequestError,
     BodyError,
+    BodyReader,
     Response,
     http_date,
     parse_query,
@@ -122,8 +123,28 @@ def test_malformed_chunks_are_an_error(body):
     got = chunked(body)
     for _ in range(2):
         with pytest.raises(BodyError):
-            got.body.discard()
+            got.body.discard(10**9)
     assert not got.body.drain(100)
+
+
+@pytest.mark.parametrize(("limit", "is_read"), [(2, False), (3, True), (4, True)])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_discard_reads_a_limited_body(limit, is_read, is_chunked):
+    """A body that never ends is not read to its end."""
+    stream = io.BytesIO(b"3\r\nabc\r\n0\r\n\r\n" if is_chunked else b"abc")
+    body = BodyReader(stream, None if is_chunked else 3)
+    assert body.discard(limit) == is_read
+
+
+@pytest.mark.parametrize(("count", "is_valid"), [(99, True), (100, False)])
+def test_the_number_of_trailers_is_limited(count, is_valid):
+    """They come after the last chunk, and are dropped."""
+    body = BodyReader(io.BytesIO(b"1\r\nx\r\n0\r\n" + b"a: b\r\n" * count + b"\r\n"), None)
+    if is_valid:
+        assert body.read(10) == b"x" and body.at_end
+    else:
+        with pytest.raises(BodyError):
+            body.read(10)
 
 
 def test_drain_reads_the_rest_up_to_a_limit():

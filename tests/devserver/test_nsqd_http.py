@@ -51,6 +51,19 @@ def bodies(nsqd: Nsqd, topic: str, channel: str | None = None) -> list[bytes]:
     return [message.body for message in nsqd.messages(topic, channel)]
 
 
+@pytest.mark.parametrize("path", ["/topic/delete?topic=t", "/channel/create?topic=t&channel=c"])
+def test_a_body_that_no_request_needs_is_limited(nsqd, call, path, monkeypatch):
+    """It is answered with 413, read up to the limit only, and the connection ends."""
+    monkeypatch.setattr("nsqclient.devserver.http_server.MAX_DROPPED_BODY", 1000)
+    nsqd.create_topic("t")
+    assert call("POST", path, b"x" * 1001) == (413, error("BODY_TOO_BIG"))
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode()
+    answer = ask(nsqd.http_address, head + b"Content-Length: 1000000000000\r\n\r\n" + b"x" * 2000)
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"Connection: close\r\n" in answer
+    assert nsqd.has_topic("t")
+    assert call("POST", path, b"x" * 1000)[0] == 200
+
+
 def test_pub_stores_the_body(nsqd, call):
     """A body is stored byte for byte, and the response is OK."""
     assert call("POST", "/pub?topic=t", b"a\n\0b") == (200, "OK")
