@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import socket
@@ -60,7 +61,11 @@ class AdminServer:
         return f"http://{self.address}{self.settings.base_path}/"
 
     def start(self) -> None:
-        """Listen. Raises OSError when the address is not available."""
+        """Listen.
+
+        Raises:
+            OSError: the address is not available, or no thread can be started.
+        """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         context = Context(self.settings)
         try:
@@ -68,11 +73,18 @@ class AdminServer:
         except OSError:
             context.close()
             raise
-        self._context = context
-        self._server = WSGIServer(create_app(context), sock)
-        context.collector.server_cost = self._server.cpu_time
-        self._server.start()
-        context.collector.prefetch()
+        server = WSGIServer(create_app(context), sock)
+        context.collector.server_cost = server.cpu_time
+        try:
+            server.start()
+        except RuntimeError as exc:
+            context.close()
+            raise OSError(errno.EAGAIN, f"cannot serve the page: {exc}") from exc
+        self._context, self._server = context, server
+        try:
+            context.collector.prefetch()
+        except RuntimeError as exc:
+            logger.warning("the first round begins with the first page: %s", exc)
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
             logger.warning("every host that reaches %s can open this page: put a proxy with a login"

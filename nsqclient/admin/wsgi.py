@@ -152,13 +152,31 @@ class _Dispatcher(ThreadedTaskDispatcher):
     def start_new_thread(self, target: Callable[..., Any], thread_no: int) -> None:
         thread = threading.Thread(
             target=target, name=f"nsq-admin-request-{thread_no}", args=(thread_no,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self.threads.discard(thread_no)
+            raise
         self._alive.add(thread)
-        thread.start()
 
     def add_task(self, task: Any) -> None:
         with self.lock:
             self.queue.append(task)
             self.queue_cv.notify()
+
+    def begin(self, count: int) -> None:
+        """Start the threads, as many as the system allows.
+
+        Raises:
+            RuntimeError: not even one could be started.
+        """
+        try:
+            self.set_thread_count(count)
+        except RuntimeError as exc:
+            if not self._alive:
+                raise
+            logger.warning("requests are served by %d threads, not %d: %s",
+                           len(self._alive), count, exc)
 
     def end(self) -> None:
         """End the threads that wait for a task; the others end after theirs."""
@@ -216,9 +234,19 @@ class WSGIServer(TcpWSGIServer):
             return self._requests_cost + self._loop_cost
 
     def start(self) -> None:
-        """Serve, in threads of its own."""
-        self._dispatcher.set_thread_count(_THREADS)
-        self._thread.start()
+        """Serve, in threads of its own.
+
+        Raises:
+            RuntimeError: no thread can be started; the socket is closed.
+        """
+        try:
+            self._dispatcher.begin(_THREADS)
+            self._thread.start()
+        except RuntimeError:
+            self._dispatcher.end()
+            self._dispatcher.join(1.0)
+            self.close()
+            raise
 
     def stop(self, timeout: float) -> list[str]:
         """Wait a moment for requests, then close their connections; return threads still alive."""

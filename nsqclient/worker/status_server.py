@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import parse_address
+from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.worker.errors import UsageError
 
@@ -25,6 +26,11 @@ logger = logging.getLogger("nsqclient.worker")
 _TIMEOUT = 5.0
 #: Seconds: a process that has reported nothing for longer is not ready.
 STALE = 5.0
+
+
+#: The answer while the system has no thread left: a probe needs some answer.
+_NO_THREAD = (b"HTTP/1.0 500 Internal Server Error\r\nContent-Type: application/json\r\n"
+              b"Connection: close\r\n\r\n{\"error\": \"no thread can be started\"}\n")
 
 
 class Response(NamedTuple):
@@ -138,12 +144,25 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
+        self._lines = LineLimit(logger)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
         """For the server: bind, without asking for the name of this machine."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """For the server: answer in a thread of its own, or 500 where none can be started."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as exc:
+            logger.log(self._lines.level(logging.WARNING),
+                       "status server: request from %s failed: %s", client_address[0], exc)
+            try:
+                request.sendall(_NO_THREAD)
+            finally:
+                self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """For the server: a client that goes away is no error of ours."""

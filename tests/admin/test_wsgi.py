@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
+import requests
 
 from nsqclient.admin import AdminSettings, wsgi
 from nsqclient.admin.server import AdminServer
@@ -115,3 +117,35 @@ def test_idle_connections_occupy_no_thread(server):
     finally:
         for each in connections:
             each.close()
+
+
+def limit_threads(monkeypatch, fails):
+    """Let threads with some names not be started."""
+    real = threading.Thread.start
+
+    def start(thread):
+        if fails(thread.name):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def test_a_page_is_served_by_the_threads_that_there_are(leak_guard, monkeypatch, caplog):
+    """One is enough; a request that needs another one gets 500."""
+    limit_threads(monkeypatch, lambda name: name.startswith("nsq-admin-") and name not in (
+        "nsq-admin-http", "nsq-admin-request-0"))
+    with AdminServer(AdminSettings(nsqd_http_addresses=("127.0.0.1:1",)), port=0) as server:
+        assert requests.get(f"{server.url}ping", timeout=30).status_code == 200
+        assert requests.get(f"{server.url}api/live/topics", timeout=30).status_code == 500
+    assert "requests are served by 1 threads, not 24: can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["nsq-admin-http", "nsq-admin-request-0"])
+def test_a_page_without_any_thread_cannot_be_started(leak_guard, monkeypatch, name):
+    """The error is typed, and nothing is left open."""
+    limit_threads(monkeypatch, lambda each: each == name)
+    server = AdminServer(AdminSettings(nsqd_http_addresses=("127.0.0.1:1",)), port=0)
+    with pytest.raises(OSError, match="cannot serve the page: can't start new thread"):
+        server.start()
+    server.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 
 import pytest
 import requests
@@ -81,3 +82,16 @@ def test_a_port_in_use_is_refused(server):
     """The error says what to do."""
     with pytest.raises(ConfigError, match="choose another port"):
         StatusServer(server.address, "--metrics-address", {})
+
+
+def test_a_request_without_a_thread_gets_500(server, monkeypatch, caplog):
+    """Where none can be started; the next one is answered."""
+    def fail(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        failed = requests.get(f"http://{server.address}/good", timeout=10)
+    assert (failed.status_code, failed.json()) == (500, {"error": "no thread can be started"})
+    assert "status server: request from 127.0.0.1 failed: can't start new thread" in caplog.text
+    assert requests.get(f"http://{server.address}/good", timeout=10).text == "good"
