@@ -76,6 +76,10 @@ def make_message(
         message_id = b"%016x" % next(_numbers)
     if not isinstance(message_id, bytes) or len(message_id) != 16:
         raise ConfigError(f"message_id must be 16 hex digits as bytes, not {message_id!r:.80}")
+    if timestamp is not None:
+        _check_count("timestamp", timestamp)
+    if headers is not None and not isinstance(headers, Mapping):
+        raise ConfigError(f"headers must be a dict, not {headers!r:.80}")
     now = time.monotonic()
     message = RecordedMessage(
         check_body(body), message_id, attempts, time.time_ns() if timestamp is None else timestamp,
@@ -106,7 +110,12 @@ def handle(
 
     ``on_giving_up``, middleware and backoff are not part of this. Exceptions of ``retry`` are
     raised.
+
+    Raises:
+        ConfigError: ``max_attempts`` is no whole number, or negative.
     """
+    _check_count("max_attempts", max_attempts)
+
     def decide_failure(message: Message, error: BaseException) -> Decision | None:
         assert isinstance(message, RecordedMessage)
         if not isinstance(error, Requeue):
@@ -132,6 +141,11 @@ def handle(
         else:
             if not (message.has_responded or message.is_async):
                 message.finish()
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{name} must be a whole number of at least 0, not {value!r:.80}")
 
 
 class _OneBatch:

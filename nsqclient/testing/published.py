@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsqclient.devserver.nsqd import Nsqd
+from nsqclient.errors import ConfigError
+from nsqclient.runtime.deadline import to_seconds
 
 
 class Published:
@@ -46,7 +48,11 @@ class Published:
 
         Raises:
             TimeoutError: there are fewer; the text has their number.
+            ConfigError: ``count`` or ``timeout`` is negative, or no number.
         """
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ConfigError(f"count must be a whole number of at least 0, not {count!r:.80}")
+        timeout = to_seconds(timeout, "timeout")
         with self._changed:
             if self._changed.wait_for(
                     lambda: len(self._bodies.get(topic, ())) >= count, timeout):

@@ -49,6 +49,9 @@ def test_a_message_keeps_its_answers():
     ({"body": b"x", "message_id": b"1"}, ConfigError),
     ({"body": b"x", "message_id": "0123456789abcdef"}, ConfigError),
     ({"body": b"x", "time_left": "x"}, ConfigError),
+    ({"body": b"x", "timestamp": "x"}, ConfigError),
+    ({"body": b"x", "timestamp": -1}, ConfigError),
+    ({"body": b"x", "headers": "x"}, ConfigError),
 ])
 def test_what_no_message_has_is_refused(arguments, error):
     """With a typed error."""
@@ -108,6 +111,15 @@ def test_a_message_is_given_up_as_by_a_consumer():
     assert [type(each.error) for each in (message, last, table)] == [
         GiveUp, ValueError, ValueError]
     assert make_message(b"x").given_up is None
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "5", True, None])
+def test_max_attempts_is_a_whole_number(value):
+    """As the option of a consumer."""
+    message = make_message(b"x")
+    with pytest.raises(ConfigError, match="max_attempts must be a whole number"):
+        handle(lambda _: None, message, max_attempts=value)
+    assert not message.has_responded
 
 
 def test_a_retry_policy_decides_about_the_delay():

@@ -83,7 +83,7 @@ def test_what_was_published_is_there_whoever_published_it(run_tests):
     output = run_tests(
         """
         import pytest
-        from nsqclient import Consumer, Producer, PublishRejectedError
+        from nsqclient import ConfigError, Producer, PublishRejectedError
         from nsqclient.http import NsqdHTTP
 
         def test_all_ways(nsqd, published):
@@ -104,6 +104,9 @@ def test_what_was_published_is_there_whoever_published_it(run_tests):
             assert published.json("other") == [{"a": 1}] and published("none") == []
             with pytest.raises(TimeoutError, match="1 of 2 messages were published to other"):
                 published.wait_for("other", 2, timeout=0.01)
+            for wrong in ({"count": -1}, {"count": "1"}, {"timeout": -1}, {"timeout": "1"}):
+                with pytest.raises(ConfigError):
+                    published.wait_for("other", **wrong)
         """
     )
     assert "1 passed" in output, output
