@@ -18,6 +18,9 @@ from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 ROWS = "tbody tr:not(.spacer)"
+#: For what is the page's alone: the kind of the servers matters little.
+OF_THE_PAGE = pytest.mark.parametrize(
+    "server_kind", ["embedded", pytest.param("real", marks=[pytest.mark.real, pytest.mark.long])])
 
 
 @pytest.fixture
@@ -87,6 +90,7 @@ def pages(cluster: Cluster) -> list[str]:
             f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers", "/consumers", "/doctor"]
 
 
+@OF_THE_PAGE
 def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
     """Names, labels, headings and contrast are right, light and dark, wide and on a phone."""
     cluster.fill("events", "archive")
@@ -104,6 +108,7 @@ def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
         page.resize(1280, 860)
 
 
+@OF_THE_PAGE
 def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
     """New messages show without a reload, with a line; what was there stays in its place."""
     cluster.fill("events", "archive")
@@ -302,6 +307,7 @@ def test_the_page_shows_the_others_while_one_nsqd_hangs(page, cluster):
             page.goto("about:blank")
 
 
+@OF_THE_PAGE
 def test_search_sort_and_dialogs_work_with_the_keyboard_alone(page, cluster):
     """Search, sort, and confirm or leave a dialog, without a mouse."""
     cluster.fill("events", "archive")
@@ -337,6 +343,7 @@ def test_search_sort_and_dialogs_work_with_the_keyboard_alone(page, cluster):
     assert cluster.nsqds[0].stats("events")
 
 
+@OF_THE_PAGE
 def test_a_user_without_rights_sees_no_buttons(page, cluster):
     """A read-only page says so and has nothing to press."""
     cluster.fill("events", "archive")
@@ -351,6 +358,7 @@ def test_a_user_without_rights_sees_no_buttons(page, cluster):
         assert buttons == 0
 
 
+@OF_THE_PAGE
 def test_the_chosen_theme_is_kept_on_the_next_page(page, cluster):
     """The button turns the theme round, against the system's wish, on the next page too."""
     admin = cluster.admin()
@@ -413,6 +421,7 @@ def test_all_dead_letters_are_replayed_from_the_page_of_the_topic(page, cluster)
     assert sum(nsqd.stats("orders", "work")["depth"] for nsqd in cluster.nsqds) == 6
 
 
+@OF_THE_PAGE
 def test_an_unknown_topic_has_no_live_buttons(page, cluster):
     """Nor has an unknown channel; the page says that there is none."""
     cluster.fill("events", "archive", 0)
@@ -439,6 +448,7 @@ def test_the_doctor_has_a_page(page, cluster):
     page.wait_text("#doctor-summary", "1 error")
 
 
+@OF_THE_PAGE
 def test_the_sort_order_is_kept(page, cluster):
     """On the next visit of the page, in each of its tables."""
     cluster.fill("small", "c", 0)
@@ -471,6 +481,7 @@ def test_consumers_of_all_topics_are_on_one_page(page, cluster):
         page.wait("location.pathname === '/topics/clicks/count'")
 
 
+@OF_THE_PAGE
 def test_a_chart_has_times_and_gaps(page, cluster):
     """The axis has the time of the first and last point; a silent nsqd leaves a gap."""
     cluster.fill("events", "archive")
