@@ -26,8 +26,8 @@ def _name(path: Path) -> str:
     return str(path.relative_to(CHECKOUT))
 
 
-@functools.cache
 def _tree(path: Path) -> ast.Module:
+    # Not kept: every later garbage collection of the process would pass through all of it.
     return ast.parse(path.read_text())
 
 
@@ -85,17 +85,25 @@ def _sleeps(tree: ast.Module) -> list[int]:
     ]
 
 
+@functools.cache
+def _sleeps_and_tests(path: Path) -> tuple[list[int], list[str]]:
+    """Return the lines of a file that sleep, and the names of its tests."""
+    tree = _tree(path)
+    names = [node.name for node in ast.walk(tree)
+             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return _sleeps(tree), names
+
+
 def test_tests_do_not_sleep():
     """Tests wait for conditions; a sleep is too long on one machine and too short on another."""
-    lines = {_name(path): _sleeps(_tree(path)) for path in TEST_FILES}
+    lines = {_name(path): _sleeps_and_tests(path)[0] for path in TEST_FILES}
     assert lines
     assert {name: found for name, found in lines.items() if found} == {}
 
 
 def test_the_name_of_a_test_is_a_sentence():
     """It says what holds, not only what is looked at: three words at least."""
-    names = [(_name(path), node.name) for path in TEST_FILES for node in ast.walk(_tree(path))
-             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    names = [(_name(path), name) for path in TEST_FILES for name in _sleeps_and_tests(path)[1]]
     assert [where for where in names if where[1].count("_") < 3] == []
 
 
