@@ -55,7 +55,7 @@ def test_rates_are_those_of_the_original(nsqd):
         for process in both.values():  # the heading comes after the first look
             assert process.stdout.readline().startswith(b"---")
         with NsqdHTTP(nsqd.http_address) as client:
-            client.mpub("t", [b"x"] * 300)
+            client.mpub("t", [b"x"] * 200)
         for kind, process in both.items():
             # Not communicate(): the row may have come with the heading, and been read with it.
             rows[kind] = process.stdout.read().decode().splitlines()[-1].split()

@@ -287,8 +287,8 @@ def test_a_refused_fin_on_a_young_connection_is_explained(cluster, consume, capl
     consume(Collector(), connected=1)
     cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
     cluster.publish("t", 0, b"x")
-    wait_until(lambda: "E_FIN_FAILED" in caplog.text)
-    assert "the leader has just changed" in caplog.text
+    wait_until(lambda: "the leader has just changed" in caplog.text)
+    assert "E_FIN_FAILED" in caplog.text
     assert "timed out" not in caplog.text
 
 
