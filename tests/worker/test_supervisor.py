@@ -165,8 +165,9 @@ def test_all_processes_follow_the_first(supervise):
 
 
 def test_sighup_replaces_one_process_at_a_time(supervise):
-    """The next one is replaced when the former one has ended."""
+    """The next one is replaced when the former one has ended, which takes each a moment."""
     alive = []
+    slow = GOOD.replace("sys.exit(0)", "(select.select([], [], [], 0.2), sys.exit(0))")
 
     def on_start(count, child):
         alive.append(sum(each.poll() is None for _, each in supervise.started))
@@ -175,7 +176,7 @@ def test_sighup_replaces_one_process_at_a_time(supervise):
         if count == 6:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert supervise(GOOD, processes=3, on_start=on_start) == 0
+    assert supervise("import select; " + slow, processes=3, on_start=on_start) == 0
     assert alive == [1, 2, 3, 4, 4, 4]
 
 
