@@ -1,33 +1,27 @@
 """A listening socket with one thread per client, all of which end on stop.
 
-Independent of NSQ and HTTP. Threads keep the code simple, and a client that hangs delays no
-other.
+Threads keep the code simple, and a client that hangs delays no other.
 """
 
 from __future__ import annotations
 
 import logging
-import selectors
 import socket
 import threading
 from collections.abc import Callable
 
-from nsqclient.runtime.addresses import format_address
+from nsqclient.devserver.listener import Listener
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.log_lines import LineLimit
 
 logger = logging.getLogger("nsqclient.devserver")
-
-#: Seconds of rest after a client could not be served.
-_PAUSE = 0.05
 
 #: Serves one client until it returns; the acceptor closes the socket. The string is the
 #: client's address.
 ServeClient = Callable[[socket.socket, str], None]
 
 
-class Acceptor:
-    """Accepts clients on one address.
+class Acceptor(Listener):
+    """Accepts clients on one address, and serves each in a thread.
 
     Life: created, :meth:`start`, :meth:`stop`, once.
 
@@ -39,60 +33,10 @@ class Acceptor:
     """
 
     def __init__(self, name: str, host: str, port: int, serve: ServeClient) -> None:
-        self._name = name
-        self._host = host
-        self._port = port
+        super().__init__(name, host, port, self._add)
         self._serve = serve
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._clients: dict[threading.Thread, socket.socket] = {}  # guarded by _lock
-        self._listener: socket.socket | None = None
-        self._waker: socket.socket | None = None  # the loop's other end of a pair
-        self._thread: threading.Thread | None = None
-        self._lines = LineLimit(logger)
-
-    @property
-    def host(self) -> str:
-        """The host it listens on, as given."""
-        return self._host
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; 0 before :meth:`listen` where 0 was asked for."""
-        return self._port
-
-    @property
-    def address(self) -> str:
-        """``host:port``."""
-        return format_address(self._host, self._port)
-
-    @property
-    def stopping(self) -> threading.Event:
-        """Set by :meth:`stop`; client threads wait on it."""
-        return self._stopping
-
-    def listen(self) -> None:
-        """Bind the port; clients wait in the kernel until :meth:`start`.
-
-        Raises:
-            OSError: the port is taken or not allowed, or the host is not local.
-        """
-        try:
-            self._listener = self._bind()
-        except OSError as exc:
-            reason = exc.strerror or str(exc)
-            raise OSError(exc.errno, f"cannot listen on {self.address}: {reason}") from exc
-        self._port = self._listener.getsockname()[1]
-
-    def start(self) -> None:
-        """Begin to accept; binds the port where :meth:`listen` has not."""
-        if self._listener is None:
-            self.listen()
-        wake, self._waker = socket.socketpair()
-        self._thread = threading.Thread(
-            target=self._loop, args=(self._listener, wake), name=f"nsq-{self._name}", daemon=True
-        )
-        self._thread.start()
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """End all clients and all threads, and free the port. Any thread, any number of times.
@@ -100,20 +44,13 @@ class Acceptor:
         Blocks: until every thread has ended, or the deadline; a warning names the others.
         """
         # Each step can be repeated: a second caller waits for the same threads.
-        self._stopping.set()
         deadline = Deadline(None) if deadline is None else deadline
-        # 1. No new clients: end the loop, then free the port.
-        if self._thread is not None and self._waker is not None:
-            self._waker.close()
-            self._thread.join(deadline.remaining())
-        if self._listener is not None:
-            self._listener.close()
-        # 2. Wake the threads of the clients. None are added any more.
+        super().stop(deadline)
+        # No clients are added any more.
         with self._lock:
             clients = dict(self._clients)
         for client in clients.values():
             _shutdown(client)
-        # 3. Join them.
         for thread in clients:
             thread.join(deadline.remaining())
             if thread.is_alive():
@@ -126,55 +63,7 @@ class Acceptor:
         for client in clients:
             _shutdown(client)
 
-    def _bind(self) -> socket.socket:
-        infos = socket.getaddrinfo(
-            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, proto, _, address = infos[0]
-        listener = socket.socket(family, kind, proto)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
-
-    def _loop(self, listener: socket.socket, wake: socket.socket) -> None:
-        with wake, selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(wake, selectors.EVENT_READ)
-            while True:
-                selector.select()
-                if self._stopping.is_set():
-                    return
-                try:
-                    client, address = listener.accept()
-                except ConnectionError as exc:
-                    logger.debug("accept on %s: %s", self.address, exc)  # the client closed it
-                    continue
-                except OSError as exc:
-                    self._refuse(exc)
-                    continue
-                try:
-                    self._add(client, format_address(address[0], address[1]))
-                except Exception as exc:
-                    # A thread cannot be started, say. Others may serve later clients.
-                    client.close()
-                    self._refuse(exc)
-
-    def _refuse(self, exc: Exception) -> None:
-        """Log why a client is not served, and pause: the cause may last, and the loop would spin.
-        """
-        logger.log(self._lines.level(logging.ERROR), "%s: a client is not served: %s",
-                   self.address, exc, exc_info=not isinstance(exc, (OSError, RuntimeError)))
-        self._stopping.wait(_PAUSE)
-
     def _add(self, client: socket.socket, address: str) -> None:
-        client.setblocking(True)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         thread = threading.Thread(
             target=self._run, args=(client, address), name=f"nsq-{self._name}-{address}",
             daemon=True,
@@ -194,7 +83,7 @@ class Acceptor:
             except OSError as exc:
                 logger.debug("%s: %s", address, exc)
             except Exception:
-                logger.exception("%s: client thread failed", address)
+                logger.exception("%s: client failed", address)
 
 
 def _shutdown(sock: socket.socket) -> None:

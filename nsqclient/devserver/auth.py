@@ -106,7 +106,7 @@ def _compile(what: str, pattern: Any) -> re.Pattern[str]:
 
 
 class Authorizer:
-    """Authorizes one client's commands, in its thread; :meth:`stats` from any thread.
+    """Authorizes one client's commands, one after the other; :meth:`stats` from any thread.
 
     Args:
         addresses: auth servers, ``host:port`` or URLs; any of them may be asked.
@@ -135,6 +135,15 @@ class Authorizer:
     def is_authorized(self) -> bool:
         """Whether AUTH succeeded."""
         return self._state is not None and bool(self._state.authorizations)
+
+    def must_ask(self, event: Event) -> bool:
+        """Whether ``check()`` of this command sends a request."""
+        if not self._addresses:
+            return False
+        if isinstance(event, Auth):
+            return not self.is_authorized
+        is_checked = isinstance(event, (Sub, OpenTopic, Pub, Dpub))
+        return is_checked and self.is_authorized and self._expires < self._now()
 
     def check(self, event: Event) -> dict[str, Any] | None:
         """Authorize a command; return the response to an AUTH, None for any other.

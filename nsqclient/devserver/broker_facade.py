@@ -13,7 +13,7 @@ from nsqclient.devserver.engine import Engine, Observer
 from nsqclient.devserver.options import LogLevel, NsqdOptions
 from nsqclient.devserver.queues import StoredMessage
 from nsqclient.message import MessageId
-from nsqclient.devserver.session import Sessions
+from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.protocol.commands import check_body
 from nsqclient.runtime.deadline import to_seconds
 
@@ -38,7 +38,8 @@ class BrokerFacade(ABC):
         self._engine = engine
         self._options = options
         self._start_time = time.time()
-        self._sessions = Sessions()
+        self._loop = SessionLoop("devserver-nsqd-clients")
+        self._sessions = Sessions(self._loop)
         #: Of the embedded servers' log.
         self.log_level = log_level
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.broker import Broker, TopicChange
 from nsqclient.devserver.broker_facade import BrokerFacade
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.latency import LatencyWindow
+from nsqclient.devserver.listener import Listener
 from nsqclient.devserver.lookupd_peers import PING_INTERVAL, LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import LogLevel, NsqdOptions, TLSPolicy, default_node_id
@@ -24,7 +24,7 @@ from nsqclient.devserver.persistence import DataPath
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
 from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.devserver.protocol.server import ServerProtocol
-from nsqclient.devserver.session import Session, SessionConfig
+from nsqclient.devserver.session import SessionConfig
 from nsqclient.display import counted
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline
@@ -178,7 +178,7 @@ class Nsqd(BrokerFacade):
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
         self.faults = Faults(self._sessions.wake, self._sessions.drop)
         self._host = host
-        self._acceptor = Acceptor("devserver-nsqd", host, tcp_port, self._serve)
+        self._listener = Listener("devserver-nsqd", host, tcp_port, self._serve)
         self._http = NsqdHTTPServer(
             self, host if http_host is None else http_host, http_port or 0)
         self._serves_http = http_port is not None
@@ -203,7 +203,7 @@ class Nsqd(BrokerFacade):
     @property
     def tcp_address(self) -> str:
         """``host:port`` of the TCP protocol; known once started."""
-        return self._acceptor.address
+        return self._listener.address
 
     @property
     def http_address(self) -> str:
@@ -242,7 +242,7 @@ class Nsqd(BrokerFacade):
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
             "http_port": self._http.port,
-            "tcp_port": self._acceptor.port,
+            "tcp_port": self._listener.port,
             "start_time": int(self._start_time),
             "max_heartbeat_interval": round(options.max_heartbeat_interval * 1e9),
             "max_output_buffer_size": options.max_output_buffer_size,
@@ -273,6 +273,7 @@ class Nsqd(BrokerFacade):
                 tls,
                 options.auth_http_addresses,
                 self._prepare_topic,
+                lambda topic: bool(self._lookupds.addresses) and not self.has_topic(topic),
             )
             if options.data_path is not None:
                 self._data = DataPath(options.data_path, self._scheduler.discard)
@@ -282,13 +283,14 @@ class Nsqd(BrokerFacade):
             self._is_loaded = True
             self._engine.start()
             self.add_observer(self)
-            self._acceptor.listen()
+            self._loop.start()
+            self._listener.listen()
             self._start_https(tls)
             # Before the registration, which sends its port.
             if self._serves_http:
                 self._http.start()
             self._lookupds.start()
-            self._acceptor.start()
+            self._listener.start()
         except BaseException:
             self.stop()
             raise
@@ -354,10 +356,12 @@ class Nsqd(BrokerFacade):
         # 3. No new clients; connections end without a frame.
         if self._is_started:
             logger.info("TCP: closing %s", self.tcp_address)
-        self._acceptor.stop(deadline)
+        self._listener.stop(deadline)
+        self._sessions.end(deadline)
         self._http.stop(deadline)
         if self._https is not None:
             self._https.stop(deadline)
+        self._loop.stop(deadline)
         # 4. No timeout expires while the queues are written.
         self._engine.stop(deadline)
         self._close_data(keep)
@@ -384,9 +388,8 @@ class Nsqd(BrokerFacade):
     def _serve(self, sock: socket.socket, address: str) -> None:
         logger.info("TCP: new client(%s)", address)
         assert self._session_config is not None
-        number = next(self._numbers)
-        session = Session(self._engine, self.faults, self._session_config, sock, address, number)
-        self._sessions.run(session)
+        self._sessions.serve(
+            self._engine, self.faults, self._session_config, sock, address, next(self._numbers))
 
     # -- nsqlookupd
 
@@ -395,7 +398,7 @@ class Nsqd(BrokerFacade):
             broadcast_address=self._options.broadcast_address,
             hostname=socket.gethostname(),
             http_port=self._options.broadcast_http_port or self._http.port,
-            tcp_port=self._options.broadcast_tcp_port or self._acceptor.port,
+            tcp_port=self._options.broadcast_tcp_port or self._listener.port,
             version=NSQD_VERSION,
         )
 

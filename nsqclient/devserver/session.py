@@ -1,18 +1,18 @@
-"""The connection of one client: its thread reads commands, executes them, and writes.
+"""The connection of one client: reads commands, executes them, and writes, without waiting.
 
-One thread reads and writes; other threads only wake it. Messages are written at once:
-``output_buffer_timeout`` has no effect here.
+One thread, that of the session loop, calls a session; other threads only wake it. Messages are
+written at once: ``output_buffer_timeout`` has no effect here.
 """
 
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqclient.devserver.auth import Authorizer
@@ -22,10 +22,9 @@ from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.devserver.protocol.identify import to_log
 from nsqclient.devserver.tls_compression import NegotiatedLayers
-from nsqclient.errors import NSQConnectionError
+from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.protocol.frames import MAGIC_V2
 from nsqclient.runtime.addresses import format_address
-from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
@@ -41,57 +40,12 @@ _MAX_UNSENT = 1024 * 1024
 #: Bytes that are asked for at once where few come: a large buffer costs page faults, which are a
 #: quarter of the time of a publish.
 _SMALL_READ = 16 * 1024
-#: How long a connection stays half open after a fatal error, in seconds: closing it with
-#: unread bytes would reset it, and the reset may overtake the error.
+#: How long the last answers may wait for room in the socket, and how long a connection stays half
+#: open after them, in seconds: closing it with unread bytes would reset it, and the reset may
+#: overtake the error.
 _LINGER = 0.5
 #: SO_LINGER on, zero seconds: close() sends a reset.
 _RESET = struct.pack("ii", 1, 0)
-
-
-class Waker:
-    """Wakes a thread that waits in ``poll``.
-
-    Waking a thread that does not wait costs no system call. The thread that waits calls
-    ``arm()``, looks for work once more, polls, and calls ``disarm()``.
-    """
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        self._lock = threading.Lock()
-        self._is_idle = True  # guarded by _lock; woken already, or not armed
-        self._is_closed = False  # guarded by _lock
-
-    def fileno(self) -> int:
-        """The descriptor to poll for reading."""
-        return self._reader.fileno()
-
-    def wake(self) -> None:
-        """Wake the thread that waits. Any thread; does nothing after ``close()``."""
-        with self._lock:
-            if not self._is_idle:
-                self._is_idle = True
-                self._writer.send(b"!")
-
-    def arm(self) -> None:
-        """From now on ``wake()`` has an effect."""
-        with self._lock:
-            self._is_idle = self._is_closed
-
-    def disarm(self) -> None:
-        """End the effect of ``wake()``, and remove the byte of an earlier one."""
-        with self._lock:
-            was_woken, self._is_idle = self._is_idle, True
-            if was_woken:
-                self._reader.recv(1)
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        with self._lock:
-            self._is_idle = self._is_closed = True
-            self._reader.close()
-            self._writer.close()
 
 
 #: Makes the command handler of a session, from its number and its layers.
@@ -104,12 +58,29 @@ class SessionConfig(NamedTuple):
     make_handler: HandlerFactory
     tls: ssl.SSLContext | None = None
     auth_http_addresses: Sequence[str] = ()
-    #: Called without any lock, with the topic of each command before it is executed; may block.
-    prepare: Callable[[str], None] | None = None
+    #: Called without any lock for the topic of each command that ``must_prepare`` names, before the
+    #: command is executed; may block.
+    prepare: Callable[[str], None] = lambda topic: None
+    must_prepare: Callable[[str], bool] = lambda topic: False
+
+
+class _Phase(Enum):
+    """Of a session; FLUSHING sends the last answers, LINGERING waits for the client's end."""
+
+    NEW = auto()
+    SERVING = auto()
+    FLUSHING = auto()
+    LINGERING = auto()
+    OVER = auto()
 
 
 class Session:
-    """Serves one client. Life: created, then :meth:`run` in its own thread until it returns."""
+    """Serves one client. Its loop calls :meth:`step` when there is something to do.
+
+    Life: created, :meth:`step` until ``is_over``, :meth:`close`.
+
+    Threads: that of its loop; ``drop`` and ``wake`` from any.
+    """
 
     def __init__(
         self,
@@ -119,6 +90,8 @@ class Session:
         sock: socket.socket,
         address: str,
         number: int,
+        wake: Callable[[Session], None],
+        on_close: Callable[[Session], None],
     ) -> None:
         self.address = address
         self.number = number
@@ -132,15 +105,21 @@ class Session:
         # guarded by the engine
         self.handler = config.make_handler(number, self.layers)
         self.core = self.handler.core
+        #: The events of the socket to wait for.
+        self.interest = selectors.EVENT_READ
         self._engine = engine
         self._faults = faults
-        self._prepare = config.prepare
+        self._config = config
         self._sock = sock
         self._transport = Transport(sock, address)
-        self._waker = Waker()
-        self._poll = select.poll()
-        self._poll.register(self._waker, select.POLLIN)
-        self._interest = 0
+        self._wake = wake
+        self._on_close = on_close
+        self._phase = _Phase.NEW
+        self._read_size = _SMALL_READ
+        self._is_reading = False  # no wake-up is needed: messages are taken afterwards
+        self._waiting: list[Event] = []  # commands that wait for another server
+        self._auth_results: list[AuthResult] = []  # of these
+        self._call_error: Exception | None = None
         self._unsent = memoryview(b"")
         self._has_more = False  # of the outbox
         self._not_before = 0.0  # a fault delays writing until then
@@ -148,29 +127,49 @@ class Session:
         self._next_heartbeat = _NEVER
         self._last_command = 0.0
         self._last_progress = 0.0  # of writing
+        self._end_due = _NEVER  # of flushing and lingering
         self._is_begun = False  # its magic was logged
         self._is_identified = False
         self._is_dropped = False
         self._is_reset = False
 
-    def run(self) -> None:
-        """Serve the client. Blocks until the connection has ended; the caller closes it."""
-        now = time.monotonic()
-        self._last_command = self._last_progress = now
-        self._set_heartbeat(self.core.settings.heartbeat_interval, now)
-        self._engine.attach(self.number, self._waker.wake)
+    def is_over(self) -> bool:
+        """Whether the connection has ended; ``close()`` it."""
+        return self._phase is _Phase.OVER
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._sock.fileno()
+
+    def step(self, is_readable: bool) -> Callable[[], None] | None:
+        """Read once if there is input, execute the commands, write. Never blocks.
+
+        Return a function that waits for another server: it is to be called in another thread, and
+        the next step comes after it.
+        """
         try:
-            self._loop()
-            self._log_events()
-            # First: messages delivered to it from now on would wait for their timeout.
-            self._unsubscribe()
-            self._finish()
+            if self._phase is _Phase.NEW:
+                self._begin()
+            if self._phase is _Phase.SERVING:
+                self._serve(is_readable)
+            elif self._phase is not _Phase.OVER:
+                self._continue_end(is_readable)
         except NSQConnectionError as exc:
             logger.info("client(%s) %s", self.address, exc.reason)
-        finally:
-            self._unsubscribe()
-            self._waker.close()
-            self._log_end()
+            self.abort()
+        return self._ask if self._waiting else None
+
+    def abort(self) -> None:
+        """End it without another byte."""
+        self._phase = _Phase.OVER
+        self._waiting = []
+
+    def close(self) -> None:
+        """Unsubscribe, and close the socket. The session is over."""
+        self._unsubscribe()
+        self._log_end()
+        self._sock.close()
+        self._on_close(self)
 
     def drop(self, reset: bool = False) -> bool:
         """End the connection now, without a frame; False if it was ending anyway. Any thread."""
@@ -180,57 +179,100 @@ class Session:
         self._is_dropped = True
         if not reset:
             self._transport.shutdown()
-        self._waker.wake()
+        self._wake(self)
         return True
 
     def wake(self) -> None:
-        """Make the thread check the faults again. Any thread."""
-        self._waker.wake()
+        """Make the loop look at it again. Any thread."""
+        if not self._is_reading:
+            self._wake(self)
 
     def _unsubscribe(self) -> None:
         self._engine.detach(self.number)
         with self._engine as broker:
             self.handler.unsubscribe(broker)
 
-    # -- the loop
+    def _begin(self) -> None:
+        now = time.monotonic()
+        self._last_command = self._last_progress = now
+        self._set_heartbeat(self.core.settings.heartbeat_interval, now)
+        self._engine.attach(self.number, self.wake)
+        self._phase = _Phase.SERVING
 
-    def _loop(self) -> None:
-        size = _SMALL_READ
-        while not self.core.is_closed:  # nothing may follow a fatal error
-            self._waker.arm()
-            now = time.monotonic()
+    # -- serving
+
+    def _serve(self, is_readable: bool) -> None:
+        self._is_reading = True
+        self._execute_waiting()
+        if is_readable and not self._is_dropped:
+            self._receive()
+        self._handle_commands()
+        self._is_reading = False
+        if self._waiting:
+            return
+        now = time.monotonic()
+        if not self.core.is_closed:  # nothing may follow a fatal error
             if not self._has_unsent_data():
                 self._last_progress = now
             self._take_messages()
             self._run_due_tasks(now)
             self._log_events()
             self._write(now)
-            if self.core.is_closed or self._is_dropped:
-                return
-            readable = self._wait(now)
-            self._waker.disarm()
-            if readable and not self._is_dropped:
-                data = self._transport.recv(size)
-                size = RECV_SIZE if data is not None and len(data) == size else _SMALL_READ
-                if data == b"":
-                    self.core.receive_eof()
-                elif data is not None:
-                    self.core.receive_data(data)
-                self._handle_commands()
+        if self.core.is_closed or self._is_dropped:
+            self._begin_end()
+        else:
+            self.interest = self._serving_interest(now)
+
+    def _receive(self) -> None:
+        data = self._transport.recv(self._read_size)
+        is_full = data is not None and len(data) == self._read_size
+        self._read_size = RECV_SIZE if is_full else _SMALL_READ
+        if data == b"":
+            self.core.receive_eof()
+        elif data is not None:
+            self.core.receive_data(data)
 
     def _handle_commands(self) -> None:
-        while events := self.core.take_events():
+        while not self._waiting and (events := self.core.take_events()):
             self._last_command = time.monotonic()
-            auth_results = list(self._authorize(events))
-            with self._engine as broker:
-                for event, auth_result in zip(events, auth_results):
-                    self.handler.handle(event, broker, self._engine.now, auth_result)
-                    if self.core.is_closed:
-                        break
-            settings = self.handler.pump_settings
-            if settings is not None and not self._is_identified:
-                self._is_identified = True
-                self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
+            if any(self._must_wait(event) for event in events):
+                self._waiting = events
+            else:
+                self._execute(events, list(self._authorize(events)))
+
+    def _execute(self, events: list[Event], auth_results: list[AuthResult]) -> None:
+        with self._engine as broker:
+            for event, auth_result in zip(events, auth_results):
+                self.handler.handle(event, broker, self._engine.now, auth_result)
+                if self.core.is_closed:
+                    break
+        settings = self.handler.pump_settings
+        if settings is not None and not self._is_identified:
+            self._is_identified = True
+            self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
+
+    # -- commands that wait for another server
+
+    def _must_wait(self, event: Event) -> bool:
+        return self.authorizer.must_ask(event) or (
+            isinstance(event, (Pub, OpenTopic, Dpub, Sub))
+            and self._config.must_prepare(event.topic))
+
+    def _ask(self) -> None:
+        """Wait for the other server. In another thread."""
+        try:
+            self._auth_results = list(self._authorize(self._waiting))
+        except Exception as exc:
+            self._call_error = exc
+
+    def _execute_waiting(self) -> None:
+        if self._call_error is not None:
+            raise self._call_error
+        if self._waiting:
+            events, self._waiting = self._waiting, []
+            self._execute(events, self._auth_results)
+
+    # -- the log
 
     def _log_events(self) -> None:
         """Log what the client sent first, and the errors that it gets, in nsqd's words."""
@@ -263,15 +305,15 @@ class Session:
             except CommandError as error:
                 yield error
                 return
-            if self._prepare is not None and isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
-                self._prepare(event.topic)
+            if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
+                self._config.prepare(event.topic)
             yield auth_result
 
     def _take_messages(self) -> None:
         consumer = self.handler.consumer  # only this thread sets it
         if consumer is None or len(self._unsent) > _MAX_UNSENT:
             return
-        if not (consumer.outbox or consumer.is_ended):  # a later change wakes this thread
+        if not (consumer.outbox or consumer.is_ended):  # a later change wakes this session
             self._has_more = False
             return
         with self._engine:
@@ -281,32 +323,26 @@ class Session:
         for message in messages:
             send(*message)
 
-    def _wait(self, now: float) -> bool:
-        """Wait for the socket, a wake-up or the next due time; True when there is data."""
-        interest = select.POLLIN if len(self._unsent) <= _MAX_UNSENT else 0
+    def _serving_interest(self, now: float) -> int:
+        """Return the events to wait for."""
+        interest = selectors.EVENT_READ if len(self._unsent) <= _MAX_UNSENT else 0
         if now >= self._not_before and self._has_unsent_data():
-            interest |= select.POLLOUT
-        if interest != self._interest:
-            self._interest = interest
-            self._poll.register(self._sock, interest)
-        due = self._next_due(now)
-        # Rounded up, never to return just before the time.
-        timeout = None if due == _NEVER else max(0, int((due - now) * 1000) + 1)
-        for descriptor, event in self._poll.poll(timeout):
-            if descriptor != self._waker.fileno() and event & ~select.POLLOUT:
-                return True
-        return False
+            interest |= selectors.EVENT_WRITE
+        return interest
 
     # -- time
 
-    def _next_due(self, now: float) -> float:
+    def next_due(self) -> float:
+        """When the next step is due without input and wake-ups, on the monotonic clock."""
+        if self._phase is not _Phase.SERVING:
+            return self._end_due
         due = min(self._next_heartbeat, self.layers.handshake_due())
         interval = self._heartbeat_interval
         if interval:
             due = min(due, self._last_command + 2 * interval)
             if self._has_unsent_data():
                 due = min(due, self._last_progress + interval)
-        if len(self._unsent) and self._not_before > now:
+        if len(self._unsent) and not self.interest & selectors.EVENT_WRITE:
             due = min(due, self._not_before)
         held = self.handler.next_due()
         return due if held is None else min(due, held)
@@ -359,63 +395,58 @@ class Session:
             self._last_progress = now
             self._not_before = now + pause
 
-    def _finish(self) -> None:
-        """Send the last answers, and end the stream so that they arrive."""
-        rest = bytes(self._unsent) + self.core.data_to_send()
-        while rest and not self._is_dropped:
-            rest = rest[self._transport.send_some(rest):]
-            if rest:
-                self._transport.wait_writable(_LINGER)
-        is_reset = self._faults.reset_after_error or self.core.ends_with_reset
-        if self._is_reset or (is_reset and not self._is_dropped):
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            return
-        if not self._is_dropped:
-            self._linger()
-        self._transport.shutdown()
+    # -- the end
 
-    def _linger(self) -> None:
-        """Shut down writing, then read and drop what the client still sends for a short time."""
+    def _begin_end(self) -> None:
+        self._log_events()
+        # First: messages delivered to it from now on would wait for their timeout.
+        self._unsubscribe()
+        self._unsent = memoryview(bytes(self._unsent) + self.core.data_to_send())
+        self._phase = _Phase.FLUSHING
+        self._continue_end(False)
+
+    def _continue_end(self, is_readable: bool) -> None:
+        """Send the last answers, and end the stream so that they arrive."""
+        now = time.monotonic()
+        if self._phase is _Phase.FLUSHING:
+            if not self._flush(now):
+                return
+            is_reset = self._faults.reset_after_error or self.core.ends_with_reset
+            if self._is_reset or (is_reset and not self._is_dropped):
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self._phase = _Phase.OVER
+                return
+            self._begin_to_linger(now)
+            is_readable = True
+        is_due = self._is_dropped or now >= self._end_due
+        # What the client still sends is dropped.
+        if is_due or (is_readable and self._transport.recv() == b""):
+            self._transport.shutdown()
+            self._phase = _Phase.OVER
+
+    def _flush(self, now: float) -> bool:
+        """Send what is left; False while the socket takes no more.
+
+        Raises:
+            WriteTimeoutError: it took nothing for too long.
+        """
+        while len(self._unsent) and not self._is_dropped:
+            sent = self._transport.send_some(self._unsent)
+            if not sent:
+                self._end_due = min(self._end_due, now + _LINGER)
+                if now >= self._end_due:
+                    raise WriteTimeoutError(self.address, f"took no bytes for {_LINGER:g} s")
+                self.interest = selectors.EVENT_WRITE
+                return False
+            self._unsent = self._unsent[sent:]
+            self._end_due = _NEVER
+        return True
+
+    def _begin_to_linger(self, now: float) -> None:
+        self._phase = _Phase.LINGERING
+        self.interest = selectors.EVENT_READ
+        self._end_due = now + _LINGER
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
-            return  # the client has closed it
-        deadline = Deadline(_LINGER)
-        while not deadline.expired() and not self._is_dropped:
-            if self._transport.wait(deadline.remaining()) and self._transport.recv() == b"":
-                return
-
-
-class Sessions:
-    """The running sessions of one server. Threads: every method, any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # taken inside the engine's, never around it
-        self._sessions: dict[int, Session] = {}  # guarded by _lock
-
-    def run(self, session: Session) -> None:
-        """Run a session, which is one of these until it ends."""
-        with self._lock:
-            self._sessions[session.number] = session
-        try:
-            session.run()
-        finally:
-            with self._lock:
-                del self._sessions[session.number]
-
-    def by_number(self) -> dict[int, Session]:
-        """Return the sessions by their numbers."""
-        with self._lock:
-            return dict(self._sessions)
-
-    def wake(self) -> None:
-        """Make all threads check the faults again."""
-        for session in self.by_number().values():
-            session.wake()
-
-    def drop(self, client_id: str | None, reset: bool) -> int:
-        """End sessions, all or those of a client_id or address; return how many."""
-        return sum([
-            session.drop(reset) for session in self.by_number().values()
-            if client_id in (None, session.core.settings.client_id, session.address)
-        ])
+            self._end_due = now  # the client has closed it

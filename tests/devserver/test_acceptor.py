@@ -149,7 +149,7 @@ def fail_once(monkeypatch, target, name, error):
 @pytest.mark.parametrize(("target", "name", "error"), [
     (threading.Thread, "start", RuntimeError("can't start new thread")),
     (socket.socket, "setsockopt", OSError(errno.EINVAL, "Invalid argument")),
-    (Acceptor, "_add", MemoryError("no memory")),
+    (threading.Thread, "__init__", MemoryError("no memory")),
 ])
 def test_a_client_that_cannot_be_served_ends_alone(make, monkeypatch, caplog, target, name, error):
     """It is disconnected and logged; the next one is served, and stop() works."""
@@ -178,7 +178,7 @@ def test_accepting_goes_on_without_descriptors(make, monkeypatch, caplog):
             raise errors.pop()
         return real(sock)
 
-    monkeypatch.setattr("nsqclient.devserver.acceptor._PAUSE", 0.001)
+    monkeypatch.setattr("nsqclient.devserver.listener._PAUSE", 0.001)
     monkeypatch.setattr(socket.socket, "accept", accept)
     acceptor.start()
     with connect(acceptor.address) as client:

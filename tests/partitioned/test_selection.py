@@ -265,6 +265,7 @@ def test_headers_are_required_by_tags_and_filters(cluster, consume, options, mod
     wait_until(lambda: f"{next(iter(options))} needs messages with headers" in (
         consumer.healthy().reason))
     publish(cluster, 0, [b"x"])
+    wait_until(lambda: consumer.errors)
     assert [type(error) for error in consumer.errors] == [PartitionError]
     assert consumer.stats().total.received == 0
 

@@ -15,6 +15,7 @@ from nsqclient.devserver.partitioned.recovery import Recovery
 from nsqclient.devserver.partitioned.state import ClusterState, Partition
 from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
+from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.errors import ConfigError
 from nsqclient.partitions.lookup_table import TopicMeta
 from nsqclient.protocol.commands import check_body
@@ -82,12 +83,13 @@ class PartitionedCluster:
         )
         state = ClusterState(max_msg_timeout, needs_channel)
         self._engine = Engine(state)
+        self._loop = SessionLoop("devserver-nsqd-clients")
         self._recovery = Recovery(state, recovery_scale, self._wake)  # guarded by the engine
         self._leader = 0
         session_numbers = itertools.count(1)  # unique in the cluster's engine
         self.nsqds = [
             PartitionedNsqd(
-                number, self._engine, limits, lambda: next(session_numbers), host,
+                number, self._engine, self._loop, limits, lambda: next(session_numbers), host,
                 _port(tcp_port, number), _port(http_port, number), self._recovery.hung_until,
             )
             for number in range(nsqds)
@@ -113,6 +115,7 @@ class PartitionedCluster:
         """
         try:
             self._engine.start()
+            self._loop.start()
             for nsqd in self.nsqds:
                 nsqd.start()
             for lookupd in self.nsqlookupds:
@@ -133,6 +136,7 @@ class PartitionedCluster:
             lookupd.stop(deadline)
         for nsqd in self.nsqds:
             nsqd.stop(deadline)
+        self._loop.stop(deadline)
         self._engine.stop(deadline)
 
     def __enter__(self) -> PartitionedCluster:

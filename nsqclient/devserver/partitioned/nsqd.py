@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.command_handler import AuthResult, CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
+from nsqclient.devserver.listener import Listener
 from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
 from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
 from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
@@ -33,7 +33,8 @@ from nsqclient.devserver.protocol.partitioned import (
     check_header,
     has_trace,
 )
-from nsqclient.devserver.session import Session, SessionConfig, Sessions
+from nsqclient.devserver.session import SessionConfig
+from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import ConfigError
 from nsqclient.partitions.start_position import StartPosition
@@ -216,6 +217,7 @@ class PartitionedNsqd:
         self,
         number: int,
         engine: Engine[ClusterState],
+        loop: SessionLoop,
         limits: ServerLimits,
         next_session: Callable[[], int],
         host: str,
@@ -234,10 +236,10 @@ class PartitionedNsqd:
         self._next_session = next_session
         self._host = host
         self._ports = (tcp_port, http_port)
-        self._sessions = Sessions()
+        self._sessions = Sessions(loop)
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
         self.faults = Faults(self._sessions.wake, self._sessions.drop)
-        self._acceptor: Acceptor | None = None
+        self._listener: Listener | None = None
         self._http: NsqdHTTP | None = None
 
     @property
@@ -253,7 +255,7 @@ class PartitionedNsqd:
     @property
     def is_running(self) -> bool:
         """Whether it listens."""
-        return self._acceptor is not None
+        return self._listener is not None
 
     @property
     def commands(self) -> list[ReceivedCommand]:
@@ -270,24 +272,25 @@ class PartitionedNsqd:
         Raises:
             OSError: a port is taken.
         """
-        acceptor = Acceptor("devserver-nsqd", self._host, self._ports[0], self._serve)
-        acceptor.listen()
-        http = NsqdHTTP(self.number, self._engine, self._host, self._ports[1], acceptor.port)
+        listener = Listener("devserver-nsqd", self._host, self._ports[0], self._serve)
+        listener.listen()
+        http = NsqdHTTP(self.number, self._engine, self._host, self._ports[1], listener.port)
         try:
             http.start()
         except OSError:
-            acceptor.stop()
+            listener.stop()
             raise
-        self._ports = (acceptor.port, http.port)
-        acceptor.start()
-        self._acceptor, self._http = acceptor, http
+        self._ports = (listener.port, http.port)
+        listener.start()
+        self._listener, self._http = listener, http
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """Close both ports and all connections, without a frame. Idempotent."""
-        acceptor, self._acceptor = self._acceptor, None
+        listener, self._listener = self._listener, None
         http, self._http = self._http, None
-        if acceptor is not None:
-            acceptor.stop(deadline)
+        if listener is not None:
+            listener.stop(deadline)
+            self._sessions.end(deadline)
         if http is not None:
             http.stop(deadline)
 
@@ -302,6 +305,5 @@ class PartitionedNsqd:
         }
 
     def _serve(self, sock: socket.socket, address: str) -> None:
-        self._sessions.run(Session(
-            self._engine, self.faults, self._session_config, sock, address, self._next_session()
-        ))
+        self._sessions.serve(
+            self._engine, self.faults, self._session_config, sock, address, self._next_session())

@@ -1,0 +1,267 @@
+"""One thread that serves the sessions of a server: it waits for all sockets at once.
+
+What waits for another server (AUTH, the channels of a new topic) is called in a thread of its own,
+so that no other client is delayed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.faults import Faults
+from nsqclient.devserver.session import Session, SessionConfig
+from nsqclient.runtime.deadline import Deadline
+
+logger = logging.getLogger("nsqclient.devserver")
+
+_NEVER = float("inf")
+#: Bytes that wake the thread are read together.
+_MOST_SIGNALS = 64
+#: A replaced entry of the heap costs little; the heap is rebuilt when it has mostly such entries.
+_HEAP_SLACK = 64
+
+
+class SessionLoop:
+    """Serves sessions. Life: created, :meth:`start`, :meth:`stop`.
+
+    Threads: ``add``, ``wake`` and ``stop``, any thread; the rest, the loop's own.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._woken: dict[Session, None] = {}  # guarded by _lock
+        self._returned: set[Session] = set()  # their calls are over; guarded by _lock
+        self._is_waiting = False  # guarded by _lock: a byte must be sent to wake the thread
+        self._is_stopping = False  # guarded by _lock
+        self._reader: socket.socket | None = None
+        self._writer: socket.socket | None = None  # guarded by _lock
+        self._thread: threading.Thread | None = None
+        # of the loop's thread
+        self._interests: dict[Session, int] = {}  # of the sessions in the selector
+        self._calls: dict[Session, threading.Thread] = {}
+        self._dues: list[tuple[float, int, Session]] = []  # a heap
+        self._scheduled: dict[Session, float] = {}  # the earliest entry of each in the heap
+        self._order = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._selector = selectors.DefaultSelector()
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._selector.register(self._reader, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name=f"nsq-{self._name}", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """End the thread; its sessions have ended before. Idempotent.
+
+        Blocks: until the thread has ended, or the deadline.
+        """
+        with self._lock:
+            self._is_stopping = True
+            self._signal()
+        if self._thread is not None:
+            self._thread.join(None if deadline is None else deadline.remaining())
+
+    def wake(self, session: Session) -> None:
+        """Let the session look for work. A new session is served from now on."""
+        with self._lock:
+            self._woken[session] = None
+            self._signal()
+
+    def _signal(self) -> None:
+        """Wake the thread if it waits. Needs _lock."""
+        if self._is_waiting and self._writer is not None:
+            self._is_waiting = False
+            self._writer.send(b"!")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        assert self._reader is not None and self._writer is not None
+        while True:
+            with self._lock:
+                woken, self._woken = self._woken, {}
+                if self._is_stopping and not woken and not self._calls:
+                    break
+                self._is_waiting = not woken
+            ready = self._wait(0.0 if woken else self._timeout())
+            with self._lock:
+                self._is_waiting = False
+            for session in woken:
+                ready.setdefault(session, False)
+            self._add_due(ready)
+            for session, is_readable in ready.items():
+                self._serve(session, is_readable)
+        with self._lock:
+            self._writer.close()
+            self._writer = None
+        self._reader.close()
+        self._selector.close()
+
+    def _wait(self, timeout: float | None) -> dict[Session, bool]:
+        """Wait for the sockets; return the sessions to serve, and whether they have input."""
+        found: dict[Session, bool] = {}
+        for key, events in self._selector.select(timeout):
+            if key.data is not None:
+                found[key.data] = bool(events & selectors.EVENT_READ)
+            elif self._reader is not None:
+                self._reader.recv(_MOST_SIGNALS)
+        return found
+
+    def _serve(self, session: Session, is_readable: bool) -> None:
+        if session.is_over() or not self._may_continue(session):
+            return
+        try:
+            call = session.step(is_readable)
+            if call is not None:
+                self._start_call(session, call)
+        except OSError as exc:
+            logger.debug("%s: %s", session.address, exc)
+            session.abort()
+        except Exception:
+            logger.exception("%s: client failed", session.address)
+            session.abort()
+        if session.is_over():
+            self._watch(session, 0)
+            self._scheduled.pop(session, None)
+            session.close()
+        elif session in self._calls:
+            self._watch(session, 0)
+        else:
+            self._watch(session, session.interest)
+            self._schedule(session)
+
+    def _start_call(self, session: Session, call: Callable[[], None]) -> None:
+        """Call what blocks in a thread; the session continues after it."""
+        def run() -> None:
+            try:
+                call()
+            finally:
+                with self._lock:
+                    self._returned.add(session)
+                self.wake(session)
+
+        thread = threading.Thread(
+            target=run, name=f"nsq-{self._name}-{session.address}", daemon=True)
+        thread.start()
+        self._calls[session] = thread
+
+    def _may_continue(self, session: Session) -> bool:
+        """Whether no call of the session is under way."""
+        thread = self._calls.get(session)
+        if thread is None:
+            return True
+        with self._lock:
+            if session not in self._returned:
+                return False
+            self._returned.remove(session)
+        thread.join()
+        del self._calls[session]
+        return True
+
+    def _watch(self, session: Session, interest: int) -> None:
+        """Wait for these events of its socket, for none with 0."""
+        before = self._interests.get(session, 0)
+        if interest == before:
+            return
+        if not interest:
+            self._selector.unregister(session)
+            del self._interests[session]
+            return
+        if before:
+            self._selector.modify(session, interest, session)
+        else:
+            self._selector.register(session, interest, session)
+        self._interests[session] = interest
+
+    # -- due times
+
+    def _schedule(self, session: Session) -> None:
+        due = session.next_due()
+        if due < self._scheduled.get(session, _NEVER):
+            self._scheduled[session] = due
+            self._order += 1
+            heapq.heappush(self._dues, (due, self._order, session))
+            if len(self._dues) > 2 * len(self._scheduled) + _HEAP_SLACK:
+                self._dues = [
+                    entry for entry in self._dues if self._scheduled.get(entry[2]) == entry[0]]
+                heapq.heapify(self._dues)
+
+    def _timeout(self) -> float | None:
+        """Seconds until the next due time; None where there is none."""
+        return max(0.0, self._dues[0][0] - time.monotonic()) if self._dues else None
+
+    def _add_due(self, ready: dict[Session, bool]) -> None:
+        """Add the sessions whose time has come. An entry that was replaced does nothing."""
+        now = time.monotonic()
+        while self._dues and self._dues[0][0] <= now:
+            due, _, session = heapq.heappop(self._dues)
+            if self._scheduled.get(session) == due:
+                del self._scheduled[session]
+                ready.setdefault(session, False)
+
+
+class Sessions:
+    """The sessions of one server, served by a loop. Threads: every method, any thread."""
+
+    def __init__(self, loop: SessionLoop) -> None:
+        self._loop = loop
+        # Taken inside the engine's, never around it; notified when a session has ended.
+        self._changed = threading.Condition()
+        self._sessions: dict[int, Session] = {}  # guarded by _changed
+
+    def serve(
+        self, engine: Engine[Any], faults: Faults, config: SessionConfig, sock: socket.socket,
+        address: str, number: int,
+    ) -> None:
+        """Serve a client until its connection ends; takes over its socket."""
+        session = Session(
+            engine, faults, config, sock, address, number, self._loop.wake, self._remove)
+        with self._changed:
+            self._sessions[number] = session
+        self._loop.wake(session)
+
+    def by_number(self) -> dict[int, Session]:
+        """Return the sessions by their numbers."""
+        with self._changed:
+            return dict(self._sessions)
+
+    def wake(self) -> None:
+        """Make all sessions look at the faults again."""
+        for session in self.by_number().values():
+            session.wake()
+
+    def drop(self, client_id: str | None, reset: bool) -> int:
+        """End sessions, all or those of a client_id or address; return how many."""
+        return sum([
+            session.drop(reset) for session in self.by_number().values()
+            if client_id in (None, session.core.settings.client_id, session.address)
+        ])
+
+    def end(self, deadline: Deadline | None = None) -> None:
+        """End all sessions. No new ones come any more.
+
+        Blocks: until all have ended, or the deadline; a warning names the others.
+        """
+        self.drop(None, False)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._sessions, None if deadline is None else deadline.remaining())
+        for session in self.by_number().values():
+            logger.warning("client(%s) did not end in time", session.address)
+
+    def _remove(self, session: Session) -> None:
+        with self._changed:
+            del self._sessions[session.number]
+            self._changed.notify_all()
