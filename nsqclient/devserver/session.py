@@ -40,7 +40,7 @@ _MAX_UNSENT = 1024 * 1024
 #: Bytes that are asked for at once where few come: a large buffer costs page faults, which are a
 #: quarter of the time of a publish.
 _SMALL_READ = 16 * 1024
-#: How long the last answers may wait for room in the socket, and how long a connection stays half
+#: How long the last answers may wait for space in the socket, and how long a connection stays half
 #: open after them, in seconds: closing it with unread bytes would reset it, and the reset may
 #: overtake the error.
 _LINGER = 0.5
