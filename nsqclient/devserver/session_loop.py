@@ -259,7 +259,7 @@ class Sessions:
             self._changed.wait_for(
                 lambda: not self._sessions, None if deadline is None else deadline.remaining())
         for session in self.by_number().values():
-            logger.warning("%s did not end in time", session.address)
+            logger.warning("client(%s) did not end in time", session.address)
 
     def _remove(self, session: Session) -> None:
         with self._changed:

@@ -277,4 +277,4 @@ def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster
 
 def checks(table: str) -> list[tuple[str, str]]:
     """Return result and check of each row of the doctor's table, sorted."""
-    return sorted(re.findall(r"^ *(ok|WRONG|warning) +(\w+)", table, re.MULTILINE))
+    return sorted(re.findall(r"^ *(ok|ERROR|warning) +(\w+)", table, re.MULTILINE))
