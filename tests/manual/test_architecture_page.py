@@ -159,12 +159,20 @@ ACTIONS = [(consume, 10), (publish_alone, 15), (publish_from_threads, 16)]
 
 @pytest.mark.parametrize("number", range(len(ACTIONS)))
 def test_every_step_of_a_path_is_taken(number: int) -> None:
-    """What the page says happens is what happens: each method of the path is called."""
+    """What the page says happens is what happens: each method of the path is called.
+
+    Where the machine stalls the reader receives the answer of a lone publish: it has three tries.
+    """
     action, most = ACTIONS[number]
-    with Nsqd() as nsqd, recorded() as calls:
-        nsqd.create_topic("events")
-        seen = action(nsqd, calls)
-    assert [name for name, code in steps(number).items() if code not in seen | calls.before] == []
+    for _ in range(3):
+        with Nsqd() as nsqd, recorded() as calls:
+            nsqd.create_topic("events")
+            seen = action(nsqd, calls)
+        taken = seen | calls.before
+        missing = [name for name, code in steps(number).items() if code not in taken]
+        if not missing:
+            break
+    assert missing == []
     files = {Path(code.co_filename) for code in seen}
     modules = {str(file.relative_to(PACKAGE)) for file in files if file.is_relative_to(PACKAGE)}
     assert len(modules) <= most, sorted(modules)
