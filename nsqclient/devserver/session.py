@@ -90,7 +90,7 @@ class Session:
         sock: socket.socket,
         address: str,
         number: int,
-        wake: Callable[[Session], None],
+        wake: Callable[[Session], object],
         on_close: Callable[[Session], None],
     ) -> None:
         self.address = address
@@ -166,10 +166,12 @@ class Session:
 
     def close(self) -> None:
         """Unsubscribe, and close the socket. The session is over."""
-        self._unsubscribe()
-        self._log_end()
-        self._sock.close()
-        self._on_close(self)
+        try:
+            self._unsubscribe()
+            self._log_end()
+        finally:
+            self._sock.close()
+            self._on_close(self)
 
     def drop(self, reset: bool = False) -> bool:
         """End the connection now, without a frame; False if it was ending anyway. Any thread."""
@@ -342,7 +344,7 @@ class Session:
             due = min(due, self._last_command + 2 * interval)
             if self._has_unsent_data():
                 due = min(due, self._last_progress + interval)
-        if len(self._unsent) and not self.interest & selectors.EVENT_WRITE:
+        if self._has_unsent_data() and not self.interest & selectors.EVENT_WRITE:
             due = min(due, self._not_before)
         held = self.handler.next_due()
         return due if held is None else min(due, held)

@@ -6,6 +6,7 @@ so that no other client is delayed.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import selectors
@@ -19,6 +20,8 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.session import Session, SessionConfig
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.log_lines import LineLimit
+from nsqclient.runtime.threads import LibraryThread
 
 logger = logging.getLogger("nsqclient.devserver")
 
@@ -27,6 +30,10 @@ _NEVER = float("inf")
 _MOST_SIGNALS = 64
 #: A replaced entry of the heap costs little; the heap is rebuilt when it has mostly such entries.
 _HEAP_SLACK = 64
+#: Seconds that it waits at most: a selector takes no more than some weeks.
+_LONGEST_WAIT = 3600.0
+#: Seconds of rest after the selector failed.
+_PAUSE = 0.05
 
 
 class SessionLoop:
@@ -42,25 +49,34 @@ class SessionLoop:
         self._returned: set[Session] = set()  # their calls are over; guarded by _lock
         self._is_waiting = False  # guarded by _lock: a byte must be sent to wake the thread
         self._is_stopping = False  # guarded by _lock
+        self._is_over = False  # guarded by _lock: no session is served any more
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None  # guarded by _lock
-        self._thread: threading.Thread | None = None
+        self._thread = LibraryThread(self._run, f"nsq-{name}")
         # of the loop's thread
         self._interests: dict[Session, int] = {}  # of the sessions in the selector
         self._calls: dict[Session, threading.Thread] = {}
-        self._dues: list[tuple[float, int, Session]] = []  # a heap
-        self._scheduled: dict[Session, float] = {}  # the earliest entry of each in the heap
+        self._dues: list[tuple[float, int]] = []  # a heap of times and numbers of entries
+        self._entries: dict[int, Session] = {}  # by number, those that were not replaced
+        self._scheduled: dict[Session, tuple[float, int]] = {}  # the entry of each session
         self._order = 0
+        self._lines = LineLimit(logger)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._selector = selectors.DefaultSelector()
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        self._selector.register(self._reader, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name=f"nsq-{self._name}", daemon=True)
-        self._thread.start()
+        """Start the thread.
+
+        Raises:
+            OSError: there are no descriptors; nothing is left open.
+            ThreadStartError: there is no thread; nothing is left open.
+        """
+        with contextlib.ExitStack() as stack:
+            self._selector = stack.enter_context(selectors.DefaultSelector())
+            self._reader, self._writer = map(stack.enter_context, socket.socketpair())
+            self._reader.setblocking(False)
+            self._writer.setblocking(False)
+            self._selector.register(self._reader, selectors.EVENT_READ)
+            self._thread.launch()
+            stack.pop_all()
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """End the thread; its sessions have ended before. Idempotent.
@@ -70,14 +86,19 @@ class SessionLoop:
         with self._lock:
             self._is_stopping = True
             self._signal()
-        if self._thread is not None:
-            self._thread.join(None if deadline is None else deadline.remaining())
+        self._thread.join(None if deadline is None else deadline.remaining())
 
-    def wake(self, session: Session) -> None:
-        """Let the session look for work. A new session is served from now on."""
+    def is_running(self) -> bool:
+        """Whether the thread runs; not in a forked process."""
+        return self._thread.is_alive()
+
+    def wake(self, session: Session) -> bool:
+        """Let the session look for work; a new one is served from now on. False after the end."""
         with self._lock:
-            self._woken[session] = None
-            self._signal()
+            if not self._is_over:
+                self._woken[session] = None
+                self._signal()
+            return not self._is_over
 
     def _signal(self) -> None:
         """Wake the thread if it waits. Needs _lock."""
@@ -89,35 +110,56 @@ class SessionLoop:
 
     def _run(self) -> None:
         assert self._reader is not None and self._writer is not None
-        while True:
-            with self._lock:
-                woken, self._woken = self._woken, {}
-                if self._is_stopping and not woken and not self._calls:
-                    break
-                self._is_waiting = not woken
-            ready = self._wait(0.0 if woken else self._timeout())
-            with self._lock:
-                self._is_waiting = False
-            for session in woken:
-                ready.setdefault(session, False)
-            self._add_due(ready)
-            for session, is_readable in ready.items():
-                self._serve(session, is_readable)
+        while self._serve_ready():
+            pass
+        # Those that came while the listener did not end in time.
+        for session in {*self._interests, *self._scheduled}:
+            session.abort()
+            self._end(session)
         with self._lock:
             self._writer.close()
             self._writer = None
         self._reader.close()
         self._selector.close()
 
-    def _wait(self, timeout: float | None) -> dict[Session, bool]:
+    def _serve_ready(self) -> bool:
+        """Wait until there is something to do, and do it; False at the end."""
+        with self._lock:
+            woken, self._woken = self._woken, {}
+            self._is_over = self._is_stopping and not woken and not self._calls
+            if self._is_over:
+                return False
+            self._is_waiting = not woken
+        ready = self._wait(0.0 if woken else self._timeout())
+        with self._lock:
+            self._is_waiting = False
+        for session in woken:
+            ready.setdefault(session, False)
+        self._add_due(ready)
+        for session, is_readable in ready.items():
+            self._serve(session, is_readable)
+        return True
+
+    def _wait(self, timeout: float) -> dict[Session, bool]:
         """Wait for the sockets; return the sessions to serve, and whether they have input."""
         found: dict[Session, bool] = {}
-        for key, events in self._selector.select(timeout):
+        for key, events in self._select(timeout):
             if key.data is not None:
-                found[key.data] = bool(events & selectors.EVENT_READ)
+                # kqueue reports "readable" and "writable" of a socket one after the other.
+                is_readable = bool(events & selectors.EVENT_READ)
+                found[key.data] = found.get(key.data, False) or is_readable
             elif self._reader is not None:
                 self._reader.recv(_MOST_SIGNALS)
         return found
+
+    def _select(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        try:
+            return self._selector.select(timeout)
+        except Exception:  # no memory, say
+            logger.log(self._lines.level(logging.ERROR), "%s: cannot wait for clients",
+                       self._name, exc_info=True)
+            time.sleep(_PAUSE)  # the cause may last, and the loop would spin
+            return []
 
     def _serve(self, session: Session, is_readable: bool) -> None:
         if session.is_over() or not self._may_continue(session):
@@ -126,21 +168,27 @@ class SessionLoop:
             call = session.step(is_readable)
             if call is not None:
                 self._start_call(session, call)
+            if session in self._calls:
+                self._watch(session, 0)
+            elif not session.is_over():
+                self._watch(session, session.interest)
+                self._schedule(session)
         except OSError as exc:
             logger.debug("%s: %s", session.address, exc)
             session.abort()
-        except Exception:
+        except BaseException:  # a SystemExit of an observer must not end the thread
             logger.exception("%s: client failed", session.address)
             session.abort()
         if session.is_over():
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        self._unschedule(session)
+        try:
             self._watch(session, 0)
-            self._scheduled.pop(session, None)
             session.close()
-        elif session in self._calls:
-            self._watch(session, 0)
-        else:
-            self._watch(session, session.interest)
-            self._schedule(session)
+        except BaseException:
+            logger.exception("%s: client failed", session.address)
 
     def _start_call(self, session: Session, call: Callable[[], None]) -> None:
         """Call what blocks in a thread; the session continues after it."""
@@ -176,8 +224,8 @@ class SessionLoop:
         if interest == before:
             return
         if not interest:
-            self._selector.unregister(session)
             del self._interests[session]
+            self._selector.unregister(session)
             return
         if before:
             self._selector.modify(session, interest, session)
@@ -189,26 +237,38 @@ class SessionLoop:
 
     def _schedule(self, session: Session) -> None:
         due = session.next_due()
-        if due < self._scheduled.get(session, _NEVER):
-            self._scheduled[session] = due
-            self._order += 1
-            heapq.heappush(self._dues, (due, self._order, session))
-            if len(self._dues) > 2 * len(self._scheduled) + _HEAP_SLACK:
-                self._dues = [
-                    entry for entry in self._dues if self._scheduled.get(entry[2]) == entry[0]]
-                heapq.heapify(self._dues)
+        before, _ = self._scheduled.get(session, (_NEVER, 0))
+        if due >= before:
+            return
+        self._unschedule(session)
+        self._order += 1
+        self._scheduled[session] = due, self._order
+        self._entries[self._order] = session
+        heapq.heappush(self._dues, (due, self._order))
+        if len(self._dues) > 2 * len(self._entries) + _HEAP_SLACK:
+            self._dues = [entry for entry in self._dues if entry[1] in self._entries]
+            heapq.heapify(self._dues)
 
-    def _timeout(self) -> float | None:
-        """Seconds until the next due time; None where there is none."""
-        return max(0.0, self._dues[0][0] - time.monotonic()) if self._dues else None
+    def _unschedule(self, session: Session) -> None:
+        """Give up its entry in the heap, which keeps no session alive."""
+        if session in self._scheduled:
+            _, number = self._scheduled.pop(session)
+            del self._entries[number]
+
+    def _timeout(self) -> float:
+        """Seconds until the next due time, and no more than an hour."""
+        if not self._dues:
+            return _LONGEST_WAIT
+        return min(max(0.0, self._dues[0][0] - time.monotonic()), _LONGEST_WAIT)
 
     def _add_due(self, ready: dict[Session, bool]) -> None:
         """Add the sessions whose time has come. An entry that was replaced does nothing."""
         now = time.monotonic()
         while self._dues and self._dues[0][0] <= now:
-            due, _, session = heapq.heappop(self._dues)
-            if self._scheduled.get(session) == due:
-                del self._scheduled[session]
+            _, number = heapq.heappop(self._dues)
+            session = self._entries.get(number)
+            if session is not None:
+                self._unschedule(session)
                 ready.setdefault(session, False)
 
 
@@ -230,7 +290,9 @@ class Sessions:
             engine, faults, config, sock, address, number, self._loop.wake, self._remove)
         with self._changed:
             self._sessions[number] = session
-        self._loop.wake(session)
+        if not self._loop.wake(session):
+            session.abort()
+            session.close()
 
     def by_number(self) -> dict[int, Session]:
         """Return the sessions by their numbers."""
@@ -257,7 +319,8 @@ class Sessions:
         self.drop(None, False)
         with self._changed:
             self._changed.wait_for(
-                lambda: not self._sessions, None if deadline is None else deadline.remaining())
+                lambda: not self._sessions or not self._loop.is_running(),
+                None if deadline is None else deadline.remaining())
         for session in self.by_number().values():
             logger.warning("client(%s) did not end in time", session.address)
 

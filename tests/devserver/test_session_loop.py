@@ -1,15 +1,20 @@
 """The thread that serves all clients of a server."""
 
 import contextlib
+import errno
+import gc
 import logging
+import selectors
 import socket
 import threading
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.session_loop import SessionLoop
+from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
@@ -140,11 +145,98 @@ def test_a_client_ends_alone_where_no_thread_can_be_started(auth_server, monkeyp
             assert later.ask(PUB)[1].startswith(b"E_AUTH_FIRST")
 
 
+@pytest.mark.parametrize("failing", [
+    "nsqclient.devserver.command_handler.CommandHandler.unsubscribe",
+    "selectors.DefaultSelector.register"])
+def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplog, failing):
+    """Whatever fails for one client is logged; its socket is closed, and the others are served."""
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other:
+        assert other.ask(PUB) == OK
+        with monkeypatch.context() as patch:
+            def fail(*_args):
+                raise RuntimeError("a fault")
+
+            patch.setattr(failing, fail)
+            with RawClient(nsqd.tcp_address) as bad, pytest.raises(Closed):
+                bad.ask(b"X\n")
+                bad.read_frame()
+            assert other.ask(PUB) == OK
+        wait_until(lambda: len(nsqd.stats()["producers"]) == 1)
+    assert any("a fault" in str(each.exc_info) for each in caplog.records)
+
+
+def test_a_selector_that_fails_is_tried_again(leak_guard, monkeypatch, caplog):
+    """Its error is logged, and the clients are served after it."""
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as client:
+        select = selectors.DefaultSelector.select
+        failures = [OSError(errno.ENOMEM, "a fault")]
+
+        def fail(selector, timeout=None):
+            if failures and threading.current_thread().name == "nsq-devserver-nsqd-clients":
+                raise failures.pop()
+            return select(selector, timeout)
+
+        monkeypatch.setattr(selectors.DefaultSelector, "select", fail)
+        assert client.ask(PUB) == OK
+        assert client.ask(PUB) == OK
+    assert any("a fault" in str(each.exc_info) for each in caplog.records)
+
+
+def test_a_socket_is_readable_where_the_selector_reports_each_event_alone():
+    """As kqueue does: "readable", then "writable"."""
+    session = Due(0.0)
+    key = selectors.SelectorKey(0, 0, 0, session)
+
+    class Selector:
+        """Has two events."""
+
+        def select(self, timeout):
+            """Return them."""
+            assert timeout == 0.0
+            return [(key, selectors.EVENT_READ), (key, selectors.EVENT_WRITE)]
+
+    loop = SessionLoop("test")
+    loop._selector = Selector()
+    assert loop._wait(0.0) == {session: True}
+
+
+def test_messages_follow_a_pause_between_pieces(leak_guard):
+    """A pause after the last byte that was encoded does not end the flow."""
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as client:
+        nsqd.publish_many("big", [bytes(1024 * 1024)] * 8)
+        nsqd.faults.split_frames(1, 4 * 1024 * 1024, 0.01)
+        client.subscribe("big", "c")
+        client.send(b"RDY 8\n")
+        assert [client.read_frame()[0] for _ in range(8)] == [MESSAGE] * 8
+
+
+def test_a_session_that_ended_is_freed(leak_guard):
+    """Nothing keeps it until it would have been due."""
+    with Nsqd() as nsqd:
+        with RawClient(nsqd.tcp_address) as client:
+            assert client.ask(PUB) == OK
+            session = weakref.ref(nsqd._sessions.by_number()[1])
+        wait_until(lambda: not nsqd._sessions.by_number())
+
+        def is_freed():
+            gc.collect()
+            return session() is None
+
+        wait_until(is_freed)
+
+
 class Due:
     """A session that is due at a given time."""
 
+    address = "127.0.0.1:1"
+    core = SimpleNamespace(settings=SimpleNamespace(client_id=""))
+
     def __init__(self, due):
         self.due = due
+
+    def drop(self, reset):
+        """Do nothing."""
+        return True
 
     def next_due(self):
         """The time."""
@@ -167,6 +259,46 @@ def test_due_times_that_come_and_go_do_not_pile_up():
     loop._schedule(early)
     loop._add_due(ready)
     assert ready == {late: False, early: False}
+
+
+def test_it_waits_an_hour_at_most():
+    """A selector takes no more than some weeks at once."""
+    loop = SessionLoop("test")
+    assert loop._timeout() == 3600
+    loop._schedule(Due(1e12))
+    assert loop._timeout() == 3600
+
+
+def test_a_client_after_the_end_is_closed(leak_guard):
+    """The listener may pass it on where stop() had no time to wait for it."""
+    with Nsqd() as nsqd, socket.create_server(("127.0.0.1", 0)) as server:
+        nsqd.stop()
+        with socket.create_connection(server.getsockname(), timeout=20) as client:
+            nsqd._serve(server.accept()[0], "127.0.0.1:1")
+            assert client.recv(1) == b""
+        assert nsqd._sessions.by_number() == {}
+
+
+@pytest.mark.parametrize("failing", ["_thread.start_new_thread", "socket.socketpair"])
+def test_a_start_that_fails_leaves_nothing_open(leak_guard, monkeypatch, failing):
+    """The descriptors are closed; stop() works."""
+    loop = SessionLoop("test")
+    with monkeypatch.context() as patch:
+        def fail(*_args):
+            raise OSError(errno.EMFILE, "a fault")
+
+        patch.setattr(failing, fail)
+        with pytest.raises(OSError, match="a fault"):
+            loop.start()
+    loop.stop()
+
+
+def test_end_does_not_wait_for_a_thread_that_does_not_run(caplog):
+    """In a forked process there is none, and stop() returns."""
+    sessions = Sessions(SessionLoop("test"))
+    sessions._sessions[1] = Due(0.0)
+    sessions.end()
+    assert "did not end in time" in caplog.text
 
 
 def test_stop_without_start():
