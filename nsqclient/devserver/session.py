@@ -37,6 +37,8 @@ _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read and no messages are encoded, as nsqd
 #: blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
+#: Commands that are executed in one step: a block of deflate may hold millions.
+_STEP_COMMANDS = 2000
 #: Bytes that are asked for at once where few come: a large buffer costs page faults, which are a
 #: quarter of the time of a publish.
 _SMALL_READ = 16 * 1024
@@ -117,6 +119,7 @@ class Session:
         self._phase = _Phase.NEW
         self._read_size = _SMALL_READ
         self._is_reading = False  # no wake-up is needed: messages are taken afterwards
+        self._has_commands = False  # received, and not executed yet
         self._waiting: list[Event] = []  # commands that wait for another server
         self._auth_results: list[AuthResult] = []  # of these
         self._call_error: Exception | None = None
@@ -206,9 +209,10 @@ class Session:
     def _serve(self, is_readable: bool) -> None:
         self._is_reading = True
         self._execute_waiting()
-        if is_readable and not self._is_dropped:
-            self._receive()
-        self._handle_commands()
+        if not self._is_dropped:
+            if is_readable and not self._has_commands:
+                self._receive()
+            self._handle_commands()
         self._is_reading = False
         if self._waiting:
             return
@@ -235,12 +239,19 @@ class Session:
             self.core.receive_data(data)
 
     def _handle_commands(self) -> None:
+        """Execute what was received; the rest of many commands in the next step."""
+        count = 0
+        self._has_commands = False
         while not self._waiting and (events := self.core.take_events()):
             self._last_command = time.monotonic()
             if any(self._must_wait(event) for event in events):
                 self._waiting = events
             else:
                 self._execute(events, list(self._authorize(events)))
+            count += len(events)
+            if count >= _STEP_COMMANDS:
+                self._has_commands = True
+                return
 
     def _execute(self, events: list[Event], auth_results: list[AuthResult]) -> None:
         with self._engine as broker:
@@ -338,6 +349,8 @@ class Session:
         """When the next step is due without input and wake-ups, on the monotonic clock."""
         if self._phase is not _Phase.SERVING:
             return self._end_due
+        if self._has_commands:
+            return 0.0
         due = min(self._next_heartbeat, self.layers.handshake_due())
         interval = self._heartbeat_interval
         if interval:

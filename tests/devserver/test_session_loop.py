@@ -8,6 +8,7 @@ import selectors
 import socket
 import threading
 import weakref
+import zlib
 from types import SimpleNamespace
 
 import pytest
@@ -208,6 +209,21 @@ def test_messages_follow_a_pause_between_pieces(leak_guard):
         client.subscribe("big", "c")
         client.send(b"RDY 8\n")
         assert [client.read_frame()[0] for _ in range(8)] == [MESSAGE] * 8
+
+
+def test_many_commands_at_once_delay_no_other_client(leak_guard):
+    """A small deflated block may hold a million commands: others are served between them."""
+    identify = b'{"deflate": true, "feature_negotiation": true}'
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as busy, RawClient(nsqd.tcp_address) as other:
+        busy.ask(b"IDENTIFY\n%b%b" % (len(identify).to_bytes(4, "big"), identify))
+        deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+        commands = 1_000_000
+        busy.send(deflate.compress(b"NOP\n" * commands) + deflate.flush(zlib.Z_SYNC_FLUSH))
+        session = nsqd._sessions.by_number()[1]
+        reader = session.core._reader
+        wait_until(lambda: len(reader) > 0)
+        assert other.ask(PUB) == OK
+        assert len(reader) > 0
 
 
 def test_a_session_that_ended_is_freed(leak_guard):
