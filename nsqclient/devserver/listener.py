@@ -85,10 +85,15 @@ class Listener:
         if self._listener is None:
             self.listen()
         wake, self._waker = socket.socketpair()
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._loop, args=(self._listener, wake), name=f"nsq-{self._name}", daemon=True
         )
-        self._thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            wake.close()
+            raise
+        self._thread = thread
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """Accept no more clients, and free the port. Any thread, any number of times.
@@ -97,8 +102,9 @@ class Listener:
         """
         self._stopping.set()
         deadline = Deadline(None) if deadline is None else deadline
-        if self._thread is not None and self._waker is not None:
+        if self._waker is not None:
             self._waker.close()
+        if self._thread is not None:
             self._thread.join(deadline.remaining())
         if self._listener is not None:
             self._listener.close()

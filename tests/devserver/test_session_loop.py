@@ -15,6 +15,8 @@ import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.command_handler import CommandHandler
+from nsqclient.devserver.listener import Listener
+from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
@@ -315,6 +317,40 @@ def test_end_does_not_wait_for_a_thread_that_does_not_run(caplog):
     sessions._sessions[1] = Due(0.0)
     sessions.end()
     assert "did not end in time" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["clients", "nsqd", "nsqd-http"])
+def test_a_server_without_a_thread_leaves_nothing_open(leak_guard, monkeypatch, name):
+    """start() raises what Python raised."""
+    start = threading.Thread.start
+
+    def fail(thread):
+        if thread.name.endswith(name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Nsqd(http_port=0).start()
+
+
+def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):
+    """Both return, and no connection is left."""
+    with PartitionedCluster() as cluster, RawClient(cluster.nsqds[0].tcp_address) as client:
+        client.send(b"NOP\n")
+        wait_until(lambda: len(cluster.nsqds[0].commands) == 1)
+        stop = Listener.stop
+
+        def stop_all_first(listener, deadline=None):
+            monkeypatch.setattr(Listener, "stop", stop)
+            other = threading.Thread(target=cluster.stop)
+            other.start()
+            other.join(60)
+            assert not other.is_alive()
+            stop(listener, deadline)
+
+        monkeypatch.setattr(Listener, "stop", stop_all_first)
+        cluster.nsqds[0].stop()
 
 
 def test_stop_without_start():
