@@ -247,7 +247,7 @@ class Session:
             if any(self._must_wait(event) for event in events):
                 self._waiting = events
             else:
-                self._execute(events, list(self._authorize(events)))
+                self._execute(events, list(self._authorize(events, False)))
             count += len(events)
             if count >= _STEP_COMMANDS:
                 self._has_commands = True
@@ -274,7 +274,7 @@ class Session:
     def _ask(self) -> None:
         """Wait for the other server. In another thread."""
         try:
-            self._auth_results = list(self._authorize(self._waiting))
+            self._auth_results = list(self._authorize(self._waiting, True))
         except Exception as exc:
             self._call_error = exc
 
@@ -310,15 +310,18 @@ class Session:
         elif self.core.magic == MAGIC_V2:
             logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.address)
 
-    def _authorize(self, events: list[Event]) -> Iterator[AuthResult]:
-        """Authorize the commands and prepare their topics; ends at an error. May block."""
+    def _authorize(self, events: list[Event], prepares: bool) -> Iterator[AuthResult]:
+        """Authorize the commands; ends at an error. May block where ``_must_wait()``.
+
+        ``prepares``: their topics too.
+        """
         for event in events:
             try:
                 auth_result = self.authorizer.check(event)
             except CommandError as error:
                 yield error
                 return
-            if isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
+            if prepares and isinstance(event, (Pub, OpenTopic, Dpub, Sub)):
                 self._config.prepare(event.topic)
             yield auth_result
 

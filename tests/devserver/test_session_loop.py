@@ -83,6 +83,23 @@ def test_auth_delays_no_other_client(auth_server):
         wait_until(lambda: len(thread_names()) == before)
 
 
+@pytest.mark.parametrize(("must_prepare", "prepared"), [(False, []), (True, ["t"])])
+def test_topics_are_prepared_in_other_threads_alone(leak_guard, must_prepare, prepared):
+    """So a topic that is deleted just then cannot make the loop wait."""
+    names = []
+
+    def prepare(topic):
+        assert threading.current_thread().name != "nsq-devserver-nsqd-clients"
+        names.append(topic)
+
+    with Nsqd() as nsqd:
+        nsqd._session_config = nsqd._session_config._replace(
+            prepare=prepare, must_prepare=lambda topic: must_prepare)
+        with RawClient(nsqd.tcp_address) as client:
+            assert client.ask(PUB) == OK
+    assert names == prepared
+
+
 def test_stop_waits_for_a_client_that_authorizes(auth_server):
     """Its thread ends before stop() returns."""
     with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
