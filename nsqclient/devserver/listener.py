@@ -19,6 +19,9 @@ logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds of rest after a client could not be served.
 _PAUSE = 0.05
+#: Connections that may wait in the kernel, as far as the system allows; more are dropped, and tried
+#: again by the client's system after a second.
+_BACKLOG = 1024
 
 #: Takes over the socket of a client; the string is the client's address.
 TakeClient = Callable[[socket.socket, str], None]
@@ -118,7 +121,7 @@ class Listener:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(128)
+            listener.listen(_BACKLOG)
             listener.setblocking(False)
         except BaseException:
             listener.close()

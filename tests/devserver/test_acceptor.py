@@ -1,13 +1,16 @@
 """The listening socket with a thread per client."""
 
+import contextlib
 import errno
 import logging
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
 from nsqclient.devserver.acceptor import Acceptor
+from nsqclient.devserver.listener import Listener
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.raw_socket import ask, connect, read_all
 from tests.support.waiting import wait_until
@@ -188,3 +191,17 @@ def test_accepting_goes_on_without_descriptors(make, monkeypatch, caplog):
     assert lines[0].getMessage() == (
         f"{acceptor.address}: a client is not served: [Errno {errno.EMFILE}] Too many open files")
     assert 0 < len(lines) < 60
+
+
+def test_several_hundred_clients_may_wait(leak_guard):
+    """The kernel holds them until they are accepted."""
+    limit = Path("/proc/sys/net/core/somaxconn")
+    if not limit.exists() or int(limit.read_text()) < 400:
+        pytest.skip("the system's limit is lower")
+    listener = Listener("test", "127.0.0.1", 0, lambda sock, address: None)
+    listener.listen()
+    with contextlib.ExitStack() as stack:
+        stack.callback(listener.stop)
+        for _ in range(300):
+            stack.enter_context(
+                socket.create_connection(("127.0.0.1", listener.port), timeout=10))
