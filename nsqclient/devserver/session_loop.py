@@ -39,7 +39,7 @@ _PAUSE = 0.05
 class SessionLoop:
     """Serves sessions. Life: created, :meth:`start`, :meth:`stop`.
 
-    Threads: ``add``, ``wake`` and ``stop``, any thread; the rest, the loop's own.
+    Threads: ``wake``, ``stop`` and ``is_running``, any thread; the rest, the loop's own.
     """
 
     def __init__(self, name: str) -> None:
