@@ -10,8 +10,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: How long to pause between two looks, in seconds: short for a test, long for a busy machine.
+#: How long to pause between two looks, in seconds, at first: short for a test.
 PAUSE = 0.01
+#: What has not come true by now is looked at less often: a look may be a request or a script.
+LONGEST_PAUSE = 0.05
 #: Seconds that a condition may take where a test says nothing else: a busy machine is slow.
 LIMIT = float(os.environ.get("NSQ_TEST_WAIT", "30"))
 
@@ -22,13 +24,14 @@ def wait_until(condition: Callable[[], T], timeout: float = LIMIT, message: str 
     Raises:
         AssertionError: it was still false after ``timeout`` seconds; says ``message``.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     pause = threading.Event()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() >= deadline:
+        elapsed = time.monotonic() - began
+        if elapsed >= timeout:
             what = message or getattr(condition, "__name__", "the condition")
             raise AssertionError(f"not within {timeout:g} s: {what} (last value: {value!r})")
-        pause.wait(PAUSE)
+        pause.wait(min(max(PAUSE, elapsed / 10), LONGEST_PAUSE))
