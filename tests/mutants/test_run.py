@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / "root" / folder / "__init__.py").write_text(text)
     (tmp_path / "root" / "tests" / "test_double.py").write_text(TESTS)
     (tmp_path / "root" / "setup.cfg").write_text(
-        "[tool:pytest]\naddopts = -p no:randomly -p no:nsqclient\n")
+        "[tool:pytest]\naddopts = -p no:randomly -p no:nsqclient -p no:hypothesispytest\n")
     return tmp_path / "root"
 
 
