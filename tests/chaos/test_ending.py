@@ -25,7 +25,8 @@ def is_gone(group: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("first", [
+    signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)], ids=["SIGINT", "SIGTERM"])
 def test_signals_while_it_cleans_up_change_nothing(tmp_path, first):
     """The first ends the run; those that follow do not keep it from ending its servers."""
     program("nsqd")

@@ -33,6 +33,8 @@ CONSUME = {
                "--channel", "receipts", "--workers", "2", "--atomic"),
     "flask": ("-m", "flask", "--app", "app", "nsq", "consume"),
 }
+#: With the second one it is much the same.
+SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
 CHANNELS = {"django": "receipts", "flask": "thumbnails"}
 
 
@@ -77,7 +79,7 @@ def save(project, tmp_path, code: str, until: str) -> None:
 
 
 @pytest.mark.parametrize("framework", ["django", "flask"])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", SIGNALS)
 def test_a_worker_handles_messages_until_a_signal(tmp_path, nsqd, framework, signum):
     """Messages are handled, a killed nsqd is connected to again, a signal ends it with 0."""
     folder, _, _, field, topic = PROJECTS[framework]
@@ -177,7 +179,7 @@ def flask_worker(tmp_path, nsqd):
     wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", SIGNALS)
 def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsqd, signum):
     """It waits until an error is fixed, uses the new handler, and a signal ends both processes."""
     folder, process = flask_worker

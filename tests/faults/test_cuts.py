@@ -22,7 +22,7 @@ from tests.support.servers.factories import ServerFactory
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 
 #: How many positions of a dialogue the quick form tries.
-_CHOICE = 10
+_CHOICE = 6
 
 
 @pytest.fixture

@@ -476,22 +476,22 @@ def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
 def test_processes_that_are_killed_one_after_the_other_lose_and_double_nothing(
     server_factory, storage, tmp_path
 ):
-    """SIGKILL in the middle, four times; nothing but the storage is left to the next one."""
+    """SIGKILL in the middle, twice; nothing but the storage is left to the next one."""
     server = server_factory(msg_timeout=1.0)
     command = (f"nsqclient spark ingest --nsqd-tcp-address={server.tcp_address} --topic=t"
                f" --channel=c --storage={storage} --consumer-opt=msg_timeout,1s"
                " --consumer-opt=max_in_flight,100 --consumer-opt=rollIntervalMs,5")
     with contextlib.closing(Terminal(tmp_path)) as terminal:
-        for first in range(0, 8000, 2000):
+        for first in range(0, 4000, 2000):
             publish(server, 2000, first)
             before = len(stored(storage, server))
             started = terminal.start(command)
             wait_until(lambda: len(stored(storage, server)) > before + 300, 60, "it stores")
             started.kill()
         last = terminal.start(command)
-        has_stored(storage, server, 8000)
+        has_stored(storage, server, 4000)
         assert last.interrupt() == 0, last.log
-    assert stored(storage, server) == list(range(8000))
+    assert stored(storage, server) == list(range(4000))
 
 
 def publish_to(server, topic, count):
