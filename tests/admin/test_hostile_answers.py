@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -22,7 +22,8 @@ def stats(depth="1", channels="[]", more='"paused": false'):
         _TOPIC % (depth, channels, more))).encode()
 
 
-HOSTILE = {
+#: Each group has an admin page of its own.
+HOSTILE = {"names and latencies": {
     "lone surrogate": stats(more=r'"x": "\ud800"'),
     "lone surrogate in a name": stats(channels=r'[{"channel_name": "\udfff"}]'),
     "string percentile": stats(more=_LATENCY % '{"quantile": 0.5, "value": "x"}'),
@@ -30,6 +31,7 @@ HOSTILE = {
     "list as quantile": stats(more=_LATENCY % '{"quantile": [], "value": 1}'),
     "NaN": stats(more=_LATENCY % '{"quantile": NaN, "value": Infinity}'),
     "overflow": stats(more=_LATENCY % '{"quantile": 0.5, "value": 1e999}'),
+}, "numbers": {
     "10^400": stats(depth="1" + "0" * 400),
     "10^4000": stats(depth="1" + "0" * 4000),
     "negative 10^309": stats(depth="-1" + "0" * 309),
@@ -38,12 +40,13 @@ HOSTILE = {
     "list as depth": stats(depth="[1]"),
     "string as depth": stats(depth='"1"'),
     "true as depth": stats(depth="true"),
+}, "other types": {
     "list as channel": stats(channels="[[]]"),
     "object as channels": stats(channels="{}"),
     "list as client": stats(channels='[{"channel_name": "c", "clients": [7]}]'),
     "deep": stats(more='"x": ' + "[" * 400 + "]" * 400),
     "list": b"[]", "text": b"OK",
-}
+}}
 PATHS = [
     "/", "/topics/events", "/api/topics", "/api/topics/events", "/api/nodes", "/api/counter",
     "/metrics", "/api/live/topics", "/api/live/topics/events", "/api/live/nodes",
@@ -69,30 +72,38 @@ def sound():
         yield nsqd
 
 
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_an_unusable_answer_to_stats_affects_only_its_row(leak_guard, sound, body):
+@contextmanager
+def answering(body):
+    """Run an nsqd with an answer to /stats; give its address."""
+    with recording() as nsqd:
+        info = {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "h",
+                "http_port": int(nsqd.address.split(":")[1]), "tcp_port": 1}
+        nsqd.reply = lambda request: (
+            json.dumps(info).encode() if request.path == "/info" else body)
+        yield nsqd.address
+
+
+@pytest.mark.parametrize("bodies", HOSTILE.values(), ids=HOSTILE)
+def test_an_unusable_answer_to_stats_affects_only_its_row(leak_guard, sound, bodies):
     """Every page works, the other nsqd's numbers are correct, and the row has a reason."""
     with ExitStack() as stack:
-        hostile = stack.enter_context(recording())
-        _, port = hostile.address.split(":")
-        info = {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "h",
-                "http_port": int(port), "tcp_port": 1}
-
-        hostile.reply = lambda request: (
-            json.dumps(info).encode() if request.path == "/info" else body)
+        hostile = {stack.enter_context(answering(body)): name for name, body in bodies.items()}
         admin = stack.enter_context(running_admin(
-            nsqd_http_addresses=[sound.http_address, hostile.address]))
+            nsqd_http_addresses=[sound.http_address, *hostile]))
         for path in PATHS:
             answer = admin.get(path)
             assert answer.status_code == 200, f"{path}: {answer.text}"
         nodes = {each["address"]: each for each in strict(admin.get("/api/live/nodes"))["list"]}
-        assert nodes[sound.http_address]["is_up"] and not nodes[hostile.address]["is_up"]
-        assert nodes[hostile.address]["reason"].startswith("unusable answer: ")
-        assert ("HTTP port" in nodes[hostile.address]["reason"]) == (body == HOSTILE["text"])
+        assert nodes[sound.http_address]["is_up"]
+        for address, name in hostile.items():
+            assert not nodes[address]["is_up"], name
+            reason = nodes[address]["reason"]
+            assert reason.startswith("unusable answer: "), (name, reason)
+            assert ("HTTP port" in reason) == (name == "text"), (name, reason)
         topics = strict(admin.get("/api/live/topics"))
         [row] = topics["rows"]
-        assert row[:2] == ["events", 4] and [p["address"] for p in topics["problems"]] == [
-            hostile.address]
+        assert row[:2] == ["events", 4]
+        assert {problem["address"] for problem in topics["problems"]} == set(hostile)
         serial = topics["serial"]
         wait_until(lambda: strict(admin.get("/api/live/topics"))["serial"] > serial)
         assert strict(admin.get("/api/topics/events"))["depth"] == 4
