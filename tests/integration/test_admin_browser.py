@@ -58,6 +58,7 @@ def is_paused(cluster: Cluster, *names: str) -> list[bool]:
     return [nsqd.stats(*names)["paused"] for nsqd in cluster.nsqds]
 
 
+@OF_THE_PAGE
 def test_every_page_is_reached_by_links(page, cluster):
     """From the list one gets to a topic, its channel, its clients' nsqd, and the other pages."""
     cluster.fill("events", "archive")
@@ -216,6 +217,7 @@ def test_topics_are_created_and_left_overs_deleted(page, cluster):
     page.wait_text("#toasts .bad", "INVALID_TOPIC")
 
 
+@OF_THE_PAGE
 def test_a_message_is_published_and_peeked_at(page, cluster):
     """A peek shows copies as they come, JSON in lines, and takes nothing from the channel."""
     cluster.fill("events", "archive", 0)
@@ -236,6 +238,7 @@ def test_a_message_is_published_and_peeked_at(page, cluster):
     assert cluster.nsqds[0].stats("events", "archive")["depth"] == 1
 
 
+@OF_THE_PAGE
 def test_dead_letters_are_shown_and_requeued(page, cluster):
     """What waits in a channel of dead letters is shown, stays there, and can be sent again."""
     cluster.fill("orders.dead", "keep", 2)
@@ -387,6 +390,7 @@ def test_thousands_of_topics_stay_fluid(page):
             assert page.text(ROWS).startswith("topic-1234")
 
 
+@OF_THE_PAGE
 def test_several_topics_are_deleted_with_one_confirmation(page, cluster):
     """The number of topics is typed once; the selection is dropped afterwards."""
     for topic in ("one", "two", "three"):
@@ -408,6 +412,7 @@ def test_several_topics_are_deleted_with_one_confirmation(page, cluster):
     page.wait_text("#bulk-count", "0 topics selected")
 
 
+@OF_THE_PAGE
 def test_all_dead_letters_are_replayed_from_the_page_of_the_topic(page, cluster):
     """The channel is chosen, its name typed, and the progress shown."""
     cluster.fill("orders.dead", "keep", 3)
@@ -435,6 +440,7 @@ def test_an_unknown_topic_has_no_live_buttons(page, cluster):
         assert shown == [], path
 
 
+@OF_THE_PAGE
 def test_the_doctor_has_a_page(page, cluster):
     """What is wrong comes first, with a command; it can be run again."""
     cluster.fill("events", "archive", 0)
@@ -464,6 +470,7 @@ def test_the_sort_order_is_kept(page, cluster):
     assert page.text(ROWS).startswith("large")
 
 
+@OF_THE_PAGE
 def test_consumers_of_all_topics_are_on_one_page(page, cluster):
     """With their topic, channel and counts; the search finds each."""
     cluster.fill("orders", "mail", 0)

@@ -5,4 +5,4 @@ from __future__ import annotations
 from hypothesis import settings
 
 #: Decorator of every ``@given`` test. Deterministic: a red test stays red until it is mended.
-fuzz = settings(deadline=None, derandomize=True, max_examples=200)
+fuzz = settings(deadline=None, derandomize=True, max_examples=100)
