@@ -11,7 +11,7 @@ from tests.support.browser.browser import Browser, Page, chromium
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One Chromium for all tests; each has a page with storage of its own."""
+    """One Chromium for all tests; each has a page that nothing was stored for."""
     running = Browser(chromium(), tmp_path_factory.mktemp("chromium"))
     yield running
     running.close()
