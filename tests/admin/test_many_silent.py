@@ -20,7 +20,7 @@ def producer(address, number):
             "tombstones": [False]}
 
 
-@pytest.mark.parametrize("count", [20, 200])
+@pytest.mark.parametrize("count", [pytest.param(20, marks=pytest.mark.long), 200])
 def test_silent_nsqds_do_not_hide_those_that_answer(cluster, count):
     """The responsive nsqds are up in the polls, with the depth and the page of their topic."""
     cluster.fill("events", "archive")

@@ -210,7 +210,8 @@ def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, n
         assert end(process) == 0
 
 
-@pytest.mark.parametrize("words", [["--worker", "2x"], ["--channel", "c"], ["slow.handel"]])
+@pytest.mark.parametrize("words", [
+    ["--worker", "2x"], pytest.param(["--channel", "c"], marks=pytest.mark.long), ["slow.handel"]])
 def test_a_typo_in_the_command_line_ends_the_reloader_at_once(project, tmp_path, nsqd, words):
     """No change of the code would help: the status is 2."""
     usual = ["slow.handle", "--topic", "jobs", "--channel", "c"]

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 
 PROGRAM = Path(__file__).parent / "programs" / "interrupts.py"
 #: Interrupts by signals for each way of calling.
-COUNT = 3000 if FULL else 100
+COUNT = 3000 if FULL else 60
 #: Every point in the full form, else every seventh, each time from another one on.
 STEP = 1 if FULL else 7
 

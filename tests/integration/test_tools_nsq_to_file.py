@@ -94,26 +94,36 @@ def archive(kind, nsqd, folder, *more):
 WORK = "--work-dir={}/work"
 
 
-@pytest.mark.parametrize("count", [40, 0])
-@pytest.mark.parametrize("flags", [
-    [],
-    ["--gzip"],
-    ["--rotate-size=50"],
-    [WORK],
-    ["--skip-empty-files"],
-    *[pytest.param(flags, marks=pytest.mark.long) for flags in (
-        ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
-        ["--rotate-size=50", "--gzip"],
-        ["--rotate-size=50", WORK],
-        ["--rotate-interval=1h"],
-        [WORK, "--gzip"],
-        ["--skip-empty-files", "--gzip"],
-    )],
-    ["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"],
-    ["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"],
-    ["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"],
-    ["--datetime-format=%Y %B %b %m %A %a %d %y %p %Z %z %% %j"],
-], ids=" ".join)
+#: Flags of a run, and whether it has to be compared without messages as well.
+RUNS = [
+    ([], True),
+    (["--gzip"], True),
+    (["--rotate-size=50"], False),
+    ([WORK], True),
+    (["--skip-empty-files"], True),
+    (["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"], False),
+    (["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"], False),
+    (["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"], False),
+    (["--datetime-format=%Y %B %b %m %A %a %d %y %p %Z %z %% %j"], False),
+]
+LONGER_RUNS = [
+    ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
+    ["--rotate-size=50", "--gzip"],
+    ["--rotate-size=50", WORK],
+    ["--rotate-interval=1h"],
+    [WORK, "--gzip"],
+    ["--skip-empty-files", "--gzip"],
+]
+
+
+@pytest.mark.parametrize("flags, count", [
+    *[(flags, 40) for flags, _ in RUNS],
+    *[(flags, 0) for flags, also_empty in RUNS if also_empty],
+    *[pytest.param(flags, 0, marks=pytest.mark.long)
+      for flags, also_empty in RUNS if not also_empty],
+    *[pytest.param(flags, count, marks=pytest.mark.long)
+      for flags in LONGER_RUNS for count in (40, 0)],
+])
 def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
     """The same messages and flags give the same names and the same content."""
     publish(nsqd, BODIES[:count])
@@ -127,8 +137,10 @@ def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
     assert len(b"".join(trees[0].values())) == sum(len(body) + 1 for body in BODIES[:count])
 
 
-@pytest.mark.parametrize("flags", [[], ["--gzip"], ["--rotate-size=60"], ["--rotate-interval=1h"]],
-                         ids=" ".join)
+@pytest.mark.parametrize("flags", [
+    [], ["--gzip"], ["--rotate-size=60"],
+    pytest.param(["--rotate-interval=1h"], marks=pytest.mark.long),
+], ids=" ".join)
 def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
     """After a restart files are appended to, or a new revision is taken, as by the original."""
     trees = []
