@@ -32,6 +32,7 @@ def test_the_archive_of_the_manual_works(spark, cluster, tmp_path):
     assert rows.count() == COUNT and {"date", "hour"} <= set(rows.columns)
 
 
+@pytest.mark.long
 def test_the_archive_of_the_manual_with_bad_rows_works(spark, cluster, tmp_path):
     """What the function returns is archived, and what it fails on is in the dead-letter topic."""
     nsqd = cluster[0]

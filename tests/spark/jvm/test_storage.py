@@ -94,6 +94,7 @@ def test_executors_find_the_credentials_of_an_object_store_by_themselves(
     assert bodies(spark, tmp_path / "out") == sorted(ORDERS)
 
 
+@pytest.mark.long
 def test_a_query_with_a_spool_goes_on_with_shared_storage(spark, cluster, tmp_path):
     """From its checkpoint, after the command: what its spool had left, and what is stored since."""
     nsqd = cluster[0]
