@@ -1,7 +1,7 @@
-"""All options in one table: default, range, unit, IDENTIFY field, help.
+"""The table of all options: default, range, unit, IDENTIFY field and description.
 
-Validation, ``--consumer-opt``, the options page of the docs and later the Spark options all read
-the table. Names are go-nsq's; those that go-nsq does not have are marked "ours".
+Validation, ``--consumer-opt``, the options page of the docs and the Spark options all read the
+table. Names are the same as in go-nsq; options that go-nsq does not have are marked "ours".
 """
 
 from __future__ import annotations
@@ -85,151 +85,169 @@ def _text(default: str, help: str, identify: str | None = None, secret: bool = F
 @checks_names("an option: write config=Config({name}=...)")
 @dataclass(frozen=True)
 class Config:
-    """The options of a Consumer, Producer or Connection. Immutable and checked when built.
+    """The options of a Consumer, Producer or Connection. Immutable, and checked when created.
 
-    Durations are seconds (a float or a timedelta) and are kept as floats. ``Config(x=1)``,
-    ``config.replace(x=1)`` and ``Config.from_strings({"x": "1s"})`` build one.
+    A duration is a number of seconds or a ``timedelta``, and is stored as a float. Create a Config
+    with ``Config(x=1)``, ``config.replace(x=1)`` or ``Config.from_strings({"x": "1s"})``.
 
     Raises:
-        ConfigError: an option is of a wrong type, or out of range.
-        TypeError: an option is unknown (as for any keyword argument); says which was meant.
+        ConfigError: an option has a wrong type, or is out of range.
+        TypeError: an option is unknown; the error suggests a similar name.
 
     Warns:
-        UserWarning: a plain number for a duration that looks like milliseconds. A ``timedelta``, or
-            text with a unit, says that it is meant.
+        UserWarning: a duration was probably meant in milliseconds. To avoid the warning, pass a
+            ``timedelta``, or text with a unit.
     """
 
     # -- connection
-    dial_timeout: float = _duration(1.0, "TCP connect", low=0.001)
+    dial_timeout: float = _duration(1.0, "timeout for connecting (TCP)", low=0.001)
     read_timeout: float = _duration(
-        60.0, "silence after which a connection counts as dead", low=0.1, high=300.0)
+        60.0, "longest time without data before a connection is closed as dead",
+        low=0.1, high=300.0)
     write_timeout: float = _duration(
-        1.0, "time in which the peer must take some bytes", low=0.1, high=300.0)
-    local_addr: str = _text("", "local host or host:port to bind; port 0: any")
+        1.0, "longest time for which a write may make no progress", low=0.1, high=300.0)
+    local_addr: str = _text("", "local host or host:port to connect from; port 0: any port")
 
     # -- discovery
     lookupd_poll_interval: float = _duration(
-        60.0, "between two rounds of asking every nsqlookupd", low=0.01, high=300.0)
+        60.0, "interval between queries to the nsqlookupds", low=0.01, high=300.0)
     lookupd_poll_jitter: float = _option(
-        "float", 0.3, "random part added to each interval, as a fraction of it", low=0.0, high=1.0)
-    lookupd_poll_timeout: float = _duration(3.0, "total time of one lookup request", low=0.01)
+        "float", 0.3, "maximum random delay added to lookupd_poll_interval, as a fraction of it",
+        low=0.0, high=1.0)
+    lookupd_poll_timeout: float = _duration(3.0, "total timeout of a lookup request", low=0.01)
     lookupd_forget_after: float = _duration(
-        600.0, "ours: an nsqd that is lost and listed by no nsqlookupd for so long is forgotten",
+        600.0, "ours: time after which a disconnected nsqd that no nsqlookupd lists is forgotten",
         looks_like_ms=300_000.0)
     skip_lookupd_authorization: bool = _flag(
-        True, "go-nsq's inverted name: true means that auth_secret IS sent as a Bearer token")
+        True, "send auth_secret to nsqlookupds as a Bearer token (the name is inverted, as in"
+        " go-nsq)")
     lookupd_authorized_hosts: str = _text(
-        "", "ours: comma-separated hosts, or domains as .example.com, of nsqlookupds that a"
-        " configured one lists and that get auth_secret too")
+        "", "ours: comma-separated hosts or domains (.example.com) of further nsqlookupds that may"
+        " receive auth_secret when a configured nsqlookupd lists them")
 
     # -- handling
     max_in_flight: int = _option(
-        "int", _NotGiven(1), "messages out at once, over all nsqds", low=0)
+        "int", _NotGiven(1), "maximum number of messages in flight, over all nsqds", low=0)
     max_attempts: int = _option(
-        "int", 5, "deliveries after which a message is given up; 0: never", low=0, high=65535)
+        "int", 5, "maximum number of attempts before a message is given up; 0: no limit",
+        low=0, high=65535)
     default_requeue_delay: float = _duration(
-        90.0, "delay of an automatic requeue, times attempts", high=3600.0)
+        90.0, "delay of an automatic requeue, multiplied by the number of attempts", high=3600.0)
     raise_lost_answers: bool = _flag(
-        False, "ours: answering a message whose connection is gone raises, instead of a log line")
+        False, "ours: raise an error when a message is finished or requeued after its connection"
+        " was lost; false: log it")
     max_requeue_delay: float = _duration(
-        900.0, "cap of the automatic requeue delay", high=3600.0)
+        900.0, "maximum delay of an automatic requeue", high=3600.0)
     ordered_retry_delay: float = _duration(
-        1.0, "ours: pause before an ordered message that failed is tried again; doubles each time",
-        high=3600.0)
-    ordered_max_retry_delay: float = _duration(60.0, "ours: cap of that pause", high=3600.0)
+        1.0, "ours: delay before the first retry of a failed ordered message; doubles with each"
+        " further retry", high=3600.0)
+    ordered_max_retry_delay: float = _duration(
+        60.0, "ours: maximum delay before a retry of an ordered message", high=3600.0)
     ordered_attempts_warning: int = _option(
-        "int", 10, "ours: attempts of an ordered message at whose multiples it is logged", low=1)
+        "int", 10, "ours: number of failed attempts of an ordered message between two warnings",
+        low=1)
     backoff_strategy: Union[str, BackoffStrategy] = _option(
         "strategy", "exponential",
-        "exponential, full_jitter, or a callable that returns at once: a lock is held meanwhile")
-    max_backoff_duration: float = _duration(120.0, "longest backoff; 0: no backoff", high=3600.0)
-    backoff_multiplier: float = _duration(1.0, "unit of the backoff", high=3600.0)
+        "exponential, full_jitter, or a callable, which must not block because a lock is held")
+    max_backoff_duration: float = _duration(120.0, "maximum backoff; 0: no backoff", high=3600.0)
+    backoff_multiplier: float = _duration(1.0, "base delay of the backoff", high=3600.0)
 
     # -- RDY
     low_rdy_idle_timeout: float = _duration(
-        10.0, "idle time after which a connection may lose its RDY", low=1.0, high=300.0)
+        10.0, "time without messages after which a connection may lose its RDY",
+        low=1.0, high=300.0)
     low_rdy_timeout: float = _duration(
-        30.0, "longest time that one connection may keep RDY 1 while others have none",
+        30.0, "maximum time for which a connection keeps RDY 1 while others have RDY 0",
         low=1.0, high=300.0)
     rdy_redistribute_interval: float = _duration(
-        5.0, "between two looks at how RDY is shared", low=0.001, high=5.0)
+        5.0, "interval at which RDY is redistributed", low=0.001, high=5.0)
 
     rdy_by_activity: bool = _flag(
-        True, "ours: idle connections keep RDY 1 while busy ones take the rest; false: even shares")
+        True, "ours: keep idle connections at RDY 1 and share the rest among the busy ones; false:"
+        " equal shares")
     rdy_settle_time: float = _duration(
-        0.0, "ours: how long a lowered RDY counts at its old value; 0: 2 x output_buffer_timeout")
+        0.0, "ours: time for which a lowered RDY still counts at its old value; 0: twice"
+        " output_buffer_timeout")
 
     # -- IDENTIFY
-    client_id: str = _text("", "the name of this client; empty: the short host name", "client_id")
-    hostname: str = _text("", "where we run; empty: the host name", "hostname")
-    user_agent: str = _text(f"nsqclient/{__version__}", "library and version", "user_agent")
+    client_id: str = _text("", "name of the client; empty: the short host name", "client_id")
+    hostname: str = _text("", "host name of the client; empty: that of the machine", "hostname")
+    user_agent: str = _text(
+        f"nsqclient/{__version__}", "name and version of the client", "user_agent")
     heartbeat_interval: float = _duration(
-        30.0, "between nsqd's heartbeats; -1: none (producers only)", low=1.0, also=(-1.0,),
-        identify="heartbeat_interval")
+        30.0, "interval between nsqd's heartbeats; -1: no heartbeats (producers only)", low=1.0,
+        also=(-1.0,), identify="heartbeat_interval")
     sample_rate: int = _option(
-        "int", 0, "per cent of messages to receive; 0: all", low=0, high=99,
+        "int", 0, "percentage of messages to receive; 0: all", low=0, high=99,
         identify="sample_rate")
     output_buffer_size: int = _option(
-        "int", 16384, "nsqd's buffer for us in bytes; 0: its default, -1: none", low=64,
+        "int", 16384, "size of nsqd's output buffer for the connection, in bytes; 0: nsqd's"
+        " default, -1: no buffer", low=64,
         also=(0, -1), identify="output_buffer_size")
     output_buffer_timeout: float = _duration(
-        0.25, "longest time in nsqd's buffer; 0: its default, -1: no timer", low=0.025, high=30.0,
-        also=(0.0, -1.0), identify="output_buffer_timeout")
+        0.25, "maximum time that data stays in nsqd's output buffer; 0: nsqd's default, -1: no"
+        " limit", low=0.025, high=30.0, also=(0.0, -1.0), identify="output_buffer_timeout")
     msg_timeout: float = _duration(
-        0.0, "time to answer a message; 0: nsqd's default", low=1.0, also=(0.0,),
-        identify="msg_timeout", looks_like_ms=10_000.0)
-    topology_region: str = _text("", "region, for nsqds that deliver by topology",
-                                 "topology_region")
-    topology_zone: str = _text("", "zone, for nsqds that deliver by topology", "topology_zone")
+        0.0, "time after which nsqd requeues a message without a response; 0: nsqd's default",
+        low=1.0, also=(0.0,), identify="msg_timeout", looks_like_ms=10_000.0)
+    topology_region: str = _text(
+        "", "region of the client, for nsqds with topology-aware consumption", "topology_region")
+    topology_zone: str = _text(
+        "", "zone of the client, for nsqds with topology-aware consumption", "topology_zone")
 
     # -- encryption, compression, authentication
-    tls_v1: bool = _flag(False, "ask for TLS", "tls_v1")
-    tls_root_ca_file: str = _text("", "PEM file of the authorities to trust; empty: the system's")
-    tls_cert: str = _text("", "PEM file of our certificate")
-    tls_key: str = _text("", "PEM file of our key")
+    tls_v1: bool = _flag(False, "use TLS", "tls_v1")
+    tls_root_ca_file: str = _text(
+        "", "PEM file with the trusted certificate authorities; empty: those of the system")
+    tls_cert: str = _text("", "PEM file with the client certificate")
+    tls_key: str = _text("", "PEM file with the private key of the client certificate")
     tls_key_password: str = _text("", "ours: password of an encrypted tls_key", secret=True)
     tls_key_password_file: str = _text(
-        "", "ours: file with that password, read when the Config is built")
+        "", "ours: file with the password of tls_key, read when the Config is created")
     tls_insecure_skip_verify: bool = _flag(False, "do not verify nsqd's certificate")
-    tls_min_version: str = _text("tls1.2", "tls1.2 or tls1.3")
+    tls_min_version: str = _text("tls1.2", "minimum TLS version: tls1.2 or tls1.3")
     tls_server_name: str = _text(
-        "", "ours: name that nsqd's certificate must be for; empty: the host of its address")
+        "", "ours: host name to check in nsqd's certificate; empty: the host of nsqd's address")
     tls_config: Union[ssl.SSLContext, None] = _option(
-        "context", None, "a ready ssl.SSLContext, instead of the files and rules above")
-    deflate: bool = _flag(False, "ask for deflate", "deflate")
-    deflate_level: int = _option("int", 6, "deflate level", low=1, high=9,
-                                 identify="deflate_level")
-    snappy: bool = _flag(False, "ask for snappy", "snappy")
-    auth_secret: str = _text("", "sent with AUTH when nsqd requires it", secret=True)
+        "context", None, "an ssl.SSLContext, instead of the options for files, verification and"
+        " version")
+    deflate: bool = _flag(False, "compress with deflate", "deflate")
+    deflate_level: int = _option(
+        "int", 6, "compression level of deflate", low=1, high=9, identify="deflate_level")
+    snappy: bool = _flag(False, "compress with snappy", "snappy")
+    auth_secret: str = _text("", "secret to send with AUTH if nsqd requires it", secret=True)
     auth_secret_file: str = _text(
-        "", "ours: file with the auth_secret, read when the Config is built")
+        "", "ours: file with auth_secret, read when the Config is created")
 
     # -- limits
     max_msg_size: int = _option(
-        "int", 0, "largest frame to receive, in bytes; 0: 64 MiB", low=4096, also=(0,))
+        "int", 0, "maximum size of a received frame, in bytes; 0: 64 MiB", low=4096, also=(0,))
     max_queued_bytes: int = _option(
         "int", 256 * 1024 * 1024,
-        "ours: bytes of messages that wait for a worker, over all nsqds; above it RDY is 0 until"
-        " half is left",
+        "ours: maximum total size of queued messages, in bytes, over all nsqds; when it is"
+        " exceeded, RDY is 0 until half of it is free",
         low=1)
     nsqd_max_msg_size: int = _option(
-        "int", 1024 * 1024, "ours: nsqd's --max-msg-size, which it does not announce", low=1)
+        "int", 1024 * 1024, "ours: --max-msg-size of nsqd in bytes, which nsqd does not announce",
+        low=1)
     nsqd_max_body_size: int = _option(
-        "int", 5 * 1024 * 1024, "ours: nsqd's --max-body-size, which it does not announce", low=16)
+        "int", 5 * 1024 * 1024,
+        "ours: --max-body-size of nsqd in bytes, which nsqd does not announce", low=16)
     nsqd_max_req_timeout: float = _duration(
-        3600.0, "ours: nsqd's --max-req-timeout, which it does not announce",
+        3600.0, "ours: --max-req-timeout of nsqd, which nsqd does not announce",
         looks_like_ms=300_000.0)
 
     # -- ours
     publish_timeout: float = _duration(
-        10.0, "ours: total time of a publish that names none", low=0.001)
+        10.0, "ours: total timeout of a publish for which you pass no timeout", low=0.001)
     partition_tries: int = _option(
-        "int", 0, "ours: most tries of one publish to partitions; 0: as many as its time allows",
-        low=0)
+        "int", 0, "ours: maximum number of attempts of a publish to a partitioned topic; 0: no"
+        " limit until its timeout", low=0)
     partition_try_timeout: float = _duration(
-        3.0, "ours: time of one such try; then its connection is closed", low=0.01)
+        3.0, "ours: timeout of one attempt of a publish to a partitioned topic, after which its"
+        " connection is closed", low=0.01)
     max_reconnect_delay: float = _duration(
-        60.0, "ours: longest pause between two dials of one address", low=0.01,
+        60.0, "ours: maximum delay before an address is dialed again", low=0.01,
         looks_like_ms=10_000.0)
 
     def __post_init__(self) -> None:
@@ -294,13 +312,13 @@ class Config:
 
     @classmethod
     def from_strings(cls, options: Mapping[str, str]) -> Config:
-        """Build a Config from text, as command lines and Spark give it.
+        """Create a Config from text values, as they are given on command lines and to Spark.
 
-        Names may use ``-`` for ``_``; durations are Go durations (``1m30s``); an empty text for
-        a bool means true.
+        Names may contain ``-`` instead of ``_``. Durations are written as in Go (``1m30s``). An
+        empty text sets a bool to true.
 
         Raises:
-            ConfigError: an unknown name, or a text that is not a value of that option.
+            ConfigError: a name is unknown, or a text is not a valid value of its option.
         """
         values: dict[str, Any] = {}
         for key, text in options.items():
@@ -317,7 +335,7 @@ class Config:
         return cls()._changed(values, ())
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with some options changed, checked again. Raises and warns as Config."""
+        """Return a checked copy with some options changed. Raises and warns as ``Config`` does."""
         check_names("Config", changes)
         return self._changed(changes, changes)
 
@@ -329,7 +347,7 @@ class Config:
         return copied
 
     def has_max_in_flight(self) -> bool:
-        """Return whether ``max_in_flight`` was given, be it as 1, which is the default."""
+        """Return whether ``max_in_flight`` was set explicitly, even to its default."""
         return not isinstance(self.max_in_flight, _NotGiven)
 
     def _with_in_flight(self, count: int) -> Config:
@@ -357,7 +375,7 @@ class Config:
         return payload
 
     def backoff_delay(self, attempt: int, rng: random.Random) -> float:
-        """Seconds that the backoff strategy gives for the ``attempt``-th failure in a row."""
+        """Return the backoff in seconds after ``attempt`` consecutive failures."""
         strategy = self.backoff_strategy
         chosen = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         return chosen(attempt, self.backoff_multiplier, rng)
@@ -463,10 +481,10 @@ def _parsed(option: Option, text: str) -> Any:
 
 
 def build_tls_context(config: Config) -> ssl.SSLContext:
-    """Return the context that the ``tls_*`` options describe.
+    """Return the SSL context that the ``tls_*`` options describe.
 
     Raises:
-        TLSError: a file cannot be used; says which.
+        TLSError: a file cannot be used; the error names it.
     """
     if config.tls_config is not None:
         return config.tls_config
