@@ -1,8 +1,8 @@
-"""The options of the Spark data source: two tables, reading and writing, on top of ``Config``'s.
+"""The options of the Spark data source: one table for reading and one for writing.
 
-Spark hands over texts whose names ignore case. A row of a table here is a field of ``ReadOptions``
-or ``WriteOptions``; every option of :class:`nsqclient.Config` is taken too, under its own name and
-in its own notation. Imports neither pyspark nor pyarrow.
+Spark passes the options as text, and their names are not case-sensitive. A row of a table is a
+field of ``ReadOptions`` or ``WriteOptions``. Every option of :class:`nsqclient.Config` is accepted
+too, with its own name and notation. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -131,27 +131,27 @@ _READ = (STREAM, BATCH)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of ``spark.readStream`` and ``spark.read``, checked. Durations are seconds.
+    """The checked options of ``spark.readStream`` and ``spark.read``. Durations are in seconds.
 
-    Build one with :func:`read_options`. Immutable, and pickles.
+    Create one with :func:`read_options`. Immutable; can be pickled.
     """
 
     topic: str = _row("text", "", "topic to read", _READ)
-    channel: str = _row("text", "", "channel to read; use one channel per query", _READ)
+    channel: str = _row("text", "", "channel to read; use a separate channel for each query", _READ)
     nsqd: tuple[str, ...] = _row("list", (), "TCP addresses of nsqds, host:port", _READ)
     lookupd: tuple[str, ...] = _row("list", (), "HTTP addresses of nsqlookupds, host:port", _READ)
     nsqd_http: tuple[str, ...] = _row(
-        "list", (), "HTTP addresses of nsqds, to read the depth; not needed with lookupd",
-        _READ)
+        "list", (), "HTTP addresses of nsqds, host:port, to query the depth; not needed with"
+        " lookupd", _READ)
     spool_dir: str = _row(
-        "text", "", "folder of the spool, an absolute path; required for streams and drains. It"
-        " must outlive the driver. Each query needs its own", _READ)
+        "text", "", "absolute path of the spool folder, which must outlive the driver; required for"
+        " streams and drains. Use a separate folder for each query", _READ)
     storage: str = _row(
-        "text", "", "in place of spoolDir, for streams and replays: the URL of the shared storage"
-        " that owners (nsqclient spark ingest) write to", _READ)
+        "text", "", "URL of the shared storage that owners (nsqclient spark ingest) write to; for"
+        " streams and replays, instead of spoolDir", _READ)
     list_interval_ms: float = _row(
-        "ms", 0.5, "with storage: least time between two listings; each listing is one request per"
-        " shard", (STREAM,), 1)
+        "ms", 0.5, "with storage: minimum time between two listings; each listing sends one request"
+        " per shard", (STREAM,), 1)
     max_messages_per_trigger: int = _row(
         "int", 200_000, "maximum number of rows in a batch, in whole segments", (STREAM,), 1)
     max_bytes_per_trigger: int | None = _row(
@@ -159,81 +159,90 @@ class ReadOptions:
         " 67108864 with inline transport, which the driver holds in memory, 268435456 with"
         " file", (STREAM,), 0)
     max_trigger_delay_ms: float = _row(
-        "ms", 0.0, "longest time between the starts of two batches; a full batch starts earlier."
-        " Use it with trigger 0, because a trigger of Spark delays full batches, too", (STREAM,), 0)
+        "ms", 0.0, "maximum time between the starts of two batches; a full batch starts earlier."
+        " Use it with trigger 0, because a trigger of Spark also delays full batches", (STREAM,), 0)
     max_spool_messages: int = _row(
-        "int", 1_000_000, "rows in the spool at which reading from nsqd stops",
+        "int", 1_000_000, "number of rows in the spool at which reading from nsqd stops",
         (STREAM,), 1)
     max_spool_bytes: int = _row(
-        "int", 1024 * 1024 * 1024, "bytes in the spool at which reading from nsqd stops",
+        "int", 1024 * 1024 * 1024, "number of bytes in the spool at which reading from nsqd stops",
         (STREAM,), 1)
     spool_retention_ms: float = _row(
-        "ms", 600.0, "how long segments are kept after their commit, to be read again after a power"
-        " failure; 0: not kept", (STREAM,), 0)
+        "ms", 600.0, "time for which committed segments are kept, so that they can be read again"
+        " after a power failure; 0: not kept", (STREAM,), 0)
     spool_retention_bytes: int = _row(
         "int", 256 * 1024 * 1024, "maximum number of bytes of committed segments that are kept;"
         " the oldest are deleted first", (STREAM,), 0)
     starting_offsets: Offset | None = _row(
-        "offset", None, "where a query without a checkpoint, or a replay, begins: after the last"
-        " commit (default of streams), at the oldest segment that is kept (default of replays), at"
-        " the end, or after an offset: {\"seq\": N} for a spool,"
+        "offset", None, "where a replay, or a query without a checkpoint, begins: committed (after"
+        " the last commit; default of streams), earliest (at the oldest kept segment; default of"
+        " replays), latest (at the end), or after an offset: {\"seq\": N} with a spool,"
         " {\"v\": 2, \"shards\": {\"HOST:PORT\": N}} with storage", _READ,
         choices=("committed", "earliest", "latest"))
     starting_timestamp: float | None = _row(
-        "ms", None, "begin at the first segment stored at this time or later, in milliseconds since"
-        " 1970", _READ, 0)
+        "ms", None, "begin with the first segment that was stored at this time or later, in"
+        " milliseconds since 1970", _READ, 0)
     ending_offsets: Offset | None = _row(
-        "offset", None, "where a replay ends: at the end, or with an offset", (BATCH,),
+        "offset", None, "where a replay ends: latest (at the end), or an offset, which is included",
+        (BATCH,),
         choices=("latest",))
     ending_timestamp: float | None = _row(
-        "ms", None, "end before the first segment stored at this time or later",
-        (BATCH,), 0)
+        "ms", None, "end before the first segment that was stored at this time or later, in"
+        " milliseconds since 1970", (BATCH,), 0)
     roll_interval_ms: float = _row(
-        "ms", 0.05, "longest time that a message waits before its segment is written", _READ, 1)
-    connections: int = _row("int", 2, "connections to each nsqd, in each process", _READ, 1)
+        "ms", 0.05, "maximum time that a message waits before its segment is written", _READ, 1)
+    connections: int = _row(
+        "int", 2, "number of connections to each nsqd, in each process", _READ, 1)
     ingest_processes: int = _row(
-        "int", 1, "processes that read from nsqd and write segments", _READ, 1)
+        "int", 1, "number of processes that read from nsqd and write segments", _READ, 1)
     min_partitions: int = _row(
-        "int", 2, "tasks per batch, if it has that many segments", _READ, 1)
+        "int", 2, "minimum number of tasks per batch, if it has at least that many segments",
+        _READ, 1)
     transport: str = _row(
-        "choice", "auto", "how executors receive rows: file reads the spool (a shared path), inline"
-        " sends rows with the task, auto is file in local mode, otherwise inline", _READ,
+        "choice", "auto", "how executors receive rows: file (they read the spool, which must be on"
+        " a shared path), inline (the task contains the rows), or auto (file in local mode,"
+        " otherwise inline)", _READ,
         choices=("auto", "inline", "file"))
     fail_on_data_loss: bool = _row(
-        "bool", True, "end the query if segments that it needs are missing or damaged; false:"
-        " continue without them", _READ)
+        "bool", True, "fail if required segments are missing or damaged; false: continue without"
+        " them", _READ)
     idle_ms: float = _row(
-        "ms", 2.0, "time without a message that counts as the end, if the depth is unknown",
+        "ms", 2.0, "time without messages after which a read ends, if the depth is unknown",
         _READ, 1)
     mode: str = _row(
-        "choice", "peek", "peek requeues all messages, drain moves them to the spool, replay"
-        " reads segments of a query's spool", (BATCH,),
+        "choice", "peek", "peek (show messages and requeue them), drain (move messages to the"
+        " spool), or replay (read the kept segments of a query again)", (BATCH,),
         choices=("peek", "drain", "replay"))
     max_messages: int = _row(
         "int", 0, "maximum number of rows; 0: 1000 for a peek, no limit for a drain", (BATCH,), 0)
     allow_shared: bool = _row(
-        "bool", False, "allow a peek at a channel that has other consumers", (BATCH,))
+        "bool", False, "allow a peek of a channel that has other consumers", (BATCH,))
     snapshot: str = _row(
-        "text", "", "name of a drain's snapshot, to load it again; empty: a random one", (BATCH,))
+        "text", "", "name of the snapshot of a drain, with which you can load it again; empty: a"
+        " random name", (BATCH,))
     config: Config = dataclasses.field(default_factory=Config)
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of ``df.write`` and ``df.writeStream``, checked. Durations are seconds.
+    """The checked options of ``df.write`` and ``df.writeStream``. Durations are in seconds.
 
-    Build one with :func:`write_options`. Immutable, and pickles.
+    Create one with :func:`write_options`. Immutable; can be pickled.
     """
 
-    topic: str = _row("text", "", "topic to publish to; empty: the column topic", (WRITE,))
+    topic: str = _row(
+        "text", "", "topic to publish to; empty: read it from the column topic", (WRITE,))
     nsqd: tuple[str, ...] = _row("list", (), "TCP addresses of nsqds, host:port", (WRITE,))
     lookupd: tuple[str, ...] = _row(
         "list", (), "HTTP addresses of nsqlookupds, host:port", (WRITE,))
     batch_size: int = _row("int", 500, "maximum number of messages in one MPUB", (WRITE,), 1)
-    batch_bytes: int = _row("int", 1024 * 1024, "maximum number of bytes in one MPUB", (WRITE,), 1)
+    batch_bytes: int = _row(
+        "int", 1024 * 1024, "maximum number of bytes in one MPUB", (WRITE,), 1)
     defer_ms: float | None = _row(
-        "ms", None, "delay of the delivery (DPUB, one message at a time)", (WRITE,), 0)
-    body_column: str = _row("text", "body", "column with the body, binary or string", (WRITE,))
+        "ms", None, "delay of the delivery; messages are published one at a time (DPUB)",
+        (WRITE,), 0)
+    body_column: str = _row(
+        "text", "body", "column that contains the body, as binary or string", (WRITE,))
     config: Config = dataclasses.field(default_factory=Config)
 
 
