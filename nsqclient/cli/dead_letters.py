@@ -43,37 +43,39 @@ _STOP_TIMEOUT = 10.0
 
 _SUMMARIES = {
     "list": """\
-Lists dead letters, a line for each: name or id, when it was given up, where it came from, its
-attempts, and why. Those of a topic are received and requeued, so their attempts grow by one.""",
+Lists dead letters, one per line: name or id, time, origin, number of attempts and reason. Dead
+letters in a topic are received and requeued, which adds one to their attempts.""",
     "show": """\
-Shows dead letters with everything that is known, the traceback and the body. Those of a topic are
-received and requeued, so their attempts grow by one.""",
+Shows dead letters with all details, including the traceback and the body. Dead letters in a topic
+are received and requeued, which adds one to their attempts.""",
     "replay": """\
-Publishes the bodies of dead letters to the topics that they came from. A letter is deleted, or
-finished, after nsqd has stored its body: duplicates are possible, losses are not.""",
+Publishes the bodies of dead letters to their original topics. A dead letter is deleted or finished
+only after nsqd has stored its body: a message may be duplicated, but not lost.""",
     "delete": """\
-Deletes dead letters from a directory, or finishes those of a topic. They are gone then.""",
+Permanently deletes dead letters from a directory, or finishes those of a topic.""",
 }
 
 _EXAMPLES = {
     "list": [
-        ("the letters in a directory", "nsqclient dead_letters list --path=dead-letters"),
-        ("the next 20 of a topic", "nsqclient dead_letters list --nsqd-tcp-address=127.0.0.1:4150"
+        ("list the dead letters in a directory", "nsqclient dead_letters list --path=dead-letters"),
+        ("list the next 20 dead letters of a topic",
+         "nsqclient dead_letters list --nsqd-tcp-address=127.0.0.1:4150"
          " \\\n      --topic=orders.dead --count=20"),
     ],
     "show": [
-        ("one of a directory",
+        ("show one dead letter of a directory",
          "nsqclient dead_letters show --path=dead-letters --id=0d3c1f6a7e8b9a0b"),
     ],
     "replay": [
-        ("the next 100 of a topic, 20 a second",
+        ("replay the next 100 dead letters of a topic, 20 per second",
          "nsqclient dead_letters replay --lookupd-http-address=127.0.0.1:4161 \\\n"
          "      --topic=orders.dead --count=100 --rate=20"),
-        ("all of a directory", "nsqclient dead_letters replay --path=dead-letters --all \\\n"
+        ("replay all dead letters of a directory",
+         "nsqclient dead_letters replay --path=dead-letters --all \\\n"
          "      --nsqd-tcp-address=127.0.0.1:4150"),
     ],
     "delete": [
-        ("one of a directory",
+        ("delete one dead letter from a directory",
          "nsqclient dead_letters delete --path=dead-letters --id=0d3c1f6a7e8b9a0b"),
     ],
 }
@@ -83,26 +85,28 @@ def _flags(command: str) -> ToolFlags:
     """The flags of a command."""
     flags = ToolFlags(f"{PROGRAM} {command}", _SUMMARIES[command], _EXAMPLES[command])
     is_shown = command in ("list", "show")
-    flags.group("Where the dead letters are (--path or --topic is required)")
-    flags.add("path", PATH, "", "directory of a DeadLetterDirectory")
-    flags.add("topic", STRING, "", "topic of a DeadLetterTopic")
-    flags.add("channel", STRING, "dead_letters", "channel of that topic; it is made where it is"
-              " missing")
-    flags.group("Which of them")
-    flags.add("id", STRINGS, (), "with --path: id, or name where two have it; may be repeated")
+    flags.group("Dead letters (--path or --topic is required)")
+    flags.add("path", PATH, "", "directory that a DeadLetterDirectory writes to")
+    flags.add("topic", STRING, "", "topic that a DeadLetterTopic publishes to")
+    flags.add("channel", STRING, "dead_letters", "channel of that topic; it is created if it does"
+              " not exist")
+    flags.group("Selection")
+    flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
+              " the same id; may be repeated")
     if not is_shown:
-        flags.add("all", BOOL, False, "with --path: all of them")
+        flags.add("all", BOOL, False, "with --path: all dead letters")
     flags.add("count", INT, 20 if command == "list" else 1 if command == "show" else 0,
-              "with --topic: the next N" + ("" if is_shown else "; required"))
-    flags.add("timeout", DURATION, 5.0, "with --topic: end when none came for so long")
+              "with --topic: number of dead letters" + ("" if is_shown else "; required"))
+    flags.add("timeout", DURATION, 5.0,
+              "with --topic: end when no dead letter has arrived for this time")
     if is_shown:
-        flags.group("How to show them")
-        flags.add("json", BOOL, False, "print a JSON object for each")
+        flags.group("Output")
+        flags.add("json", BOOL, False, "print one JSON object per dead letter")
     if command == "replay":
-        flags.group("How to publish (to the nsqds of the addresses below)")
-        flags.add("destination-topic", STRING, "", "topic for all of them (default: the topic that"
-                  "\n      each came from; a body without an envelope needs this flag)")
-        flags.add("rate", INT, 100, "messages per second at most; 0: no limit")
+        flags.group("Destination (the nsqds of the addresses below)")
+        flags.add("destination-topic", STRING, "", "topic to publish to (default: the original"
+                  " topic\n      of each dead letter; required for bodies without an envelope)")
+        flags.add("rate", INT, 100, "maximum number of messages per second; 0: no limit")
     flags.add_sources()
     flags.add_common(quiet=True)
     flags.alternatives.append(frozenset(("path", "topic")))

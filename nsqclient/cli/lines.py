@@ -15,18 +15,18 @@ from nsqclient import Message
 
 #: What ``--format`` may name, and what it stands for.
 FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
-    "body": ("the body, byte for byte", lambda topic, message, body: body),
+    "body": ("the body, unchanged", lambda topic, message, body: body),
     "base64": ("the body in base64", lambda topic, message, body: base64.b64encode(body)),
-    "size": ("bytes of the body", lambda topic, message, body: b"%d" % len(body)),
+    "size": ("size of the body in bytes", lambda topic, message, body: b"%d" % len(body)),
     "topic": ("the topic", lambda topic, message, body: topic.encode()),
-    "id": ("the message's id", lambda topic, message, body: str(message.id).encode()),
-    "timestamp": ("nanoseconds since 1970",
+    "id": ("the message id", lambda topic, message, body: str(message.id).encode()),
+    "timestamp": ("the timestamp of the message, in nanoseconds since 1970",
                   lambda topic, message, body: b"%d" % message.timestamp),
-    "time": ("the same as a UTC date and time",
+    "time": ("the timestamp as date and time (UTC)",
              lambda topic, message, body: show_time(message.timestamp).encode()),
-    "attempts": ("how often it was delivered",
+    "attempts": ("the number of delivery attempts",
                  lambda topic, message, body: b"%d" % message.attempts),
-    "nsqd": ("address of the nsqd", lambda topic, message, body: message.nsqd_address.encode()),
+    "nsqd": ("the address of the nsqd", lambda topic, message, body: message.nsqd_address.encode()),
 }
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}

@@ -25,9 +25,10 @@ from nsqclient.runtime.deadline import format_duration
 PROGRAM = "nsq_stat"
 
 _SUMMARY = """\
-Shows depth, rates and other counters of a channel, summed over all nsqds that have it: once at
-the start to get the initial counters, then every --interval. On a terminal it is a table
-with a line for each nsqd; elsewhere, and with --plain, rows with the columns of the original."""
+Shows the depth, rates and other counters of a channel, summed over all nsqds that have it. The
+counters are read once at the start, then every --interval. On a terminal, the output is a table
+with one line per nsqd; otherwise, and with --plain, it has the rows and columns of NSQ's own
+nsq_stat."""
 
 _EXAMPLES = [
     ("watch a channel",
@@ -52,18 +53,19 @@ def build_flags() -> ToolFlags:
     flags.group("What to watch")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, "", "NSQ channel; required")
-    flags.group("How to show it")
-    flags.add("interval", DURATION, 2.0, "duration of time between polling/printing output")
-    flags.add("count", INT, None, "end after so many intervals (default: never)")
-    flags.add("plain", BOOL, False, "rows, also on a terminal")
-    flags.add("json", BOOL, False, "a JSON object for each interval")
-    flags.group("Where to ask (one kind of address is required)")
-    flags.add("nsqd-http-address", STRINGS, (), "nsqd <addr>:<port> or URL; may be repeated")
+    flags.group("Output")
+    flags.add("interval", DURATION, 2.0, "time between two updates")
+    flags.add("count", INT, None, "number of intervals after which to stop (default: no limit)")
+    flags.add("plain", BOOL, False, "print rows even on a terminal")
+    flags.add("json", BOOL, False, "print one JSON object per interval")
+    flags.group("Source (one kind of address is required)")
+    flags.add("nsqd-http-address", STRINGS, (),
+              "HTTP address of an nsqd, <addr>:<port> or URL; may be repeated")
     flags.add("lookupd-http-address", STRINGS, (),
-              "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
+              "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
     flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
-    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
-    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for HTTP request")
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
+    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
     flags.add_common()
     return flags
 

@@ -30,9 +30,9 @@ _STDOUT = 1
 FORMAT = Kind("format", parse_format)
 
 _SUMMARY = """\
-Prints the messages of one or more topics to stdout, one line for each; logs go to stderr.
-Without --channel it reads a channel of its own that is deleted with it, so no other consumer
-misses a message; messages from before its start are not shown then."""
+Prints the messages of one or more topics to stdout, one per line; logs go to stderr. Without
+--channel, it creates a temporary channel, so other consumers still receive every message, and
+messages from before its start are not shown."""
 
 _EXAMPLES = [
     ("watch a topic", "nsqclient nsq_tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders"),
@@ -49,17 +49,17 @@ def build_flags() -> ToolFlags:
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
     flags.group("What to show")
     flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
-    flags.add("channel", STRING, "", "NSQ channel (default: one of its own, ephemeral)")
-    flags.add("n", INT, 0, "stop after so many messages over all topics; 0: never")
-    flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
-    flags.group("How to show it")
-    flags.add("print-topic", BOOL, False, "print \"TOPIC | \" in front of each message")
-    flags.add("format", FORMAT, None, "what to print: text with fields in braces, \\n and \\t\n"
+    flags.add("channel", STRING, "", "NSQ channel (default: a new ephemeral channel)")
+    flags.add("n", INT, 0, "total number of messages after which to stop; 0: no limit")
+    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
+    flags.group("Output")
+    flags.add("print-topic", BOOL, False, "print \"TOPIC | \" before each message")
+    flags.add("format", FORMAT, None, "output format: text with fields in braces, \\n and \\t\n"
               + "\n".join(f"        {{{name}}}: {text}" for name, (text, _) in FIELDS.items()))
     flags.add("json", BOOL, False, "print JSON objects: topic, id, timestamp, attempts, nsqd,"
-              " and body, or body_base64 where it is no UTF-8")
-    flags.add("gunzip", BOOL, False, "unpack bodies that are gzip")
-    flags.add("no-newline", BOOL, False, "print nothing between messages")
+              " and body, or body_base64 if the body is not UTF-8")
+    flags.add("gunzip", BOOL, False, "decompress bodies that are compressed with gzip")
+    flags.add("no-newline", BOOL, False, "do not print a newline after each message")
     flags.add_sources()
     flags.add_common()
     return flags

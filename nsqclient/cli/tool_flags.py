@@ -78,8 +78,8 @@ class LineFormatter(logging.Formatter):
 
 def add_secret_flags(flags: FlagSet) -> None:
     """Add the flags for secrets, which do not belong on a command line."""
-    flags.add("auth-secret-file", SECRET_FILE, "", "file with the secret for AUTH, which nsqd may"
-              " require (or set $NSQCLIENT_AUTH_SECRET)")
+    flags.add("auth-secret-file", SECRET_FILE, "", "file with the auth_secret, for nsqds that"
+              " require authentication (or set $NSQCLIENT_AUTH_SECRET)")
     flags.add("tls-key-password-file", SECRET_FILE, "", "file with the password of an encrypted"
               " tls_key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
 
@@ -138,12 +138,13 @@ class ToolFlags(FlagSet):
 
     def add_sources(self) -> None:
         """Add the group that says where messages come from, and ``--consumer-opt``."""
-        self.group("Where messages come from (one kind of address is required)")
-        self.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
+        self.group("Source (one kind of address is required)")
+        self.add("nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd,"
+                 " <addr>:<port>; may be repeated")
         self.add("lookupd-http-address", STRINGS, (),
-                 "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
+                 "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
         self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
-                 " max_attempts,5 or tls_v1 (see the page of options); may be repeated")
+                 " max_attempts,5 or tls_v1 (see the options page of the docs); may be repeated")
         self.alternatives.append(frozenset(("nsqd-tcp-address", "lookupd-http-address")))
         add_secret_flags(self)
 
@@ -155,17 +156,18 @@ class ToolFlags(FlagSet):
     def add_dead_letters(self, help_text: str) -> None:
         """Add ``--dead-letter-topic``, and the form of what is published there."""
         self.add("dead-letter-topic", STRING, "", help_text)
-        self.add("dead-letter-envelope", BOOL, True, "publish a JSON object there, with the body"
-                 " and what is known;\n      =false: the body alone")
+        self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
+                 " the body and details of the failure;\n      =false: only the body")
 
     def add_common(self, log_level: Kind = LOG_LEVEL, quiet: bool = False) -> None:
         """Add the last group: what every tool has. ``quiet``: log errors only by default."""
         self.group("Other")
         default = "error" if quiet else "info"
-        self.add("config", PATH, "", "configuration file (TOML) for what neither the command line"
-                 " nor\n      the environment ($NSQ_LOG_LEVEL, ... for each flag) gives")
-        self.add("log-level", log_level, default, "what to log: debug, info, warn, error, fatal")
-        self.add("version", BOOL, False, "print version string")
+        self.add("config", PATH, "", "configuration file (TOML); flags and environment variables"
+                 "\n      (such as $NSQ_LOG_LEVEL, one for each flag) take precedence over it")
+        self.add("log-level", log_level, default,
+                 "minimum level to log: debug, info, warn, error or fatal")
+        self.add("version", BOOL, False, "print the version")
 
     def usage(self) -> str:
         """The help text."""

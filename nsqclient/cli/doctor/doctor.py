@@ -30,16 +30,16 @@ from nsqclient.runtime.deadline import format_duration
 PROGRAM = "doctor"
 
 _SUMMARY = """\
-Checks a cluster as a consumer on this machine sees it, reports what is wrong and what to do.
-It connects and asks; it publishes, subscribes to and changes nothing. The options of your
-consumer (TLS, auth_secret, ...) belong on the command line too. Without an address it asks
-127.0.0.1. The exit status is 1 when there are errors."""
+Checks a cluster from the point of view of a consumer on this machine, and reports problems and
+how to fix them. It only connects and queries: it does not publish, subscribe or change anything.
+Pass the options of your consumer too (TLS, auth_secret, ...). Without an address, it checks
+127.0.0.1. The exit status is 1 if it finds errors."""
 
 _EXAMPLES = [
-    ("what is on this machine?", "nsqclient doctor"),
-    ("why does my consumer get nothing?",
+    ("check the servers on this machine", "nsqclient doctor"),
+    ("find out why a consumer receives nothing",
      "nsqclient doctor --lookupd-http-address=lookup:4161 --topic=orders --channel=mail"),
-    ("with TLS and authentication",
+    ("check a cluster with TLS and authentication",
      "nsqclient doctor --lookupd-http-address=lookup:4161 --topic=orders \\\n"
      "      --consumer-opt=tls_v1 --consumer-opt=tls_root_ca_file,ca.pem \\\n"
      "      --auth-secret-file=/run/secrets/nsq"),
@@ -60,22 +60,23 @@ def build_flags() -> ToolFlags:
     flags.group("What to check")
     flags.add("topic", STRING, "", "NSQ topic (default: every topic of every nsqd)")
     flags.add("channel", STRING, "", "NSQ channel (default: every channel of the topic)")
-    flags.group("Where (default: what listens on 127.0.0.1:4161 and 127.0.0.1:4150)")
+    flags.group("Servers (default: those that listen on 127.0.0.1:4161 and 127.0.0.1:4150)")
     flags.add("lookupd-http-address", STRINGS, (),
-              "nsqlookupd <addr>:<port> or URL that knows the nsqds; may be repeated")
-    flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
+              "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
+    flags.add("nsqd-tcp-address", STRINGS, (),
+              "TCP address of an nsqd, <addr>:<port>; may be repeated")
     flags.add("nsqd-http-address", STRINGS, (),
-              "nsqd's HTTP <addr>:<port> or URL, for statistics (default: from nsqlookupd, or"
-              " beside the TCP port); may be repeated")
-    flags.group("How")
+              "HTTP address of an nsqd, <addr>:<port> or URL, for statistics (default: from"
+              " nsqlookupd, or the TCP port plus 1); may be repeated")
+    flags.group("Options")
     flags.add("consumer-opt", OPTIONS, (), "option of the consumer, such as tls_v1 or"
               " tls_root_ca_file,ca.pem; may be repeated")
     add_secret_flags(flags)
     flags.add("watch", DURATION, 10.0,
-              "how long to watch for messages that time out; 0 does not watch")
-    flags.add("connect-timeout", DURATION, 2.0, "time to connect to a server")
-    flags.add("request-timeout", DURATION, 5.0, "time for a server's answer")
-    flags.add("json", BOOL, False, "a JSON object instead of the table")
+              "time to watch for messages that time out; 0: do not watch")
+    flags.add("connect-timeout", DURATION, 2.0, "timeout for connecting to a server")
+    flags.add("request-timeout", DURATION, 5.0, "timeout for the response of a server")
+    flags.add("json", BOOL, False, "print a JSON object instead of a table")
     flags.add_common(quiet=True)  # the table has what is logged
     return flags
 
