@@ -44,15 +44,17 @@ HEADERS = STRINGS._replace(separator="\n", joint=": ")
 
 _SUMMARY = """\
 Sends each message of a topic to one of several URLs, as the body of a POST or in the URL of a
-GET. Any answer from 200 to 299 means that it arrived. A message that fails everywhere is sent
-again later; it may arrive twice, and none is lost."""
+GET. A response with a status from 200 to 299 means success. If no URL succeeds, the message is
+requeued and sent again later. A message may arrive twice, but is not lost."""
 
 _EXAMPLES = [
-    ("POST to one of two hosts", "nsqclient nsq_to_http --lookupd-http-address=lookup:4161 \\\n"
+    ("POST each message to one of two hosts",
+     "nsqclient nsq_to_http --lookupd-http-address=lookup:4161 \\\n"
      "      --topic=orders --post=http://a/hook --post=http://b/hook"),
-    ("GET, with a header", "nsqclient nsq_to_http --nsqd-tcp-address=127.0.0.1:4150 \\\n"
+    ("send GET requests with a header",
+     "nsqclient nsq_to_http --nsqd-tcp-address=127.0.0.1:4150 \\\n"
      "      --topic=orders --get='http://a/hit?m=%s' --header='X-Token: abc'"),
-    ("messages that a URL rejects go to another topic",
+    ("publish messages that a URL rejects to another topic",
      "nsqclient nsq_to_http ... --on-status=429=retry \\\n"
      "      --on-status=4xx=dead-letter --dead-letter-topic=orders.rejected"),
     ("send again at once, never pause", "nsqclient nsq_to_http ... \\\n"
@@ -63,32 +65,33 @@ _EXAMPLES = [
 def build_flags() -> ToolFlags:
     """The flags of nsq_to_http."""
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
-    flags.group("What to send")
+    flags.group("Messages")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, "nsq_to_http", "NSQ channel")
-    flags.add("sample", FLOAT, 1.0, "fraction of messages to send; the others are finished unsent")
-    flags.group("Where to (--post or --get is required)")
+    flags.add("sample", FLOAT, 1.0, "fraction of messages to send; the rest are finished only")
+    flags.group("Destination (--post or --get is required)")
     flags.add("post", URLS, (), "URL to POST messages to; may be repeated")
-    flags.add("get", URLS, (), "URL to GET, with one %s for the message; may be repeated")
+    flags.add("get", URLS, (), "URL to GET, with %s in place of the message; may be repeated")
     flags.alternatives.append(frozenset(("post", "get")))
-    flags.add("mode", STRING, "hostpool", "which of several URLs: round-robin, hostpool (in turn,"
-              " those that\n      work), epsilon-greedy (mostly those that answer fast), or all of"
-              " them")
-    flags.add("content-type", STRING, "application/octet-stream", "Content-Type of POSTs")
+    flags.add("mode", STRING, "hostpool", "how to choose among several URLs: hostpool (working URLs"
+              " in turn),\n      round-robin (all URLs in turn), epsilon-greedy (mostly URLs that"
+              " respond fast),\n      or all (every URL)")
+    flags.add("content-type", STRING, "application/octet-stream", "Content-Type of POST requests")
     flags.add("header", HEADERS, (), "header of each request, \"Key: Value\"; may be repeated")
-    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
-    flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for HTTP request")
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
+    flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for an HTTP request")
     _add_tls_flags(flags)
-    flags.group("What to do with a message that does not arrive")
-    flags.add("on-status", RULES, (), "what an answer of such a status (404, 4xx, 400-428) means:"
-              " retry,\n      drop or dead-letter; the first that fits counts, any other status"
-              "\n      is retried; may be repeated")
-    flags.add_dead_letters("publish here messages of --on-status, and messages given up"
+    flags.group("Failures")
+    flags.add("on-status", RULES, (), "action (retry, drop or dead-letter) after a response with"
+              " this status\n      (404, 4xx, 400-428); the first matching rule applies, and any"
+              " other status\n      is retried; may be repeated")
+    flags.add_dead_letters("topic for messages that --on-status selects or that are given up"
                            "\n      after --consumer-opt=max_attempts,N")
-    flags.group("How fast")
-    flags.add("n", INT, 100, "number of requests at once")
-    flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
-    flags.add("status-every", INT, 250, "log how long requests took every so many; 0: never")
+    flags.group("Speed")
+    flags.add("n", INT, 100, "number of concurrent requests")
+    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
+    flags.add("status-every", INT, 250, "number of requests after which to log response times; 0:"
+              " never")
     flags.add_sources()
     flags.add_common()
     return flags
@@ -96,13 +99,13 @@ def build_flags() -> ToolFlags:
 
 def _add_tls_flags(flags: ToolFlags) -> None:
     """Add the flags to the current group."""
-    flags.add(_CA, PATH, "", "PEM file of the authorities that https servers are checked with"
+    flags.add(_CA, PATH, "", "PEM file with the trusted certificate authorities for HTTPS"
               "\n      (default: those of the package requests)")
-    flags.add(_CERT, PATH, "", "PEM file of the client certificate for https")
-    flags.add(_KEY, PATH, "", "PEM file of its key")
-    flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of that key, if it is encrypted"
+    flags.add(_CERT, PATH, "", "PEM file with the client certificate for HTTPS")
+    flags.add(_KEY, PATH, "", "PEM file with the private key of the client certificate")
+    flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of an encrypted private key"
               " (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
-    flags.add(_INSECURE, BOOL, False, "do not check https servers")
+    flags.add(_INSECURE, BOOL, False, "do not verify the certificates of HTTPS servers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

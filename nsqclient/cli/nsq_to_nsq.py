@@ -59,13 +59,13 @@ MODE = Kind("string", _parse_mode, lambda value: f'"{value}"')
 
 _SUMMARY = """\
 Consumes topics and publishes each message to other nsqds. A message is finished only after its
-destination has stored it: duplicates are possible, losses are not."""
+destination has stored it: it may be duplicated, but not lost."""
 
 _EXAMPLES = [
     ("copy a topic to another cluster",
      "nsqclient nsq_to_nsq --lookupd-http-address=lookup:4161 --topic=orders \\\n"
      "      --destination-nsqd-tcp-address=there:4150"),
-    ("only paid orders, only two fields, under another name",
+    ("copy two fields of paid orders to another topic",
      "nsqclient nsq_to_nsq ... --topic=orders --destination-topic=paid \\\n"
      "      --require-json-field=state --require-json-value=paid \\\n"
      "      --whitelist-json-field=id --whitelist-json-field=total"),
@@ -75,32 +75,34 @@ _EXAMPLES = [
 def build_flags() -> ToolFlags:
     """The flags of nsq_to_nsq."""
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
-    flags.group("What to copy")
+    flags.group("Messages")
     flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
     flags.add("channel", STRING, "nsq_to_nsq", "NSQ channel")
-    flags.add("max-in-flight", INT, 200, "max number of messages to allow in flight")
-    flags.group("Where to")
+    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
+    flags.group("Destination")
     flags.add("destination-nsqd-tcp-address", STRINGS, (),
-              "nsqd <addr>:<port>; may be repeated")
+              "TCP address of an nsqd, <addr>:<port>; may be repeated")
     flags.add("destination-lookupd-http-address", STRINGS, (),
-              "nsqlookupd <addr>:<port> in place of nsqds, also of a partitioned NSQ; may be\n"
-              "      repeated")
+              "HTTP address of an nsqlookupd, <addr>:<port>, instead of nsqds; also for a\n"
+              "      partitioned NSQ; may be repeated")
     flags.add("key-field", STRING, "",
-              "for a partitioned NSQ: the field of JSON messages whose value is the key")
+              "for a partitioned NSQ: field of JSON messages whose value is the key")
     flags.add("destination-topic", STRING, "",
-              "topic for all messages (default: the one they come from)")
+              "topic to publish to (default: the topic of each message)")
     flags.add("mode", MODE, "hostpool",
-              "which nsqd gets a message: hostpool (in turn, those that are alive), round-robin\n"
-              "      (in turn), epsilon-greedy (mostly the fastest)")
+              "how to choose among several destinations: hostpool (connected destinations in\n"
+              "      turn), round-robin (all destinations in turn), or epsilon-greedy (mostly\n"
+              "      the fastest)")
     flags.add_producer_options()
-    flags.group("Filter for JSON objects (other messages are dropped then, and logged)")
-    flags.add("require-json-field", STRING, "", "only messages that have this field")
-    flags.add("require-json-value", STRING, "", "only those where it has this value")
-    flags.add("whitelist-json-field", STRINGS, (), "pass this field only; may be repeated")
+    flags.group("Filter for JSON objects (other messages are logged and dropped)")
+    flags.add("require-json-field", STRING, "", "copy only messages with this field")
+    flags.add("require-json-value", STRING, "",
+              "copy only messages in which the required field has this value")
+    flags.add("whitelist-json-field", STRINGS, (), "copy only this field; may be repeated")
     flags.add_sources()
     flags.add_common()
     flags.add("status-every", INT, 250,
-              "log after so many messages (per destination); 0: never")
+              "number of messages per destination after which to log times; 0: never")
     return flags
 
 

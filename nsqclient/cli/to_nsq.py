@@ -49,45 +49,49 @@ _PARTS = 8
 DELIMITER = Kind("string", unescape, repr)
 
 _SUMMARY = """\
-Publishes stdin to a topic, one message for each line (or record, see --delimiter). Empty records
-are left out. With several nsqds each of them gets every record. The status is 0 when all was
-stored, or after SIGINT or SIGTERM, and 1 when something was not."""
+Publishes stdin to a topic, one message per line (or record, see --delimiter). Empty records are
+skipped. If you give several nsqds, each of them receives every record. The exit status is 0 if all
+records were stored, or after SIGINT or SIGTERM, and 1 if any record was not stored."""
 
 _EXAMPLES = [
-    ("each line of a file", "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
-    ("a live log, at most 100 messages a second",
+    ("publish each line of a file",
+     "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
+    ("publish a live log, at most 100 messages per second",
      "tail -F app.log | nsqclient to_nsq ... --topic=logs --rate=100"),
-    ("names of files, which may contain newlines",
+    ("publish file names, which may contain newlines",
      "find . -print0 | nsqclient to_nsq ... --topic=files --delimiter='\\0'"),
-    ("to a partitioned NSQ, the records of each user in order",
+    ("publish to a partitioned NSQ, with the records of each user in order",
      "nsqclient to_nsq --lookupd-http-address=10.0.0.1:4161 --topic=t --key-field=user < file"),
-    ("delivered in an hour", "echo wake up | nsqclient to_nsq ... --topic=t --defer=1h"),
+    ("publish a message that is delivered after an hour",
+     "echo wake up | nsqclient to_nsq ... --topic=t --defer=1h"),
 ]
 
 
 def build_flags() -> ToolFlags:
     """The flags of to_nsq."""
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
-    flags.group("Where messages go")
+    flags.group("Destination")
     flags.add("topic", STRING, "", "NSQ topic to publish to; required")
-    flags.add("nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port>; may be repeated")
+    flags.add("nsqd-tcp-address", STRINGS, (),
+              "TCP address of an nsqd, <addr>:<port>; may be repeated")
     flags.add("lookupd-http-address", STRINGS, (),
-              "nsqlookupd <addr>:<port> in place of nsqds, for a partitioned NSQ; may be repeated")
+              "for a partitioned NSQ: HTTP address of an nsqlookupd, <addr>:<port>, instead of"
+              " nsqds; may be repeated")
     flags.add("key-field", STRING, "",
-              "for a partitioned NSQ: the field of JSON records whose value is the key")
+              "for a partitioned NSQ: field of JSON records whose value is the key")
     flags.add("ordered", BOOL, False,
-              "for a partitioned NSQ: keep the order of all records, in one partition")
+              "for a partitioned NSQ: keep all records in order, in one partition")
     flags.add("round-robin", BOOL, False,
-              "publish each record to one of the nsqds that are alive, not to all of them")
+              "publish each record to one live nsqd in turn, instead of to every nsqd")
     flags.add_producer_options()
     add_secret_flags(flags)
-    flags.group("How")
+    flags.group("Options")
     flags.add("delimiter", DELIMITER, b"\n",
-              "what ends a record: one byte or several; \\n \\t \\r \\0 \\xHH may be used")
-    flags.add("rate", INT, 0, "throttle messages to n/second; 0: as fast as it goes")
-    flags.add("defer", DURATION, 0.0, "how long after its publishing a message is delivered")
+              "one or more bytes that end a record; may contain \\n \\t \\r \\0 \\xHH")
+    flags.add("rate", INT, 0, "maximum number of messages per second; 0: no limit")
+    flags.add("defer", DURATION, 0.0, "delay after which nsqd delivers a message")
     flags.add("progress", BOOL, None,
-              "show a line of progress on stderr (default: when stderr is a terminal)")
+              "show the progress on stderr (default: if stderr is a terminal)")
     flags.add_common()
     return flags
 

@@ -27,16 +27,16 @@ PROGRAM = "nsq_to_file"
 FORMATS = ("lines", "jsonl")
 
 _SUMMARY = """\
-Archives the messages of topics in files, one line for each. A message is finished only after
-the disk has it (fsync), so a crash costs duplicates, never messages."""
+Archives the messages of topics in files, one message per line. A message is finished only after
+it is on disk (fsync), so a crash may duplicate messages, but loses none."""
 
 _EXAMPLES = [
-    ("one file per hour",
+    ("write one file per hour",
      "nsqclient nsq_to_file --topic=orders --output-dir=/data --lookupd-http-address=lookup:4161"),
-    ("finished files only in /data, compressed, one per day and 100 MB",
+    ("write compressed files of up to 100 MB per day; only finished files appear in /data",
      "nsqclient nsq_to_file ... --gzip --work-dir=/data/.work --datetime-format=%Y-%m-%d"
      " --rotate-size=100000000"),
-    ("every topic that begins with web, with ids and times",
+    ("archive every topic whose name begins with web, with ids and times",
      "nsqclient nsq_to_file ... --topic-pattern='^web' --format=jsonl"),
 ]
 
@@ -65,45 +65,52 @@ def build_flags() -> ToolFlags:
     flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
     flags.group("What to archive")
     flags.add("topic", STRINGS, (), "NSQ topic; may be repeated")
-    flags.add("topic-pattern", STRING, "", "only topics with this regular expression in their"
-              " name; without --topic: of all that nsqlookupd knows")
-    flags.add("topic-refresh", DURATION, 60.0, "how often to look for new topics; 0: at the start")
+    flags.add("topic-pattern", STRING, "", "only topics whose names contain a match of this"
+              " regular expression; without --topic: of all topics that nsqlookupd lists")
+    flags.add("topic-refresh", DURATION, 60.0, "time between two searches for new topics; 0:"
+              " search only at the start")
     flags.add("channel", STRING, "nsq_to_file", "NSQ channel")
-    flags.add("max-in-flight", INT, 200, "messages in flight, and between two syncs, at most")
-    flags.add_dead_letters("publish here messages that are given up after"
-                           " --consumer-opt=max_attempts,N (without either, nothing is given up)")
+    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight, and between two"
+              " syncs")
+    flags.add_dead_letters("topic for messages that are given up after"
+                           " --consumer-opt=max_attempts,N (by default, none is given up)")
     flags.group("Files")
     # The original's default; the user chooses a directory that others cannot write to.
-    flags.add("output-dir", PATH, "/tmp", "directory of the files")  # nosec B108 # see above
-    flags.add("work-dir", PATH, "", "directory of unfinished files (default: the output-dir)")
+    flags.add("output-dir", PATH, "/tmp", "directory for the files")  # nosec B108 # see above
+    flags.add("work-dir", PATH, "", "directory for unfinished files (default: --output-dir)")
     flags.add("filename-format", STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log",
-              "name of files, also with directories. <TOPIC>, <HOST>, <PID>, <DATETIME>; <REV>"
-              " counts files of one name")
-    flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime compatible format of <DATETIME>")
+              "format of the file names, which may include directories; may contain <TOPIC>,"
+              " <HOST>, <PID>, <DATETIME> and <REV> (a number for files of the same name)")
+    flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime format of <DATETIME>")
     flags.add("datetime-from", _choice("write", "message"), "write",
-              "which time: of the writing, or when nsqd got the message")
-    flags.add("host-identifier", STRING, "", "<HOST>, with <SHORT_HOST> or <HOSTNAME> in it"
-              " (default: the short host name)")
-    flags.add("file-mode", FILE_MODE, 0o640, "permissions of new files, in octal, less the umask")
-    flags.add("format", _choice(*FORMATS), "lines", "lines: bodies; jsonl: JSON objects with"
-              " topic, id, timestamp, attempts, nsqd, and body or body_base64")
-    flags.add("gzip", BOOL, False, "gzip the files; each sync ends a gzip member")
-    flags.add("gzip-level", INT, 6, "gzip compression level (1-9, 1=BestSpeed)")
+              "time used for <DATETIME>: when the message is written (write), or when nsqd received"
+              " it (message)")
+    flags.add("host-identifier", STRING, "", "value of <HOST>, which may contain <SHORT_HOST>"
+              " or <HOSTNAME> (default: the short host name)")
+    flags.add("file-mode", FILE_MODE, 0o640, "mode of new files in octal, less the umask")
+    flags.add("format", _choice(*FORMATS), "lines", "format of the files: lines (bodies), or"
+              " jsonl (JSON objects with topic, id, timestamp, attempts, nsqd, and body or"
+              " body_base64)")
+    flags.add("gzip", BOOL, False, "compress with gzip; each sync ends a gzip member")
+    flags.add("gzip-level", INT, 6, "gzip compression level (1-9; 1 is the fastest)")
     flags.add("zstd", BOOL, False, "compress with zstd (needs the package zstandard)")
     flags.add("zstd-level", INT, 3, "zstd compression level (1-22)")
-    flags.group("When a file ends (also when <DATETIME> changes)")
-    flags.add("rotate-size", INT, 0, "when it has more bytes, before compression")
-    flags.add("rotate-interval", DURATION, 0.0, "when it is open for longer")
-    flags.add("skip-empty-files", BOOL, False, "make no file before there is a message for it")
-    flags.add("sync-interval", DURATION, 30.0, "how often to sync files and finish messages")
-    flags.add("exec-on-close", STRING, "", "command to run for each finished file; its path is"
-              " the last argument and in $NSQ_FILE")
+    flags.group("Rotation (a file is also closed when <DATETIME> changes)")
+    flags.add("rotate-size", INT, 0, "size in bytes, before compression, above which a file is"
+              " closed; 0: no limit")
+    flags.add("rotate-interval", DURATION, 0.0, "time after which a file is closed; 0: no limit")
+    flags.add("skip-empty-files", BOOL, False, "do not create a file before there is a message for"
+              " it")
+    flags.add("sync-interval", DURATION, 30.0, "time between two syncs, after which messages are"
+              " finished")
+    flags.add("exec-on-close", STRING, "", "command to run for each finished file; the path of the"
+              " file is its last argument and in $NSQ_FILE")
     flags.add_sources()
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting to nsqlookupd")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for a request to nsqlookupd")
     # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
     flags.add_common(LOG_LEVEL._replace(parse=str))
-    flags.add("log-prefix", STRING, "[nsq_to_file] ", "what this tool's own log lines begin with")
+    flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
     return flags
 
 
