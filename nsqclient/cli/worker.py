@@ -34,17 +34,19 @@ PROGRAM = "worker"
 _INTERRUPTED = 130
 
 _SUMMARY = """\
-nsqclient worker MODULE...             runs what @nsqclient.handler registered in the modules
-nsqclient worker MODULE:FUNCTION --topic=T --channel=C        runs one function
-until SIGINT or SIGTERM; then running handlers finish, and everything else goes back to nsqd."""
+nsqclient worker MODULE...
+    runs the functions with @nsqclient.handler in these modules
+nsqclient worker MODULE:FUNCTION --topic=T --channel=C
+    runs one function
+At SIGINT or SIGTERM, running handlers finish, and all other messages are requeued."""
 
 _EXAMPLES = [
-    ("all handlers of a module",
+    ("run all handlers of a module",
      "nsqclient worker shop.handlers --nsqd-tcp-address=127.0.0.1:4150"),
-    ("four processes, with probes and metrics",
+    ("run four processes, with health checks and metrics",
      "nsqclient worker shop.handlers --lookupd-http-address=lookup:4161 --processes=4"
      " --health-address=:8080 --metrics-address=:9100"),
-    ("one function",
+    ("run one function",
      "nsqclient worker shop.mail:send --topic=orders --channel=mail --workers=8 ..."),
     ("does everything import and connect?", "nsqclient worker shop.handlers --check ..."),
 ]
@@ -76,24 +78,27 @@ class WorkerFlags(ToolFlags):
 def build_flags() -> ToolFlags:
     """The flags of the worker."""
     flags = WorkerFlags(PROGRAM, _SUMMARY, _EXAMPLES)
-    flags.group("What to run")
-    flags.add("topic", STRINGS, (), "topic of the one function; with modules: only the handlers of"
+    flags.group("Handlers")
+    flags.add("topic", STRINGS, (), "topic of the function; with modules: run only the handlers of"
               " this topic; may be repeated")
-    flags.add("channel", STRING, "", "channel of the one function")
-    flags.add("workers", INT, 0, "threads that run the one function, for each topic (default 1)")
-    flags.add("max-in-flight", INT, 0, "messages out at once, for each topic and process"
-              " (default: max_in_flight of --consumer-opt, else one for each thread)")
+    flags.add("channel", STRING, "", "channel of the function")
+    flags.add("workers", INT, 0, "number of threads per topic that run the function (default 1)")
+    flags.add("max-in-flight", INT, 0, "maximum number of messages in flight, for each topic and"
+              " process (default: max_in_flight of --consumer-opt, otherwise one per thread)")
     flags.add("middleware", STRINGS, (), "module:name of a middleware around each handler; may be"
               " repeated, the first is outermost")
-    flags.group("How to run")
-    flags.add("processes", INT, 0, "so many processes with a supervisor; 0: this one")
-    flags.add("stop-timeout", DURATION, 30.0, "time that running handlers have at the end")
-    flags.add("hang-timeout", DURATION, HANG_TIMEOUT, "with --processes: a process that reports"
-              " nothing for so long is\n      killed and started again; 0: no limit")
-    flags.add("reload", BOOL, False, "start again when code below this folder changes")
-    flags.add("health-address", STRING, "", "<addr>:<port> to answer /live and /ready on")
-    flags.add("metrics-address", STRING, "", "<addr>:<port> to answer /metrics on (Prometheus)")
-    flags.add("check", BOOL, False, "import the handlers, connect to every server, and end")
+    flags.group("Processes")
+    flags.add("processes", INT, 0, "number of processes to run under a supervisor; 0: run in this"
+              " process")
+    flags.add("stop-timeout", DURATION, 30.0, "time for running handlers to finish when the worker"
+              " stops")
+    flags.add("hang-timeout", DURATION, HANG_TIMEOUT, "with --processes: time without a sign of"
+              " life after which a process\n      is killed and restarted; 0: no limit")
+    flags.add("reload", BOOL, False, "restart when code in or below the current folder changes")
+    flags.add("health-address", STRING, "", "<addr>:<port> on which to serve /live and /ready")
+    flags.add("metrics-address", STRING, "",
+              "<addr>:<port> on which to serve /metrics (Prometheus)")
+    flags.add("check", BOOL, False, "import the handlers, connect to every server, and exit")
     flags.add_sources()
     flags.add_common()
     return flags
