@@ -38,57 +38,58 @@ from nsqclient.spark.pipelines.transforms import check_pandas, load_function
 
 
 _ARCHIVE_SUMMARY = """\
-Writes the messages of a topic into files, partitioned by date and hour (UTC), exactly once from the
-spool on. Prints a line for each batch. SIGINT or SIGTERM stops it; it goes on where it was."""
+Writes the messages of a topic to files, partitioned by date and hour (UTC). Each message in the
+spool is written exactly once. Prints one line per batch. SIGINT or SIGTERM stops the query; the
+next run continues where it stopped."""
 
 _ARCHIVE_EXAMPLES = [
-    ("follow a topic",
+    ("archive a topic continuously",
      "nsqclient spark archive --lookupd-http-address=127.0.0.1:4161 --topic=orders \\\n"
      "      --path=/data/orders --checkpoint=/data/orders-checkpoint"),
-    ("each night, what came since",
+    ("archive all new messages, for example each night",
      "nsqclient spark archive ... --available-now"),
-    ("and few large files of what is over for an hour",
+    ("also copy the files of past hours to few large files",
      "nsqclient spark archive ... --compact-to=/data/orders-large"),
 ]
 
 _COMPACT_SUMMARY = """\
-Copies the files of an archive in Parquet into few large ones, in a folder of its own with the same
-partitions. Each file is taken once, however often it is called and whatever fails in between."""
+Copies the files of a Parquet archive to few large files, in a separate folder with the same
+partitions. Each file is copied once, even if you repeat the command after a failure."""
 
 _COMPACT_EXAMPLES = [
-    ("every hour that is over for an hour",
+    ("compact all hours that ended at least one hour ago",
      "nsqclient spark compact --path=/data/orders --target=/data/orders-large"),
 ]
 
 _REPLAY_SUMMARY = """\
-Writes what a query's spool, or shared storage, still has once more, into new files or a topic: to
-process it again, or because the query's own sink may lack it after a power failure. Nothing is
-changed in the log; the query may run meanwhile."""
+Writes the messages that a query's spool or shared storage still contains to new files or a topic:
+to process them again, or if the sink of the query may have lost them in a power failure. This does
+not change the log, and the query may be running."""
 
 _REPLAY_EXAMPLES = [
-    ("what there is since some time, without writing it",
+    ("show which messages were stored since a point in time, without writing them",
      "nsqclient spark replay --spool-dir=/data/orders-checkpoint/nsq-spool \\\n"
      "      --starting-timestamp=2026-01-31T12:00:00Z --dry-run"),
-    ("what came after an offset of the checkpoint, into files",
+    ("write the messages after an offset of the checkpoint to files",
      "nsqclient spark replay --spool-dir=... --starting-offset=812 --path=/data/orders-replayed"),
-    ("from shared storage, into a topic",
+    ("publish messages from shared storage to a topic",
      "nsqclient spark replay --storage=s3://bucket/nsq --topic=orders --channel=archive \\\n"
      "      --starting-timestamp=2026-01-31T12:00:00Z --sink-topic=orders-again \\\n"
      "      --sink-nsqd-tcp-address=127.0.0.1:4150"),
 ]
 
 _STREAM_SUMMARY = """\
-Reads a topic, transforms its messages and publishes the result, at least once. Rows that the
-transform fails on go to a dead-letter topic. Prints a line for each batch. SIGINT or SIGTERM stops
-it; it goes on where it was."""
+Reads a topic, transforms its messages and publishes the result, at least once. Rows for which the
+transformation fails are published to a dead-letter topic. Prints one line per batch. SIGINT or
+SIGTERM stops the query; the next run continues where it stopped."""
 
 _STREAM_EXAMPLES = [
-    ("in SQL, over the view messages",
+    ("transform messages with SQL, from the view messages",
      "nsqclient spark stream --nsqd-tcp-address=127.0.0.1:4150 --topic=orders \\\n"
      "      --checkpoint=/data/checkpoint --sink-topic=paid --dead-letter-topic=orders-bad \\\n"
      "      --sql \"SELECT body FROM messages WHERE get_json_object(cast(body AS string),"
      " '$.state') = 'paid'\""),
-    ("with a Python function of a body, in jobs.py",
+    ("transform each body with a Python function in jobs.py",
      "nsqclient spark stream ... --map=jobs:enrich --sink-topic=rich"),
 ]
 
@@ -99,21 +100,22 @@ def _archive_flags() -> ToolFlags:
     """The flags of the archive."""
     flags = ToolFlags("spark archive", _ARCHIVE_SUMMARY, _ARCHIVE_EXAMPLES)
     spark_run.add_source(flags, "archive")
-    spark_run.add_trigger(flags, 30.0, "longer means fewer and larger files")
-    flags.group("Where to")
+    spark_run.add_trigger(flags, 30.0, "a longer time gives fewer and larger files")
+    flags.group("Output")
     flags.add("path", PATH, "", "folder of the archive; required")
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", STRING, "date,hour", "of date, hour, nsqd, channel; none: one folder")
-    flags.add("files-per-batch", INT, 0, "files at most in each folder for a batch; 0: one for"
+    flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
+              " folder")
+    flags.add("files-per-batch", INT, 0, "maximum number of files per folder and batch; 0: one for"
               " each task")
-    flags.add("compact-to", PATH, "", "folder for few large files of those that are over")
+    flags.add("compact-to", PATH, "", "folder for few large files of past hours")
     flags.add("compact-every", DURATION, 600.0, "time between two compactions")
-    flags.group("What to do with bodies before")
-    flags.add("map", STRING, "", "function of one body (bytes) that returns one, several or None"
-              " (package.module:function)")
+    flags.group("Transformation")
+    flags.add("map", STRING, "", "function (package.module:function) that takes a body (bytes) and"
+              " returns one body, several or None")
     _add_dead_letters(flags)
-    flags.add("dead-letter-path", PATH, "", "folder for rows that fail, in place of the topic;"
-              " all executors must see it")
+    flags.add("dead-letter-path", PATH, "", "folder for failed rows, instead of a topic; all"
+              " executors must have access to it")
     spark_run.add_session(flags)
     return flags
 
@@ -167,11 +169,12 @@ def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], No
 def _compact_flags() -> ToolFlags:
     """The flags of the compaction."""
     flags = ToolFlags("spark compact", _COMPACT_SUMMARY, _COMPACT_EXAMPLES)
-    flags.group("What")
+    flags.group("Files")
     flags.add("path", PATH, "", "folder of the archive; required")
-    flags.add("target", PATH, "", "folder of the large files; required")
-    flags.add("older-than", DURATION, 3600.0, "time since the end of an hour, or of a day")
-    flags.add("target-bytes", INT, 128 * 1024 * 1024, "how large files should be")
+    flags.add("target", PATH, "", "folder for the large files; required")
+    flags.add("older-than", DURATION, 3600.0, "minimum time since the end of a partition, which is"
+              " an hour or a day")
+    flags.add("target-bytes", INT, 128 * 1024 * 1024, "target size of the large files, in bytes")
     spark_run.add_session(flags)
     return flags
 
@@ -197,30 +200,32 @@ def _compact(parsed: Parsed) -> int:
 def _replay_flags() -> ToolFlags:
     """The flags of the replay."""
     flags = ToolFlags("spark replay", _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
-    flags.group("What to read")
-    flags.add("spool-dir", PATH, "", "spool of the query; this or storage is required")
+    flags.group("Input")
+    flags.add("spool-dir", PATH, "", "spool of the query; this or --storage is required")
     flags.add("storage", STRING, "", "shared storage of the query, file:///folder or"
               " s3://bucket/prefix")
-    flags.add("topic", STRING, "", "NSQ topic; required with storage")
-    flags.add("channel", STRING, "", "NSQ channel; required with storage")
-    flags.add("starting-offset", STRING, "", "number of the segment after which it begins, with"
-              ' storage {"v": 2, "shards": {"HOST:PORT": N}}; or committed: after what Spark has'
-              " (default: the oldest that is kept)")
-    flags.add("starting-timestamp", STRING, "", "the same by time: the first segment that was"
-              " stored then or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
-    flags.add("ending-offset", STRING, "", "number of the last segment, or with storage of each"
-              " shard's (default: the newest)")
-    flags.add("ending-timestamp", STRING, "", "the same by time: what was stored before")
-    flags.add("fail-on-data-loss", BOOL, True, "fail if some of it is gone or damaged; false: read"
-              " the rest")
-    flags.add("dry-run", BOOL, False, "print what there is, and write nothing")
-    flags.group("Where to (one of path and sink-topic)")
-    flags.add("path", PATH, "", "folder for the files, which must not be there yet")
+    flags.add("topic", STRING, "", "NSQ topic; required with --storage")
+    flags.add("channel", STRING, "", "NSQ channel; required with --storage")
+    flags.add("starting-offset", STRING, "", "begin after this segment number, after"
+              ' {"v": 2, "shards": {"HOST:PORT": N}} with --storage, or after the last commit of'
+              " Spark (committed) (default: the oldest kept segment)")
+    flags.add("starting-timestamp", STRING, "", "begin with the first segment that was stored at"
+              " this time or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
+    flags.add("ending-offset", STRING, "", "number of the last segment, or with --storage of the"
+              " last segment of each shard (default: the newest)")
+    flags.add("ending-timestamp", STRING, "", "end before the first segment that was stored at"
+              " this time or later")
+    flags.add("fail-on-data-loss", BOOL, True, "fail if segments are missing or damaged; false:"
+              " read the rest")
+    flags.add("dry-run", BOOL, False, "print the segments and counts only; write nothing")
+    flags.group("Output (--path or --sink-topic is required)")
+    flags.add("path", PATH, "", "folder for the files, which must not exist")
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", STRING, "date,hour", "of date, hour, nsqd, channel; none: one folder")
-    flags.add("sink-topic", STRING, "", "NSQ topic for the bodies")
-    flags.add("sink-nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port> to publish to; may be"
-              " repeated (or --producer-opt=lookupd,<addr>:<port>)")
+    flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
+              " folder")
+    flags.add("sink-topic", STRING, "", "NSQ topic to which to publish the bodies")
+    flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
+              " <addr>:<port>; may be repeated (or --producer-opt=lookupd,<addr>:<port>)")
     flags.add_producer_options()
     add_secret_flags(flags)
     spark_run.add_session(flags)
@@ -301,18 +306,20 @@ def _stream_flags() -> ToolFlags:
     """The flags of the stream."""
     flags = ToolFlags("spark stream", _STREAM_SUMMARY, _STREAM_EXAMPLES)
     spark_run.add_source(flags, "stream")
-    spark_run.add_trigger(flags, 0.0, "0: each as soon as the last has ended")
-    flags.group("What to do (one of these; a function is package.module:function)")
-    flags.add("sql", STRING, "", "SQL over the view messages; the result has a column body")
-    flags.add("sql-file", PATH, "", "file with such a text")
-    flags.add("map", STRING, "", "function of one body (bytes) that returns one, several or None")
-    flags.add("transform", STRING, "", "function of a DataFrame that returns one")
-    flags.add("for-each-batch", STRING, "", "function of a DataFrame and a batch's number")
-    flags.group("Where to")
-    flags.add("sink-topic", STRING, "", "NSQ topic for the result")
+    spark_run.add_trigger(flags, 0.0, "0: start each batch when the last one has ended")
+    flags.group("Transformation (one of these; write functions as package.module:function)")
+    flags.add("sql", STRING, "", "SQL query on the view messages; its result has a column body")
+    flags.add("sql-file", PATH, "", "file with such a query")
+    flags.add("map", STRING, "", "function that takes a body (bytes) and returns one body, several"
+              " or None")
+    flags.add("transform", STRING, "", "function that takes and returns a DataFrame")
+    flags.add("for-each-batch", STRING, "", "function that takes a DataFrame and the number of the"
+              " batch")
+    flags.group("Output")
+    flags.add("sink-topic", STRING, "", "NSQ topic to which to publish the result")
     _add_dead_letters(flags)
-    flags.add("max-bad-rows", INT, 20, "when --sql or --transform fails on more rows of a batch,"
-              " the query ends")
+    flags.add("max-bad-rows", INT, 20, "number of rows of a batch for which --sql or --transform"
+              " may fail; if more rows fail, the query ends")
     spark_run.add_session(flags)
     return flags
 
@@ -343,10 +350,10 @@ def _stream(parsed: Parsed) -> int:
 
 def _add_dead_letters(flags: ToolFlags) -> None:
     """Add the flags for rows that fail, and for publishing."""
-    flags.add("dead-letter-topic", STRING, "", "NSQ topic for rows that fail (default: they end"
-              " the query)")
-    flags.add("sink-nsqd-tcp-address", STRINGS, (), "nsqd <addr>:<port> to publish to; may be"
-              " repeated (default: where messages come from)")
+    flags.add("dead-letter-topic", STRING, "", "NSQ topic for failed rows (default: a failed row"
+              " ends the query)")
+    flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
+              " <addr>:<port>; may be repeated (default: the source)")
     flags.add_producer_options()
 
 

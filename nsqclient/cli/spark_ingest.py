@@ -26,20 +26,20 @@ _CHECK_INTERVAL = 0.5
 _TASKS = 4
 
 _SUMMARY = """\
-Receives the messages of a topic from nsqds and stores them on shared storage, one log for each
-nsqd; finishes a message at nsqd when it is stored. Queries with the option storage read them, from
-any machine. Several of these, for one topic and channel, divide the nsqds among them. With --master
-one Spark job does that in its tasks. Runs until SIGINT or SIGTERM, which stores what has come and
-gives the rest back."""
+Receives the messages of a topic from nsqds, stores them on shared storage in one log per nsqd, and
+finishes each message when it is stored. Queries with the option storage read the logs from any
+machine. Several processes for one topic and channel divide the nsqds among themselves. With
+--master, the tasks of one Spark job do this. At SIGINT or SIGTERM, the command stores the messages
+that it has received, requeues the rest and exits."""
 
 _EXAMPLES = [
-    ("beside each nsqd, a process for that one",
+    ("run one process next to each nsqd",
      "nsqclient spark ingest --nsqd-tcp-address=node7:4150 --topic=orders \\\n"
      "      --storage=s3://bucket/nsq"),
-    ("one process for all nsqds of the topic",
+    ("run one process for all nsqds of the topic",
      "nsqclient spark ingest --lookupd-http-address=127.0.0.1:4161 --topic=orders \\\n"
      "      --storage=file:///mnt/nsq"),
-    ("tasks of a Spark job, which divide the nsqds of the topic",
+    ("run a Spark job whose tasks divide the nsqds of the topic",
      "nsqclient spark ingest --master=spark://node1:7077 --tasks=8 --topic=orders \\\n"
      "      --lookupd-http-address=node1:4161 --storage=s3://bucket/nsq"),
 ]
@@ -48,21 +48,21 @@ _EXAMPLES = [
 def ingest_flags() -> ToolFlags:
     """The flags of the ingest."""
     flags = ToolFlags("spark ingest", _SUMMARY, _EXAMPLES)
-    flags.group("What to receive")
+    flags.group("Input")
     flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, "archive", "NSQ channel; one for one query")
+    flags.add("channel", STRING, "archive", "NSQ channel; use a separate channel for each query")
     flags.add_sources()
-    flags.group("Where to")
-    flags.add("storage", STRING, "", "file:///folder or s3://bucket/prefix; required. Credentials"
-              " come from the environment, a profile or a role")
-    flags.group("How it is seen")
-    flags.add("metrics-address", STRING, "", "<addr>:<port> to answer /metrics on (Prometheus): the"
-              " state of each shard")
+    flags.group("Output")
+    flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
+              " required. Credentials come from the environment, a profile or a role")
+    flags.group("Metrics")
+    flags.add("metrics-address", STRING, "", "<addr>:<port> on which to serve /metrics (Prometheus)"
+              " with the state of each shard")
     flags.group("Spark")
-    flags.add("master", STRING, "", "Spark's master, to own shards in tasks of a job there"
-              " (default: spark-submit's; without that, this process owns them)")
-    flags.add("tasks", INT, _TASKS, "tasks of the job; each takes one core for as long as it runs")
-    flags.add("conf", spark_run.SETTING, (), "a setting of Spark; may be repeated")
+    flags.add("master", STRING, "", "master URL of Spark, to own shards in the tasks of a Spark job"
+              " (default: that of spark-submit; otherwise this process owns them)")
+    flags.add("tasks", INT, _TASKS, "number of tasks of the job; each occupies one core")
+    flags.add("conf", spark_run.SETTING, (), "Spark setting; may be repeated")
     flags.add_common()
     return flags
 

@@ -10,15 +10,15 @@ from nsqclient.spark.options import check_spool_dir
 from nsqclient.spark.pipelines.sources import local_path
 
 _SUMMARY = """\
-Moves a query from its spool to shared storage: what Spark has not committed is copied there, and
-the checkpoint's last offsets are written anew. End the query first; then start owners (nsqclient
-spark ingest), and the query with the option storage and the same checkpoint. A migration that was
-killed is repeated by the same command."""
+Moves a query from its spool to shared storage: copies all messages that Spark has not committed,
+and rewrites the last offsets of the checkpoint. First stop the query. After the migration, start
+owners (nsqclient spark ingest), then the query with the option storage and the same checkpoint. If
+the migration is interrupted, run the same command again."""
 
 _EXAMPLES = [
-    ("a pipeline, whose spool is in its checkpoint",
+    ("migrate a query whose spool is in its checkpoint",
      "nsqclient spark migrate --checkpoint=/data/orders-checkpoint --storage=s3://bucket/nsq"),
-    ("a query with a spool elsewhere",
+    ("migrate a query whose spool is in another folder",
      "nsqclient spark migrate --checkpoint=/data/cp --spool-dir=/ssd/spool \\\n"
      "      --storage=file:///mnt/nsq"),
 ]
@@ -27,12 +27,12 @@ _EXAMPLES = [
 def migrate_flags() -> ToolFlags:
     """The flags of the migration."""
     flags = ToolFlags("spark migrate", _SUMMARY, _EXAMPLES)
-    flags.group("What to move")
-    flags.add("checkpoint", PATH, "", "checkpoint of the query, a folder of this machine; required")
-    flags.add("spool-dir", PATH, "", "its spool (default: nsq-spool in the checkpoint)")
-    flags.group("Where to")
-    flags.add("storage", STRING, "", "file:///folder or s3://bucket/prefix; required. Credentials"
-              " come from the environment, a profile or a role")
+    flags.group("Input")
+    flags.add("checkpoint", PATH, "", "checkpoint of the query, a folder on this machine; required")
+    flags.add("spool-dir", PATH, "", "spool of the query (default: nsq-spool in the checkpoint)")
+    flags.group("Output")
+    flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
+              " required. Credentials come from the environment, a profile or a role")
     flags.add_common()
     return flags
 

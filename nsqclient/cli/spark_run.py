@@ -44,17 +44,17 @@ class Query(Protocol):
 
 def add_source(flags: ToolFlags, channel: str) -> None:
     """Add the flags for the source of a pipeline."""
-    flags.group("What to read")
+    flags.group("Input")
     flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, channel, "NSQ channel; one for one query")
-    flags.add("storage", STRING, "", "read what owners (nsqclient spark ingest) have stored there,"
-              " file:///folder or s3://bucket/prefix, in place of nsqds and a spool")
+    flags.add("channel", STRING, channel, "NSQ channel; use a separate channel for each query")
+    flags.add("storage", STRING, "", "shared storage that owners (nsqclient spark ingest) write to,"
+              " file:///folder or s3://bucket/prefix, instead of nsqds and a spool")
     flags.add_sources()
-    flags.group("How")
-    flags.add("checkpoint", PATH, "", "folder in which the query keeps its position; required")
-    flags.add("spool-dir", PATH, "", "folder of the spool, an absolute path; it must outlive the"
+    flags.group("Query")
+    flags.add("checkpoint", PATH, "", "folder in which the query stores its position; required")
+    flags.add("spool-dir", PATH, "", "absolute path of the spool folder, which must outlive the"
               " driver (default: nsq-spool in the checkpoint)")
-    flags.add("available-now", BOOL, False, "read what is available, and end")
+    flags.add("available-now", BOOL, False, "read all available messages, then exit")
     add_storage_alternatives(flags)
 
 
@@ -68,16 +68,17 @@ def add_storage_alternatives(flags: ToolFlags) -> None:
 def add_session(flags: ToolFlags) -> None:
     """Add the flags of Spark itself, and the common ones."""
     flags.group("Spark")
-    flags.add("master", STRING, "", "Spark's master (default: spark-submit's, or local[*])")
-    flags.add("conf", SETTING, (), "a setting of Spark; may be repeated")
-    flags.add("name", STRING, "", "name of the query, on Spark's pages and in progress lines")
+    flags.add("master", STRING, "", "master URL of Spark (default: that of spark-submit, or"
+              " local[*])")
+    flags.add("conf", SETTING, (), "Spark setting; may be repeated")
+    flags.add("name", STRING, "", "name of the query in Spark's UI and in progress lines")
     flags.add_common()
 
 
 def add_trigger(flags: ToolFlags, default: float, why: str) -> None:
     """Add the flag for the interval of batches."""
-    flags.add("trigger", DURATION, default, "time between the starts of two batches, unless one is"
-              f" full before; {why}")
+    flags.add("trigger", DURATION, default, "time between the starts of two batches; a full batch"
+              f" starts earlier; {why}")
 
 
 def read_source(values: dict[str, Any]) -> dict[str, Any]:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from nsqclient.spark.shards.status import ShardStatus
 
 _SUMMARY = """\
-Shows the logs that owners (nsqclient spark ingest) have written to shared storage, one for each
-nsqd: which process wrote last, how much Spark has not committed, and since when. Nothing is
-changed. With the HTTP address of nsqds or of nsqlookupds it shows what waits at nsqd as well."""
+Shows the logs that owners (nsqclient spark ingest) have written to shared storage, one per nsqd:
+which process wrote last, how many messages Spark has not committed, and the age of the oldest. It
+changes nothing. With HTTP addresses of nsqds or nsqlookupds, it also shows the depth at nsqd."""
 
 _EXAMPLES = [
-    ("all topics of a storage", "nsqclient spark status --storage=s3://bucket/nsq"),
-    ("one, with what waits at nsqd",
+    ("show all topics in a storage", "nsqclient spark status --storage=s3://bucket/nsq"),
+    ("show one channel, with its depth at nsqd",
      "nsqclient spark status --storage=file:///mnt/nsq --topic=orders --channel=archive \\\n"
      "      --lookupd-http-address=127.0.0.1:4161"),
-    ("for Prometheus, by the textfile collector of its node exporter",
+    ("write metrics for the textfile collector of the Prometheus node exporter",
      "nsqclient spark status --storage=s3://bucket/nsq --metrics > /var/lib/nsq.prom.new \\\n"
      "      && mv /var/lib/nsq.prom.new /var/lib/nsq.prom"),
 ]
@@ -45,18 +45,18 @@ _LEFT = ("topic/channel", "nsqd", "owner")
 def status_flags() -> ToolFlags:
     """The flags of the status."""
     flags = ToolFlags("spark status", _SUMMARY, _EXAMPLES)
-    flags.group("What to show")
-    flags.add("storage", STRING, "", "file:///folder or s3://bucket/prefix; required. Credentials"
-              " come from the environment, a profile or a role")
-    flags.add("topic", STRING, "", "NSQ topic (default: all that the storage has)")
+    flags.group("Input")
+    flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
+              " required. Credentials come from the environment, a profile or a role")
+    flags.add("topic", STRING, "", "NSQ topic (default: all topics in the storage)")
     flags.add("channel", STRING, "", "NSQ channel (default: all)")
-    flags.add("nsqd-http-address", STRINGS, (), "nsqd <addr>:<port> to ask for its depth; may be"
-              " repeated")
-    flags.add("lookupd-http-address", STRINGS, (), "nsqlookupd <addr>:<port> that knows the nsqds"
-              " to ask; may be repeated")
-    flags.group("How to show it")
-    flags.add("json", BOOL, False, "a JSON object")
-    flags.add("metrics", BOOL, False, "metrics of Prometheus, in its text format")
+    flags.add("nsqd-http-address", STRINGS, (), "HTTP address of an nsqd to query for the depth,"
+              " <addr>:<port>; may be repeated")
+    flags.add("lookupd-http-address", STRINGS, (), "HTTP address of an nsqlookupd that lists the"
+              " nsqds to query, <addr>:<port>; may be repeated")
+    flags.group("Output")
+    flags.add("json", BOOL, False, "print a JSON object")
+    flags.add("metrics", BOOL, False, "print metrics in the text format of Prometheus")
     flags.add_common()
     return flags
 
