@@ -18,22 +18,22 @@ blueprint = Blueprint("metrics", __name__)
 
 #: Metric -> (field of ``/stats``, help); counters end in ``_total``.
 _TOPIC = {
-    "nsq_topic_depth": ("depth", "Messages that wait in the topic."),
-    "nsq_topic_backend_depth": ("backend_depth", "Waiting messages that are on disk."),
-    "nsq_topic_messages_total": ("message_count", "Messages since nsqd's start."),
-    "nsq_topic_bytes_total": ("message_bytes", "Bytes since nsqd's start."),
-    "nsq_topic_paused": ("paused", "1: the topic is paused."),
+    "nsq_topic_depth": ("depth", "Messages waiting in the topic."),
+    "nsq_topic_backend_depth": ("backend_depth", "Messages waiting in the topic, on disk."),
+    "nsq_topic_messages_total": ("message_count", "Messages published since nsqd started."),
+    "nsq_topic_bytes_total": ("message_bytes", "Bytes published since nsqd started."),
+    "nsq_topic_paused": ("paused", "1 while the topic is paused."),
 }
 _CHANNEL = {
-    "nsq_channel_depth": ("depth", "Messages that wait in the channel."),
-    "nsq_channel_backend_depth": ("backend_depth", "Waiting messages that are on disk."),
-    "nsq_channel_in_flight": ("in_flight_count", "Messages out for delivery."),
+    "nsq_channel_depth": ("depth", "Messages waiting in the channel."),
+    "nsq_channel_backend_depth": ("backend_depth", "Messages waiting in the channel, on disk."),
+    "nsq_channel_in_flight": ("in_flight_count", "Messages in flight."),
     "nsq_channel_deferred": ("deferred_count", "Deferred messages."),
-    "nsq_channel_messages_total": ("message_count", "Messages since nsqd's start."),
-    "nsq_channel_requeued_total": ("requeue_count", "Messages that were requeued."),
-    "nsq_channel_timed_out_total": ("timeout_count", "Messages that timed out."),
-    "nsq_channel_clients": ("client_count", "Consumers."),
-    "nsq_channel_paused": ("paused", "1: the channel is paused."),
+    "nsq_channel_messages_total": ("message_count", "Messages received since nsqd started."),
+    "nsq_channel_requeued_total": ("requeue_count", "Messages requeued since nsqd started."),
+    "nsq_channel_timed_out_total": ("timeout_count", "Messages timed out since nsqd started."),
+    "nsq_channel_clients": ("client_count", "Connected consumers."),
+    "nsq_channel_paused": ("paused", "1 while the channel is paused."),
 }
 
 
@@ -81,11 +81,11 @@ class _Snapshot(NamedTuple):
 
     def collect(self) -> Iterator[Metric]:
         """Return every metric with its samples."""
-        yield _metric("nsq_cluster_up", "1: at least one nsqd answered.", (),
+        yield _metric("nsq_cluster_up", "1 if at least one nsqd responded.", (),
                       [((), any(self.up.values()))])
-        yield _metric("nsq_nsqd_up", "1: this nsqd answered.", ("node",),
+        yield _metric("nsq_nsqd_up", "1 if this nsqd responded.", ("node",),
                       [((node,), is_up) for node, is_up in self.up.items()])
-        yield _metric("nsq_nsqlookupd_up", "1: this nsqlookupd answered.", ("nsqlookupd",),
+        yield _metric("nsq_nsqlookupd_up", "1 if this nsqlookupd responded.", ("nsqlookupd",),
                       [((address,), is_up) for address, is_up in self.lookupds.items()])
         yield from self._nsqds()
         topics = [((node.address, text(topic, "topic_name")), topic)
@@ -103,20 +103,21 @@ class _Snapshot(NamedTuple):
             ("nsq_channel_e2e_latency_seconds", channels,
              ("node", "topic", "channel", "quantile")),
         ):
-            yield _metric(name, "From publishing to FIN, of the last minutes.", labels_of, [
+            help_ = "Time from publish to FIN over the last minutes, in seconds."
+            yield _metric(name, help_, labels_of, [
                 ((*labels, quantile), seconds)
                 for labels, values in parts for quantile, seconds in latencies(values).items()])
 
     def _nsqds(self) -> Iterator[Metric]:
         """Return the metrics of the nsqds themselves."""
         rows = [((node.address,), one) for node, one in self.stats.items()]
-        yield _metric("nsq_nsqd_info", "The version of this nsqd.", ("node", "version"),
+        yield _metric("nsq_nsqd_info", "Version of this nsqd.", ("node", "version"),
                       [((*labels, text(one, "version")), 1) for labels, one in rows])
-        yield _metric("nsq_nsqd_healthy", "0: nsqd cannot write to its disk.", ("node",),
+        yield _metric("nsq_nsqd_healthy", "0 if nsqd cannot write to its disk.", ("node",),
                       [(labels, text(one, "health") == "OK") for labels, one in rows])
-        yield _metric("nsq_nsqd_start_time_seconds", "When this nsqd was started, since the epoch.",
+        yield _metric("nsq_nsqd_start_time_seconds", "Unix time at which this nsqd was started.",
                       ("node",), [(labels, number(one, "start_time")) for labels, one in rows])
-        yield _metric("nsq_nsqd_heap_bytes", "Bytes of the heap that are in use.", ("node",),
+        yield _metric("nsq_nsqd_heap_bytes", "Bytes of the heap in use.", ("node",),
                       [(labels, number(memory, "heap_in_use_bytes")) for labels, one in rows
                        if isinstance(memory := one.get("memory"), dict)])
 

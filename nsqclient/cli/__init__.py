@@ -17,18 +17,18 @@ from nsqclient.version import __version__
 COMMANDS = {
     "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
     "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
-    "doctor": ("nsqclient.cli.doctor.doctor", "say what is wrong with a cluster, and what to do"),
+    "doctor": ("nsqclient.cli.doctor.doctor", "find problems of a cluster and suggest fixes"),
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
     "nsq_to_http": ("nsqclient.cli.nsq_to_http", "send messages to URLs"),
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
-    "nsq_stat": ("nsqclient.cli.nsq_stat", "watch depth and rates of a channel"),
+    "nsq_stat": ("nsqclient.cli.nsq_stat", "show the depth and rates of a channel"),
     "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
-    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message for each line"),
+    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message per line"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
-    "worker": ("nsqclient.cli.worker", "run the handlers of your modules"),
-    "nsqadmin": ("nsqclient.cli.nsqadmin", "watch and control a cluster from a browser"),
+    "worker": ("nsqclient.cli.worker", "run the handlers in your modules"),
+    "nsqadmin": ("nsqclient.cli.nsqadmin", "monitor and manage a cluster in a browser"),
 }
 
 

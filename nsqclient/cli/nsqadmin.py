@@ -64,38 +64,40 @@ def build_flags() -> FlagSet:
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("base-path", STRING, "/", "URL base path")
     flags.add("allow-actions", BOOL, False,
-              "let every user of the page create, pause, empty, delete and publish")
+              "allow all users to publish, and to create, pause, empty and delete topics and"
+              " channels")
     flags.add("admin-user", STRINGS, (),
-              "let only this user do so (may be given multiple times); the header of"
-              " --acl-http-header, which a proxy must set, has the user's name")
+              "allow these actions only to this user (may be given multiple times); a proxy must"
+              " set the user name in the header --acl-http-header")
     flags.add("acl-http-header", STRING, "X-Forwarded-User",
               "HTTP header to check for authenticated admin users")
-    flags.add("allow-peek", BOOL, False, "let the page show copies of messages")
+    flags.add("allow-peek", BOOL, False, "allow users to see copies of messages")
     flags.add("allowed-host", STRINGS, (),
-              "name by which browsers may call the page, without port (may be given multiple"
-              " times; default: on a loopback address its names, else any; required with"
-              " --allow-actions on an address that is not loopback)")
+              "host name, without port, that browsers may use to open the pages (may be given"
+              " multiple times; default: the loopback names on a loopback address, otherwise any;"
+              " required with --allow-actions on an address that is not loopback)")
     flags.add("rewrite-address", REWRITES, (),
-              "where to find an nsqd that announces an address of a network of its own:"
+              "replacement for an announced nsqd address that is not reachable from here:"
               " host[:port]=host[:port] (may be given multiple times)")
     flags.add("notification-http-endpoint", STRING, "",
               "HTTP endpoint (fully qualified) to which POST notifications of admin actions will"
               " be sent")
     flags.add("refresh-interval", DURATION, 2.0,
-              "how often open pages are refreshed; less often where that costs much")
-    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for HTTP connect")
-    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for HTTP request")
+              "minimum time between two refreshes of open pages; longer if a refresh is expensive")
+    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
+    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
     flags.add("http-client-tls-root-ca-file", PATH, "", "path to CA file for the HTTP client")
     flags.add("http-client-tls-cert", PATH, "",
               "path to certificate file for the HTTP client")
     flags.add("http-client-tls-key", PATH, "", "path to key file for the HTTP client")
     flags.add("http-client-tls-key-password-file", SECRET_FILE, "",
-              "path to a file with the password of that key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
+              "path to a file with the password of an encrypted key (or set"
+              " $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
               "configure the HTTP client to skip verification of TLS certificates")
     flags.add("consumer-opt", OPTIONS, (),
-              "option of the consumer that looks at messages, such as tls_v1 (may be given multiple"
-              " times)")
+              "option of the consumer that reads copies of messages, such as tls_v1 (may be given"
+              " multiple times)")
     add_secret_flags(flags)
     flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
               "A CIDR from which to allow HTTP requests to the /config endpoint")

@@ -145,9 +145,9 @@ def build_flags() -> FlagSet:
     flags.add("http-address", STRING, "127.0.0.1:4151",
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("https-address", STRING, "127.0.0.1:4152",
-              "<addr>:<port> to listen on for HTTPS clients, with a certificate; empty: none")
+              "<addr>:<port> to listen on for HTTPS clients if --tls-cert is set; empty: none")
     flags.add("broadcast-address", STRING, "",
-              "address that is registered with lookupd (default: what it listens on)")
+              "address that is registered with lookupd (default: the listening address)")
     flags.add("lookupd-tcp-address", STRINGS, (),
               "lookupd TCP address (may be given multiple times)")
     flags.add("auth-http-address", STRINGS, (),
@@ -156,7 +156,7 @@ def build_flags() -> FlagSet:
               "message processing time percentiles to track, above 0 and up to 1 (may be given"
               " multiple times or separated by commas)")
     flags.add("data-path", PATH, "",
-              "directory to keep messages in (default: memory only)")
+              "directory in which to store messages (default: memory only)")
     flags.add("node-id", INT, default_node_id(),
               "unique part for message IDs, (int) in range [0,1024)")
     for name, kind, text in _OPTIONS:
@@ -236,8 +236,8 @@ class TopicSpec(NamedTuple):
 def _add_partitioned_flags(flags: FlagSet) -> None:
     flags.add("partitioned", BOOL, False,
               "run a cluster of partitioned NSQ (nsqds and nsqlookupds) instead of one nsqd")
-    flags.add("partitioned-nsqds", INT, 3, "with --partitioned: how many nsqds")
-    flags.add("partitioned-nsqlookupds", INT, 2, "with --partitioned: how many nsqlookupds")
+    flags.add("partitioned-nsqds", INT, 3, "with --partitioned: number of nsqds")
+    flags.add("partitioned-nsqlookupds", INT, 2, "with --partitioned: number of nsqlookupds")
     flags.add("partitioned-lookupd-http-address", STRING, "127.0.0.1:4161",
               "with --partitioned: <addr>:<port> of the first nsqlookupd")
     flags.add("partitioned-topic", STRINGS, (),

@@ -25,7 +25,7 @@ def build_flags() -> FlagSet:
     flags.add("http-address", STRING, "127.0.0.1:4161",
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("broadcast-address", STRING, "",
-              "address of this lookupd node (default: what it listens on, or the host name)")
+              "address of this lookupd node (default: the listening address, or the host name)")
     flags.add("inactive-producer-timeout", DURATION, 300.0,
               "duration of time a producer will remain in the active list since its last ping")
     flags.add("tombstone-lifetime", DURATION, 45.0,

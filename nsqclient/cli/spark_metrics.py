@@ -57,22 +57,22 @@ def shard_families(shards: Sequence[ShardStatus], now: float) -> list[Family]:
     """
     values: list[tuple[str, str, Callable[[ShardStatus], float | None]]] = [
         ("segment", "number of the newest segment", lambda one: one.segment),
-        ("committed_segment", "the last segment that Spark has committed",
+        ("committed_segment", "number of the last segment that Spark has committed",
          lambda one: one.committed),
         ("lag_messages", "stored messages that Spark has not committed",
          lambda one: one.lag_messages),
         ("lag_bytes", "bytes of segments that Spark has not committed", lambda one: one.lag_bytes),
-        ("lag_seconds", "age of the oldest message that Spark has not committed",
+        ("lag_seconds", "age in seconds of the oldest message that Spark has not committed",
          lambda one: one.lag_seconds(now)),
-        ("last_write_timestamp_seconds", "when the newest segment was stored",
+        ("last_write_timestamp_seconds", "Unix time at which the newest segment was stored",
          lambda one: one.written or None),
-        ("stored_bytes", "bytes of all segments that are kept", lambda one: one.stored_bytes),
-        ("nsqd_depth", "messages that wait at nsqd", lambda one: one.depth),
-        ("nsqd_in_flight", "messages that nsqd has sent to its consumers",
+        ("stored_bytes", "bytes of all kept segments", lambda one: one.stored_bytes),
+        ("nsqd_depth", "messages waiting at nsqd", lambda one: one.depth),
+        ("nsqd_in_flight", "messages in flight from nsqd to its consumers",
          lambda one: one.in_flight),
     ]
     families = [Family(
-        "nsq_spark_shard_epoch", "gauge", "number of the start of the process that wrote last",
+        "nsq_spark_shard_epoch", "gauge", "epoch of the process that wrote last",
         (*_SHARD, "owner"),
         [((*_labels(one), one.owner), float(one.epoch)) for one in shards])]
     for name, text, value in values:
@@ -87,16 +87,17 @@ def owner_families(shards: Iterable[OwnedShard]) -> list[Family]:
     """Build the metrics of owners alone. Pure."""
     shards = list(shards)
     values: list[tuple[str, str, str, Callable[[OwnedShard], float]]] = [
-        ("gauge", "in_flight", "messages that were received and are not finished",
+        ("gauge", "in_flight", "messages received but not yet finished",
          lambda one: one.in_flight),
         ("gauge", "connections", "connections to the nsqd", lambda one: one.connections),
-        ("gauge", "paused", "1: nothing is received (RDY 0), since Spark is behind or the storage"
-         " takes nothing", lambda one: one.is_paused),
-        ("counter", "redelivered", "messages that came with attempts over 1",
+        ("gauge", "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
+         lambda one: one.is_paused),
+        ("counter", "redelivered", "messages received with more than one attempt",
          lambda one: one.redelivered),
-        ("counter", "copies_dropped", "copies of stored messages, finished and not stored again",
+        ("counter", "copies_dropped",
+         "duplicates of stored messages, finished without being stored again",
          lambda one: one.copies_dropped),
-        ("counter", "lost_creates", "segments that another owner had created first",
+        ("counter", "lost_creates", "segments that another owner created first",
          lambda one: one.lost_creates),
     ]
     return [Family(f"nsq_spark_owner_{name}", kind, text, _SHARD,

@@ -124,9 +124,9 @@ class NSQ:
         Args:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
-            workers: threads that run the handler, for each topic.
-            max_in_flight: messages out at once, for each topic; None: the settings', or
-                where that was not given, one for each worker.
+            workers: number of threads per topic that run the handler.
+            max_in_flight: maximum number of messages in flight, for each topic; None: that of the
+                settings, or if it is not set, one per worker.
             options: as those of ``nsqclient.handler``.
 
         Raises:
@@ -190,22 +190,24 @@ class NSQ:
         # Without Flask's context: each message has its own.
         @group.command("consume", with_appcontext=False)
         @click.option("--topic", "topics", multiple=True,
-                      help="Only the handlers of this topic; may be repeated.")
+                      help="Run only the handlers of this topic; may be repeated.")
         @click.option("--processes", type=int,
-                      help="So many processes with a supervisor (default: 0, this one).")
+                      help="Number of processes to run under a supervisor (default: 0, run in this"
+                           " process).")
         @click.option("--stop-timeout", type=float,
-                      help="Seconds that running handlers have at the end (default: 30).")
+                      help="Seconds for running handlers to finish when the command stops (default:"
+                           " 30).")
         @click.option("--hang-timeout", type=float,
-                      help="With --processes: a process that reports nothing for so many seconds"
-                           " is killed and started again (default: 60; 0: none is).")
+                      help="With --processes: seconds without a sign of life after which a process"
+                           " is killed and restarted (default: 60; 0: no limit).")
         @click.option("--reload/--no-reload", "reloads", default=None,
-                      help="Restart when code changes; the default with --debug.")
+                      help="Restart when code changes (default: only with --debug).")
         @click.option("--health-address", metavar="HOST:PORT",
-                      help="Answer /live and /ready there.")
+                      help="Address on which to serve /live and /ready.")
         @click.option("--metrics-address", metavar="HOST:PORT",
-                      help="Answer /metrics there (Prometheus).")
+                      help="Address on which to serve /metrics (Prometheus).")
         @click.option("--check", "is_check", is_flag=True,
-                      help="Connect to every server, and end.")
+                      help="Connect to every server, and exit.")
         @_source_options
         @click.pass_context
         def consume(

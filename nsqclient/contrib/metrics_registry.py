@@ -36,16 +36,16 @@ class Family(NamedTuple):
 #: Metric -> (counter of :class:`~nsqclient.consumer.stats.ConnectionCounters`, help).
 CONSUMER_COUNTERS = {
     "nsq_consumer_received": ("received", "messages received"),
-    "nsq_consumer_finished": ("finished", "messages that were finished (FIN)"),
-    "nsq_consumer_requeued": ("requeued", "messages that were requeued (REQ)"),
-    "nsq_consumer_given_up": ("given_up", "messages that were given up, and finished"),
-    "nsq_consumer_touched": ("touched", "requests for more time (TOUCH)"),
+    "nsq_consumer_finished": ("finished", "messages finished (FIN)"),
+    "nsq_consumer_requeued": ("requeued", "messages requeued (REQ)"),
+    "nsq_consumer_given_up": ("given_up", "messages given up and finished"),
+    "nsq_consumer_touched": ("touched", "timeout extensions sent (TOUCH)"),
     "nsq_consumer_requeued_unstarted": (
-        "requeued_unstarted", "messages requeued unstarted by a stop"),
-    "nsq_consumer_expired": ("expired", "messages that timed out before a handler saw them"),
-    "nsq_consumer_late_answers": ("late_answers", "answers after the message had timed out"),
-    "nsq_consumer_lost_answers": ("lost_answers", "answers that were lost with their connection"),
-    "nsq_consumer_orphaned": ("orphaned", "messages in flight on a connection that was lost"),
+        "requeued_unstarted", "messages requeued by a stop before their handler started"),
+    "nsq_consumer_expired": ("expired", "messages that timed out before their handler started"),
+    "nsq_consumer_late_answers": ("late_answers", "responses sent after the message timed out"),
+    "nsq_consumer_lost_answers": ("lost_answers", "responses lost with their connection"),
+    "nsq_consumer_orphaned": ("orphaned", "messages in flight on a connection when it was lost"),
 }
 _CHANNEL = ("topic", "channel")
 _NSQD = (*_CHANNEL, "nsqd")
@@ -175,19 +175,21 @@ def _of_consumers(consumers: list[Consumer]) -> list[Family]:
 def _consumer_table() -> list[tuple[str, str, str, tuple[str, ...]]]:
     return [
         *((name, "counter", text, _CHANNEL) for name, (_, text) in CONSUMER_COUNTERS.items()),
-        ("nsq_consumer_timed_out", "counter", "messages that timed out: expired and late",
+        ("nsq_consumer_timed_out", "counter", "messages that timed out: nsq_consumer_expired plus"
+         " nsq_consumer_late_answers",
          _CHANNEL),
-        ("nsq_consumer_repairs", "counter", "repairs of the flow of messages; 0, or a bug",
-         _CHANNEL),
+        ("nsq_consumer_repairs", "counter",
+         "RDY corrections by the watchdog; a value above 0 indicates a bug", _CHANNEL),
         ("nsq_consumer_connections", "gauge", "connected nsqds", _CHANNEL),
-        ("nsq_consumer_queued", "gauge", "messages that wait for a worker", _CHANNEL),
-        ("nsq_consumer_queued_bytes", "gauge", "bytes that these messages take", _CHANNEL),
+        ("nsq_consumer_queued", "gauge", "messages waiting for a worker", _CHANNEL),
+        ("nsq_consumer_queued_bytes", "gauge", "size in bytes of the messages waiting for a worker",
+         _CHANNEL),
         ("nsq_consumer_held", "gauge", "1 while max_queued_bytes holds RDY at 0", _CHANNEL),
-        ("nsq_consumer_running", "gauge", "handlers that run", _CHANNEL),
-        ("nsq_consumer_max_in_flight", "gauge", "limit of messages in flight", _CHANNEL),
-        ("nsq_consumer_paused", "gauge", "1 while paused", _CHANNEL),
+        ("nsq_consumer_running", "gauge", "running handlers", _CHANNEL),
+        ("nsq_consumer_max_in_flight", "gauge", "maximum number of messages in flight", _CHANNEL),
+        ("nsq_consumer_paused", "gauge", "1 while the consumer is paused", _CHANNEL),
         ("nsq_consumer_healthy", "gauge", "1 while healthy() is true", _CHANNEL),
-        ("nsq_consumer_backoff", "gauge", "1 for the current state", (*_CHANNEL, "state")),
+        ("nsq_consumer_backoff", "gauge", "1 for the current backoff state", (*_CHANNEL, "state")),
         ("nsq_consumer_in_flight", "gauge", "messages in flight on a connection", _NSQD),
         ("nsq_consumer_rdy", "gauge", "RDY of a connection", _NSQD),
     ]
@@ -199,12 +201,14 @@ def _of_timings(timings: dict[tuple[str, str], _Timing]) -> list[Family]:
         return Family(name, kind, text, _CHANNEL, samples)  # type: ignore[arg-type]  # pair: tuple
 
     return [
-        family("nsq_consumer_handler_failures", "counter", "handlers that raised, not Requeue",
-               lambda timing: timing.failures),
-        family("nsq_consumer_handler_seconds", "histogram", "time of a handler",
+        family("nsq_consumer_handler_failures", "counter",
+               "exceptions raised by handlers, except Requeue", lambda timing: timing.failures),
+        family("nsq_consumer_handler_seconds", "histogram",
+               "duration of a handler call, in seconds",
                lambda timing: timing.handling.snapshot()),
         family("nsq_consumer_message_age_seconds", "histogram",
-               "from nsqd's timestamp to the handler", lambda timing: timing.age.snapshot()),
+               "age of a message when its handler starts, in seconds",
+               lambda timing: timing.age.snapshot()),
     ]
 
 
@@ -216,21 +220,21 @@ def _of_producers(producers: dict[str, Producer]) -> list[Family]:
                       [(labels, value(stats)) for labels, stats in seen])
 
     return [
-        Family("nsq_producer_messages", "counter", "messages by the outcome of their publish",
+        Family("nsq_producer_messages", "counter", "messages by outcome of their publish",
                ("producer", "outcome"),
                [((*labels, outcome), getattr(stats, field)) for labels, stats in seen
                 for outcome, field in (("stored", "published"), ("rejected", "rejected"),
                                        ("unknown", "unknown"))]),
         family("nsq_producer_retried", "counter", "retried publishes",
                lambda stats: stats.retried),
-        family("nsq_producer_bytes", "counter", "bytes of synchronous publishes that were stored",
+        family("nsq_producer_bytes", "counter", "bytes stored by synchronous publishes",
                lambda stats: stats.bytes),
-        family("nsq_producer_pending", "gauge", "publishes without an outcome yet",
+        family("nsq_producer_pending", "gauge", "publishes in progress",
                lambda stats: stats.pending),
         family("nsq_producer_connections", "gauge", "connected nsqds",
                lambda stats: len(stats.connected)),
         family("nsq_producer_nsqds", "gauge", "known nsqds",
                lambda stats: len(stats.known)),
-        family("nsq_producer_publish_seconds", "histogram", "time of a synchronous publish",
-               lambda stats: stats.latency),
+        family("nsq_producer_publish_seconds", "histogram",
+               "duration of a synchronous publish, in seconds", lambda stats: stats.latency),
     ]

@@ -64,16 +64,17 @@ class OutboxCounters:
             return Family(name, kind, text, (), [((), value)])
 
         return [
-            by_topic("nsq_outbox_published", "messages that this relay published",
+            by_topic("nsq_outbox_published", "messages published by this relay",
                      self.published),
-            by_topic("nsq_outbox_failed", "failed attempts because of a message", self.failed),
+            by_topic("nsq_outbox_failed", "attempts that failed because of the message",
+                     self.failed),
             single("nsq_outbox_failures", "counter",
-                   "failures of nsqd or of the database", self.failures),
-            single("nsq_outbox_waiting", "gauge", "messages in the table", waiting.messages),
+                   "failures of nsqd or the database", self.failures),
+            single("nsq_outbox_waiting", "gauge", "messages in the outbox table", waiting.messages),
             single("nsq_outbox_waiting_failed", "gauge",
-                   "messages in the table that have failed", waiting.failed),
+                   "messages in the outbox table that have failed", waiting.failed),
             single("nsq_outbox_oldest_seconds", "gauge",
-                   "age of the oldest message in the table", waiting.age),
+                   "age in seconds of the oldest message in the outbox table", waiting.age),
         ]
 
 

@@ -77,44 +77,46 @@ class Command(BaseCommand):
     line; 3 when its processes die at once.
     """
 
-    help = "Runs handlers for the messages of NSQ topics, until Ctrl-C or SIGTERM."
+    help = "Runs handlers for messages from NSQ topics until Ctrl-C or SIGTERM."
     # They run in each process that consumes, so a failing check does not end the reloader.
     requires_system_checks: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For Django: the command line."""
         parser.add_argument("handlers", nargs="*", metavar="handler",
-                            help="with --channel: dotted path of one function; without: modules"
-                                 " whose @nsqclient.handler functions run (default: the module"
+                            help="with --channel: dotted path of a function; otherwise: modules"
+                                 " whose @nsqclient.handler functions to run (default: the module"
                                  " handlers of each app)")
         parser.add_argument("--topic", action="append", default=[], dest="topics",
-                            help="topic of the function, or only the handlers of this topic; may"
-                                 " be given several times")
+                            help="topic of the function; with modules: run only the handlers of"
+                                 " this topic; may be repeated")
         parser.add_argument("--channel", default="", help="channel of the function")
         parser.add_argument("--workers", type=int,
-                            help="threads that run the function, for each topic (default: 1)")
+                            help="number of threads per topic that run the function (default: 1)")
         parser.add_argument("--max-in-flight", type=int,
-                            help="messages out at once, for each topic (default: the settings',"
-                                 " else one for each worker)")
+                            help="maximum number of messages in flight, for each topic (default:"
+                                 " max_in_flight of the settings, otherwise one per thread)")
         parser.add_argument("--atomic", nargs="?", const=DEFAULT_DB_ALIAS, metavar="DATABASE",
-                            help="run each message in a transaction (of this database alias)")
+                            help="handle each message in a transaction (of this database alias)")
         parser.add_argument("--processes", type=int,
-                            help="so many processes with a supervisor (default: 0, this one)")
+                            help="number of processes to run under a supervisor (default: 0, run"
+                                 " in this process)")
         parser.add_argument("--stop-timeout", type=float,
-                            help="seconds that running handlers have at the end (default: 30)")
+                            help="seconds for running handlers to finish when the command stops"
+                                 " (default: 30)")
         parser.add_argument("--hang-timeout", type=float,
-                            help="with --processes: a process that reports nothing for so many"
-                                 " seconds is killed and started again (default: 60; 0: none is)")
+                            help="with --processes: seconds without a sign of life after which a"
+                                 " process is killed and restarted (default: 60; 0: no limit)")
         parser.add_argument("--health-address", metavar="HOST:PORT",
-                            help="answer /live and /ready there")
+                            help="address on which to serve /live and /ready")
         parser.add_argument("--metrics-address", metavar="HOST:PORT",
-                            help="answer /metrics there (Prometheus)")
+                            help="address on which to serve /metrics (Prometheus)")
         parser.add_argument("--check", action="store_true", dest="is_check",
-                            help="connect to every server, and end")
+                            help="connect to every server, and exit")
         for name, text, is_list in source_flags():
             parser.add_argument(f"--{name}", action="append" if is_list else "store", help=text)
         parser.add_argument("--noreload", action="store_false", dest="use_reloader",
-                            help="do not restart when code changes; without DEBUG it never does")
+                            help="do not restart when code changes (only used with DEBUG)")
         parser.add_argument("--skip-checks", action="store_true", help="skip the system checks")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -32,22 +32,22 @@ class Command(BaseCommand):
     command line.
     """
 
-    help = "Publishes the messages of the outbox to NSQ, until Ctrl-C or SIGTERM."
+    help = "Publishes the messages in the outbox to NSQ until Ctrl-C or SIGTERM."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For Django: the command line."""
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS,
-                            help="alias of the database (default: default)")
+                            help="database alias (default: default)")
         parser.add_argument("--batch-size", type=int, default=100,
-                            help="messages of one transaction, at most (default: 100)")
+                            help="maximum number of messages per transaction (default: 100)")
         parser.add_argument("--interval", type=float, default=0.5,
-                            help="seconds between two looks at an empty table (default: 0.5)")
+                            help="seconds between two queries of an empty table (default: 0.5)")
         parser.add_argument("--once", action="store_true",
-                            help="publish what waits, and end")
+                            help="publish all waiting messages, then exit")
         parser.add_argument("--health-address", default="", metavar="HOST:PORT",
-                            help="answer /live and /ready there")
+                            help="address on which to serve /live and /ready")
         parser.add_argument("--metrics-address", default="", metavar="HOST:PORT",
-                            help="answer /metrics there (Prometheus)")
+                            help="address on which to serve /metrics (Prometheus)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """For Django: run the command."""
