@@ -236,5 +236,6 @@ def _of_producers(producers: dict[str, Producer]) -> list[Family]:
         family("nsq_producer_nsqds", "gauge", "known nsqds",
                lambda stats: len(stats.known)),
         family("nsq_producer_publish_seconds", "histogram",
-               "duration of a successful synchronous publish, in seconds", lambda stats: stats.latency),
+               "duration of a successful synchronous publish, in seconds",
+               lambda stats: stats.latency),
     ]
