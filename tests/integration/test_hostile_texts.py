@@ -62,10 +62,13 @@ def test_a_consumer_logs_one_line_for_each_event(nsqd, lookupd, log):
 def test_a_producer_logs_and_raises_one_line(nsqd, log):
     """A publish that is refused says why, without the control characters of the reason."""
     with Producer([nsqd.tcp_address], config=CONFIG) as producer:
-        with pytest.raises(PublishError) as caught:
-            producer.publish("t", b"x", timeout=2)
+        for _ in range(5):  # the deadline may come before the answer to the last attempt
+            with pytest.raises(PublishError) as caught:
+                producer.publish("t", b"x", timeout=2)
+            assert control_characters(str(caught.value)) == []
+            if "forged" in str(caught.value):
+                break
     assert "forged" in str(caught.value) and "\n" not in str(caught.value)
-    assert control_characters(str(caught.value)) == []
 
 
 @pytest.mark.parametrize("words", [

@@ -111,12 +111,15 @@ def test_the_commands_of_the_nsq_to_file_page_work(terminal: Terminal, cluster: 
         terminal.start(complete(command, f"{flags}c{number}"))
         for number, command in enumerate(commands_of(named("nsq_to_file")))
     ]
-    for topic, names in {"orders": ["c3", "nsq_to_file"], "refunds": ["nsq_to_file"],
-                         "web_hits": ["c2"]}.items():
-        for name in names:
-            soon(lambda: name in channels(nsqd, topic), f"{topic}/{name}")
-            nsqd.wait_until_empty(topic, name, LIMIT)
-    end(*started)
+    expected = [("orders", "c3"), ("orders", "nsq_to_file"), ("refunds", "nsq_to_file"),
+                ("web_hits", "c2")]
+    for topic, name in expected:
+        soon(lambda: name in channels(nsqd, topic), f"{topic}/{name}")
+        soon(lambda: all(each.state == "in_flight" for each in nsqd.messages(topic, name)),
+             f"a message of {topic}/{name}")
+    end(*started)  # rather than wait for the next sync, 30 s
+    for topic, name in expected:
+        nsqd.wait_until_empty(topic, name, LIMIT)
     assert (terminal.folder / "uploaded").read_text().startswith("--bucket=archive ")
     names = {path.name.split(".")[0] + path.suffix for path in data.iterdir() if path.is_file()}
     assert {"orders.log", "refunds.gz", "web_hits.zst"} <= names
