@@ -25,6 +25,7 @@ def test_lost_and_rolled_back_messages_are_found():
 
 @pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_kills_of_relay_nsqd_and_database_lose_nothing_and_publish_nothing_else(tmp_path):
     """And the messages of a key stay in order; each is killed twice."""

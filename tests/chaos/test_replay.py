@@ -12,7 +12,7 @@ from tests.chaos import replay
 @pytest.mark.parametrize(
     "server_kind", [pytest.param("embedded", marks=pytest.mark.long),
                     pytest.param("real", marks=pytest.mark.real)])
-@pytest.mark.parametrize("place", ["topic", "directory"])
+@pytest.mark.parametrize("place", [pytest.param("topic", marks=pytest.mark.long), "directory"])
 def test_a_replay_that_is_killed_loses_no_letter(server_factory, tmp_path, place):
     """By SIGKILL: before and after the publish and the removal, in between, and at any time."""
     kills = len(replay.POINTS) - (place == "topic")  # a message is not half removed

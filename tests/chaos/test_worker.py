@@ -19,6 +19,7 @@ def test_every_schedule_kills_a_child_and_a_supervisor(seed):
 
 @pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_worker_under_faults_loses_nothing_and_leaves_no_process(tmp_path):
     """Kills of a child and of the supervisor, SIGHUP, and faults of the servers, for 10 seconds."""

@@ -76,7 +76,7 @@ def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
             delete("web", nsqd, lookupd)
             wait_until(lambda: read_tree(tmp_path / "out") == {"web-000000": b"one\n"})
             pub(nsqd, "web", b"two")
-            wait_until(lambda: len(read_tree(tmp_path / "work")) == 1)
+            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000001": b"two\n"})
         assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
 
 

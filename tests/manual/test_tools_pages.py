@@ -103,23 +103,22 @@ def test_the_commands_of_the_nsq_to_file_page_work(terminal: Terminal, cluster: 
     data.mkdir()
     terminal.replace["/data"] = str(data).replace(" ", "\\ ")
     terminal.add_program("aws-upload", 'echo "$@" >> uploaded')
+    expected = [("orders", "c3"), ("orders", "nsq_to_file"), ("refunds", "nsq_to_file"),
+                ("web_hits", "c2")]
     for topic in ("orders", "refunds", "web_hits"):
         cluster.create_topic(topic)
+    for topic, channel in expected:
+        nsqd.create_channel(topic, channel)
+    for topic in ("orders", "refunds", "web_hits"):
         nsqd.publish(topic, topic.encode())
     flags = "--output-dir=/data --lookupd-http-address=127.0.0.1:4161 --channel="
     started = [
-        terminal.start(complete(command, f"{flags}c{number}"))
+        terminal.start(complete(command, f"{flags}c{number}") + " --sync-interval=200ms")
         for number, command in enumerate(commands_of(named("nsq_to_file")))
     ]
-    expected = [("orders", "c3"), ("orders", "nsq_to_file"), ("refunds", "nsq_to_file"),
-                ("web_hits", "c2")]
-    for topic, name in expected:
-        soon(lambda: name in channels(nsqd, topic), f"{topic}/{name}")
-        soon(lambda: all(each.state == "in_flight" for each in nsqd.messages(topic, name)),
-             f"a message of {topic}/{name}")
-    end(*started)  # rather than wait for the next sync, 30 s
-    for topic, name in expected:
-        nsqd.wait_until_empty(topic, name, LIMIT)
+    for topic, channel in expected:
+        nsqd.wait_until_empty(topic, channel, LIMIT)
+    end(*started)
     assert (terminal.folder / "uploaded").read_text().startswith("--bucket=archive ")
     names = {path.name.split(".")[0] + path.suffix for path in data.iterdir() if path.is_file()}
     assert {"orders.log", "refunds.gz", "web_hits.zst"} <= names

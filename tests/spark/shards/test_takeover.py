@@ -70,6 +70,7 @@ def longest_pause(store, nsqd, first):
     return max(later - earlier for earlier, later in zip(times, times[1:]))
 
 
+@pytest.mark.long
 def test_a_killed_owner_has_a_successor_within_30_seconds(real_nsqd, tmp_path):
     """From SIGKILL to the first segment of the next owner; the other owners go on undisturbed."""
     servers = [real_nsqd() for _ in range(3)]
