@@ -49,6 +49,7 @@ def source(leak_guard):
                      f"--consumer-opt=nsqdHttp,{nsqd.http_address}"]
 
 
+@pytest.mark.long
 def test_spark_submit_archives(source, tmp_path):
     """It ends with status 0, and the files are there."""
     archived = submit("archive", *source[1], f"--path={tmp_path / 'out'}",
