@@ -30,7 +30,7 @@ Receives the messages of a topic from nsqds, stores them on shared storage in on
 finishes each message when it is stored. Queries with the option storage read the logs from any
 machine. Several processes for one topic and channel divide the nsqds among themselves. With
 --master, the tasks of one Spark job do this. At SIGINT or SIGTERM, the command stores the messages
-that it has received, requeues the rest and exits."""
+that it has received, requeues those that arrive later and exits."""
 
 _EXAMPLES = [
     ("run one process next to each nsqd",

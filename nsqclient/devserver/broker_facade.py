@@ -13,7 +13,7 @@ from nsqclient.devserver.engine import Engine, Observer
 from nsqclient.devserver.options import LogLevel, NsqdOptions
 from nsqclient.devserver.queues import StoredMessage
 from nsqclient.message import MessageId
-from nsqclient.devserver.session_loop import SessionLoop, Sessions
+from nsqclient.devserver.session_loop import Sessions
 from nsqclient.protocol.commands import check_body
 from nsqclient.runtime.deadline import to_seconds
 
@@ -34,12 +34,13 @@ class BrokerFacade(ABC):
     Names are not checked here; use :func:`nsqclient.protocol.names.is_valid_name`.
     """
 
-    def __init__(self, engine: Engine[Broker], options: NsqdOptions, log_level: LogLevel) -> None:
+    def __init__(
+        self, engine: Engine[Broker], options: NsqdOptions, log_level: LogLevel, sessions: Sessions
+    ) -> None:
         self._engine = engine
         self._options = options
         self._start_time = time.time()
-        self._loop = SessionLoop("devserver-nsqd-clients")
-        self._sessions = Sessions(self._loop)
+        self._sessions = sessions
         #: Of the embedded servers' log.
         self.log_level = log_level
 

@@ -25,6 +25,7 @@ from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
 from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.session import SessionConfig
+from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.display import counted
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline
@@ -174,7 +175,9 @@ class Nsqd(BrokerFacade):
             open_latency=self._open_latency if e2e_processing_latency_percentile else None,
         )
         self._scheduler = broker.scheduler
-        super().__init__(Engine(broker, scan_lag), options, LogLevel(log_level))
+        self._loop = SessionLoop("devserver-nsqd-clients")
+        super().__init__(
+            Engine(broker, scan_lag), options, LogLevel(log_level), Sessions(self._loop))
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
         self.faults = Faults(self._sessions.wake, self._sessions.drop)
         self._host = host

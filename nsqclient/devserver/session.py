@@ -1,4 +1,4 @@
-"""The connection of one client: reads commands, executes them, and writes, without waiting.
+"""The connection of one client: reads commands, executes them, and writes. Never blocks.
 
 One thread, that of the session loop, calls a session; other threads only wake it. Messages are
 written at once: ``output_buffer_timeout`` has no effect here.

@@ -1,7 +1,7 @@
 """One thread that serves the sessions of a server: it waits for all sockets at once.
 
-What waits for another server (AUTH, the channels of a new topic) is called in a thread of its own,
-so that no other client is delayed.
+Requests to other servers (AUTH, the channels of a new topic) are sent in threads of their own, so
+that they delay no other client.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def make_message(
     if not isinstance(message_id, bytes) or len(message_id) != 16:
         raise ConfigError(f"message_id must be 16 hex digits as bytes, not {message_id!r:.80}")
     if timestamp is not None:
-        _check_count("timestamp", timestamp)
+        check_count("timestamp", timestamp)
     if headers is not None and not isinstance(headers, Mapping):
         raise ConfigError(f"headers must be a dict, not {headers!r:.80}")
     now = time.monotonic()
@@ -114,7 +114,7 @@ def handle(
     Raises:
         ConfigError: ``max_attempts`` is no whole number, or negative.
     """
-    _check_count("max_attempts", max_attempts)
+    check_count("max_attempts", max_attempts)
 
     def decide_failure(message: Message, error: BaseException) -> Decision | None:
         assert isinstance(message, RecordedMessage)
@@ -143,7 +143,8 @@ def handle(
                 message.finish()
 
 
-def _check_count(name: str, value: object) -> None:
+def check_count(name: str, value: object) -> None:
+    """Raise ConfigError unless the value is a whole number of at least 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"{name} must be a whole number of at least 0, not {value!r:.80}")
 

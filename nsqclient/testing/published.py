@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsqclient.devserver.nsqd import Nsqd
-from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import to_seconds
+from nsqclient.testing.messages import check_count
 
 
 class Published:
@@ -50,8 +50,7 @@ class Published:
             TimeoutError: there are fewer; the text has their number.
             ConfigError: ``count`` or ``timeout`` is negative, or no number.
         """
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ConfigError(f"count must be a whole number of at least 0, not {count!r:.80}")
+        check_count("count", count)
         timeout = to_seconds(timeout, "timeout")
         with self._changed:
             if self._changed.wait_for(

@@ -22,9 +22,9 @@ def test_every_schedule_kills_a_child_and_a_supervisor(seed):
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_worker_under_faults_loses_nothing_and_leaves_no_process(tmp_path):
-    """Kills of a child and of the supervisor, SIGHUP, and faults of the servers, for 10 seconds."""
+    """Kills of a child and of the supervisor, SIGHUP, and faults of the servers, for 15 seconds."""
     program("nsqd")
-    result, cluster = worker.run(tmp_path, 3, 10.0)
+    result, cluster = worker.run(tmp_path, 3, 15.0)
     assert result.failures == []
     assert result.stored > 300 and result.handled >= result.stored
     assert cluster.kills >= 1 and cluster.supervisor_kills >= 1

@@ -83,7 +83,7 @@ def test_a_killed_owner_has_a_successor_within_30_seconds(real_nsqd, tmp_path):
         server.post("/channel/create", topic="t", channel="c")
     try:
         with processes(3, servers, storage) as owners:
-            publishers += [Publisher(server.tcp_address, "t", each, 100, number * each)
+            publishers += [Publisher(server.tcp_address, "t", each, 200, number * each)
                            for number, server in enumerate(servers)]
 
             def is_divided():
