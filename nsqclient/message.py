@@ -36,7 +36,7 @@ class MessageId(bytes):
 
 
 class Requeue(Exception):
-    """Raise it in a handler to requeue the message.
+    """Raise it in a handler, or return it, to requeue the message.
 
     Args:
         delay: seconds (float or timedelta) until the next delivery; None for the automatic one,
@@ -51,7 +51,7 @@ class Requeue(Exception):
 
 
 class GiveUp(Exception):
-    """Raise it in a handler to give the message up, when further attempts do not help.
+    """Raise it in a handler, or return it, to give the message up: more attempts do not help.
 
     ``on_giving_up`` is called with the message, then it is finished. There is no backoff. In a
     BatchHandler it applies to all messages of the batch that are not answered.
@@ -63,6 +63,15 @@ class GiveUp(Exception):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def raise_decision(result: object) -> None:
+    """Raise what a handler returned if it is a Requeue or a GiveUp, which mean the same raised."""
+    if isinstance(result, type) and issubclass(result, (Requeue, GiveUp)):
+        result = result()
+    if isinstance(result, (Requeue, GiveUp)):
+        # One object may be returned many times: its traceback would grow with each.
+        raise result.with_traceback(None)
 
 
 class Failure(NamedTuple):

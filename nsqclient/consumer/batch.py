@@ -15,7 +15,7 @@ from nsqclient.consumer.lifecycle_log import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, show_delays
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.log_fields import log_fields
-from nsqclient.message import GiveUp, Message, Requeue
+from nsqclient.message import GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.user_functions import check_function, check_result
@@ -63,8 +63,9 @@ class BatchHandler:
     Args:
         handle: called on a worker thread with a list of messages. If it returns None, all messages
             without a response are finished. If it returns a list of messages, these are finished
-            and the others requeued. If it raises, they are requeued or given up, as after an
-            exception in a handler. Any other result, such as a coroutine, is a failure.
+            and the others requeued. If it raises, or returns ``Requeue`` or ``GiveUp``, they are
+            requeued or given up, as after an exception in a handler. Any other result, such as a
+            coroutine, is a failure.
         size: number of messages in a full batch.
         max_wait: maximum time, in seconds, that the first message of a batch waits.
 
@@ -195,6 +196,7 @@ class BatchHandler:
     def _check_finished(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
         """Return the messages to finish; raise when ``done`` says nothing about this batch."""
         check_result(done, may_be_future=False)
+        raise_decision(done)
         finished = set(batch if done is None else done)
         if not finished.issubset(batch):
             raise TypeError(

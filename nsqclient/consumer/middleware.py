@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.processor import Handler
 from nsqclient.errors import ConfigError
-from nsqclient.message import Message
+from nsqclient.message import Message, raise_decision
 from nsqclient.runtime.user_functions import check_function
 
 
@@ -75,7 +75,12 @@ def with_middleware(
     is_batch = isinstance(handler, BatchHandler)
 
     def wrap(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        layer: _Layer = lambda argument, handling: function(argument)
+        def call(argument: Any, handling: Handling) -> Any:
+            result = function(argument)
+            raise_decision(result)  # here, so that a transaction is rolled back
+            return result
+
+        layer: _Layer = call
         for each in reversed(middleware):
             layer = _around(each, layer)
 

@@ -15,7 +15,9 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.log_fields import log_fields
-from nsqclient.message import MESSAGE_OVERHEAD, Failure, GiveUp, Message, Requeue
+from nsqclient.message import (
+    MESSAGE_OVERHEAD, Failure, GiveUp, Message, Requeue, raise_decision,
+)
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import is_for_caller
@@ -330,6 +332,7 @@ class MessageProcessor:
         try:
             result = self._on_giving_up(message)
             check_result(result, may_be_future=message._is_async or message._responded)
+            raise_decision(result)
         except BaseException as exc:
             # What was to keep the message failed, so it must not be finished.
             log_failure(self._log, exc, "on_giving_up failed for %r: requeued", message,
@@ -360,8 +363,9 @@ class MessageProcessor:
             self._log.info("%s", exc, extra=log_fields(nsqd=exc.address))
 
     def _check_result(self, result: object, message: Message) -> None:
-        """Raise when the handler has only begun its work; a result means nothing else."""
+        """Raise when the handler returned a Requeue or a GiveUp, or has only begun its work."""
         check_result(result, may_be_future=message._is_async or message._responded)
+        raise_decision(result)
         if result is False and not self._warned_about_false:
             self._warned_about_false = True
             self._log.warning(

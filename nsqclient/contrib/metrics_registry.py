@@ -15,7 +15,7 @@ from nsqclient.consumer.backoff import Phase
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.processor import Handler
-from nsqclient.message import Message, Requeue
+from nsqclient.message import Message, Requeue, raise_decision
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
 from nsqclient.runtime.user_functions import check_function
@@ -107,7 +107,9 @@ class MetricsRegistry:
                 _note_ages(timing, argument if isinstance(argument, list) else [argument])
                 began = time.perf_counter()
                 try:
-                    return function(argument)
+                    result = function(argument)
+                    raise_decision(result)
+                    return result
                 except BaseException as exc:
                     if not isinstance(exc, Requeue):
                         with timing.lock:

@@ -10,7 +10,7 @@ from typing import Any
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide
 from nsqclient.errors import AlreadyRespondedError, ConfigError
-from nsqclient.message import Failure, Message, Requeue
+from nsqclient.message import Failure, Message, Requeue, raise_decision
 from nsqclient.protocol.commands import check_body
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.user_functions import check_result
@@ -99,7 +99,8 @@ def handle(
 ) -> None:
     """Call a handler with each message, and respond to the message as a consumer does.
 
-    If the handler returns, the message is finished. If it raises, the message is requeued; after
+    If the handler returns, the message is finished; a returned ``Requeue`` or ``GiveUp`` does what
+    a raised one does. If it raises, the message is requeued; after
     ``GiveUp``, or at the last attempt, it is given up and finished (``message.given_up``). After
     ``enable_async()`` there is no response. ``message.error`` has the exception, except for
     ``Requeue``. A :class:`~nsqclient.BatchHandler` gets all messages as one batch.
@@ -134,6 +135,7 @@ def handle(
         try:
             result = handler(message)
             check_result(result, may_be_future=message.is_async or message.has_responded)
+            raise_decision(result)
         except Exception as exc:
             decision = decide_failure(message, exc)
             if decision is not None:

@@ -182,6 +182,13 @@ def test_requeue_says_how(bench):
     assert bench.answered("REQ", 5, False) == b"ab"
 
 
+def test_a_requeue_may_be_returned(bench):
+    """It holds for the whole batch, as a raised one does."""
+    bench = bench(lambda batch: Requeue(delay=5, backoff=False), size=2)
+    bench.feed(b"ab")
+    assert bench.answered("REQ", 5, False) == b"ab"
+
+
 @pytest.mark.parametrize("kind", [list, tuple, iter])
 def test_the_messages_that_are_returned_are_finished(bench, kind):
     """The others are requeued."""

@@ -57,6 +57,16 @@ def test_a_middleware_sees_what_the_handler_raises(nsqd):
     assert seen[1] == ("a raised", "Requeue") and tries == [1, 2] and seen[-1] == ("a out",)
 
 
+def test_a_middleware_sees_a_returned_requeue_as_raised(nsqd):
+    """So that a transaction around the handler is rolled back."""
+    seen, later = [], Requeue(delay=0, backoff=False)
+    nsqd.publish("t", b"x")
+    with consumer(lambda message: later if message.attempts < 3 else None, nsqd,
+                  middleware=[recording("a", seen)]):
+        nsqd.wait_until_empty("t", "c")
+    assert [event[0] for event in seen] == ["a in", "a raised"] * 2 + ["a in", "a out"]
+
+
 def test_a_middleware_that_fails_requeues_the_message(nsqd):
     """What ``__enter__`` raises counts as the handler's: the handler does not run."""
     tries, handled = [], []

@@ -123,6 +123,20 @@ def test_what_is_raised_requeues(failure, answer):
     assert bench.sub.answers == [answer]
 
 
+@pytest.mark.parametrize("result, answer", [
+    (Requeue(5, backoff=False), ("REQ", 5, False)),
+    (Requeue, ("REQ", None, True)),
+    (GiveUp("no customer"), "FIN"),
+])
+def test_what_is_returned_does_what_it_does_when_it_is_raised(result, answer):
+    """A returned GiveUp calls on_giving_up."""
+    given_up = []
+    bench = Bench(lambda message: result, give_up=lambda m: given_up.append(m.failure.reason))
+    bench.run()
+    assert bench.sub.answers == [answer]
+    assert given_up == ["no customer"] * isinstance(result, GiveUp)
+
+
 def test_async_messages_are_left_alone_unless_the_handler_raises():
     """enable_async() leaves the answer to the user, but not a failure."""
     bench = Bench(lambda message: message.enable_async())

@@ -92,6 +92,7 @@ def test_a_handler_is_called_as_a_consumer_calls_it():
     assert outcome(fail) == (False, True, None, ValueError)
     assert outcome(ask_again) == (False, True, 5.0, nothing)
     assert outcome(give_up) == (True, False, None, GiveUp)
+    assert outcome(lambda message: GiveUp("no such customer")) == (True, False, None, GiveUp)
     assert outcome(leave_open) == (False, False, None, nothing)
     assert outcome(coroutine) == (False, True, None, TypeError)
     assert outcome(lambda message: Future()) == (False, True, None, TypeError)
