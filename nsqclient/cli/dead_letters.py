@@ -202,7 +202,7 @@ class _Letters(ABC):
     def report(self, name: str, problem: object) -> None:
         """Say on stderr what is wrong with one letter."""
         self.problems += 1
-        sys.stderr.write(f"{PROGRAM}: {name}: {problem}\n")
+        sys.stderr.write(printable(f"{PROGRAM}: {name}: {problem}") + "\n")
 
 
 class _DirectoryLetters(_Letters):
@@ -215,7 +215,7 @@ class _DirectoryLetters(_Letters):
         names = self._directory.names()
         self._names = [_find(names, wanted, values["path"]) for wanted in values["id"]] or names
 
-    def _read(self) -> _Named:
+    def _read(self, sets_aside: bool) -> _Named:
         for name in self._names:
             if self._signals.is_stopping:
                 return
@@ -223,17 +223,20 @@ class _DirectoryLetters(_Letters):
                 letter = self._directory.read(name)
             except FileNotFoundError:
                 continue  # deleted meanwhile
+            except OSError as exc:
+                self.report(name, exc.strerror)
+                continue
             except ValueError as exc:
-                self.report(name, f"its JSON file is damaged: {exc}")
+                aside = f", and now {self._directory.set_aside(name)}" if sets_aside else ""
+                self.report(name, f"{exc}{aside}")
                 continue
             yield name, letter
 
     def peek(self) -> _Named:
-        return self._read()
+        return self._read(sets_aside=False)
 
     def take(self) -> _Taken:
-        self._directory.delete_remains()
-        for name, letter in self._read():
+        for name, letter in self._read(sets_aside=True):
             yield name, letter, lambda: self._directory.delete(name)
 
 
@@ -243,13 +246,14 @@ def _find(names: Sequence[str], wanted: str, path: str) -> str:
     Raises:
         CommandLineError: there is none, or several.
     """
-    found = [name for name in names if wanted in (name, name.rpartition("-")[2])]
+    found = [name for name in names if wanted in (name, *name.split("+")[2:3])]
     if len(found) == 1:
         return found[0]
     if not found:
         raise CommandLineError(f"no dead letter in {path} has the id {printable(wanted, 100)}")
     raise CommandLineError(
-        f"{len(found)} dead letters have the id {wanted}: give a name: {', '.join(found)}")
+        f"{len(found)} dead letters have the id {wanted}: give a name:"
+        f" {printable(', '.join(found))}")
 
 
 class _TopicLetters(_Letters):
@@ -341,6 +345,7 @@ def _show_all(
     with contextlib.closing(letters.peek()) as peeked:
         for name, letter in peeked:
             count += 1
+            name = printable(name)  # of a file, or an id of the server's
             values_of = {"name": name, **as_json(letter)}
             print(json.dumps(values_of, ensure_ascii=False) if values["json"] else
                   as_text(name, letter), flush=True)
@@ -407,7 +412,7 @@ def _take_all(
                 continue
             remove()
             count += 1
-            print(text, flush=True)
+            print(printable(text), flush=True)
     if count or letters.problems:
         wanted = values["count"] if values["topic"] else count
         fewer = f" of {wanted}" if count < wanted else ""

@@ -7,17 +7,17 @@ has ever failed on; keep what you give up.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from nsqclient.consumer.envelope import DeadLetter, shown_id
+from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, InvalidMessageError, PublishRejectedError
 from nsqclient.log_fields import log_fields
@@ -58,10 +58,11 @@ def _letter_of(message: Message) -> DeadLetter:
 class DeadLetterDirectory:
     """Keeps each message that is given up in a directory of its consumer.
 
-    ``HOST_PORT-ID.body`` holds the body, and ``HOST_PORT-ID.json`` the other fields of
-    :class:`DeadLetter`. HOST_PORT is the address of the nsqd that sent the message. The JSON is
-    written last, so a body without it is not complete. Both are on disk before the message is
-    finished. An id that does not consist of letters and digits is written in hex.
+    A dead letter is one file, ``TOPIC+CHANNEL+ID+HASH.json``, with the fields of
+    :class:`DeadLetter` and the body. HASH is made of the message itself and of the nsqd that sent
+    it, because the ids of two topics, channels or nsqds may be the same: two messages never have
+    the same file. The file is on disk before the message is finished. An id that does not consist
+    of letters and digits is written in hex.
 
     Args:
         path: the directory; created if it does not exist.
@@ -75,59 +76,61 @@ class DeadLetterDirectory:
 
     def __call__(self, message: Message) -> None:
         """Keep one message. Raises OSError when the disk does not take it."""
-        name = f"{message.nsqd_address.replace(':', '_')}-{shown_id(message.id)}"
-        self._write(f"{name}.body", message.body)
-        self._write(f"{name}.json", json.dumps(_letter_of(message).facts()).encode())
+        letter = _letter_of(message)
+        path = self._file(_name_of(letter))
+        self._write(path, letter.to_envelope())
         self._sync_names()
-        logger.error("gave up %r (%s): kept as %s", message, _why(message),
-                     self._path / f"{name}.body", extra=log_fields(message=message))
+        logger.error("gave up %r (%s): kept as %s", message, _why(message), path,
+                     extra=log_fields(message=message))
 
     def names(self) -> list[str]:
-        """Return the names (``HOST_PORT-ID``) of the letters that are kept, the oldest first."""
+        """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, the oldest first."""
         found = []
         for path in self._path.glob("*.json"):
             try:
-                if path.with_suffix(".body").exists():
-                    found.append((path.stat().st_mtime_ns, path.stem))
+                found.append((path.stat().st_mtime_ns, path.stem))
             except FileNotFoundError:
                 pass  # deleted meanwhile
         return [name for _, name in sorted(found)]
 
     def read(self, name: str) -> DeadLetter:
-        """Return a letter.
+        """Return a dead letter.
 
         Raises:
-            FileNotFoundError: there is no letter with this name.
-            ValueError: its JSON file is damaged.
+            FileNotFoundError: there is none with this name.
+            ValueError: its file is damaged.
             OSError: it cannot be read.
         """
-        facts = json.loads((self._path / f"{name}.json").read_bytes())
-        if not isinstance(facts, dict):
-            raise ValueError("no JSON object")
-        return DeadLetter.from_facts(facts, (self._path / f"{name}.body").read_bytes())
+        data = self._file(name).read_bytes()
+        letter = DeadLetter.parse(data)
+        if letter.body is data:
+            raise ValueError("the file is damaged: it is no dead letter")
+        return letter
+
+    def set_aside(self, name: str) -> Path:
+        """Rename a file that is damaged, so that it is not read again. Raises OSError.
+
+        Returns: its new path, ``NAME.json.damaged``.
+        """
+        path = self._file(name)
+        return path.rename(path.with_name(f"{path.name}.damaged"))
 
     def delete(self, name: str) -> None:
-        """Delete a letter, if it is there. Raises OSError."""
-        # In this order: a body alone may be a letter that is being written, so it is left alone,
-        # while the JSON file alone is certainly the rest of one.
-        (self._path / f"{name}.body").unlink(missing_ok=True)
-        (self._path / f"{name}.json").unlink(missing_ok=True)
+        """Delete a dead letter, if it is there. Raises OSError."""
+        self._file(name).unlink(missing_ok=True)
 
-    def delete_remains(self) -> None:
-        """Delete what was left of letters by a ``delete`` that was interrupted. Raises OSError."""
-        for path in self._path.glob("*.json"):
-            if not path.with_suffix(".body").exists():
-                path.unlink(missing_ok=True)
+    def _file(self, name: str) -> Path:
+        return self._path / f"{name}.json"
 
-    def _write(self, name: str, data: bytes) -> None:
-        # A name of its own: the same message may be given up twice at once.
-        temporary = self._path / f".{name}.{os.getpid()}-{threading.get_ident()}.tmp"
+    def _write(self, path: Path, data: bytes) -> None:
+        # Random: processes of several containers, which have the same ids, may use the directory.
+        temporary = self._path / f".{os.urandom(16).hex()}.tmp"
         try:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self._path / name)
+            os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -139,6 +142,13 @@ class DeadLetterDirectory:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _name_of(letter: DeadLetter) -> str:
+    """Return the name of a dead letter, which no other message has."""
+    origin = f"{letter.topic}+{letter.channel}+{letter.id}"
+    message = f"{origin} {letter.nsqd_address} {letter.timestamp} ".encode() + letter.body
+    return f"{origin}+{hashlib.sha256(message).hexdigest()[:16]}"
 
 
 class DeadLetterTopic:

@@ -27,7 +27,7 @@ from tests.support.processes import CHECKOUT, PROGRAMS
 from tests.support.servers.factories import ServerFactory, ServerUnderTest
 
 #: Where a replay kills itself; ``any``: it is killed from outside.
-POINTS = ("before_publish", "after_publish", "before_remove", "after_remove", "half_removed", "any")
+POINTS = ("before_publish", "after_publish", "before_remove", "after_remove", "any")
 #: Letters that one process replays at most, before it is killed.
 _MOST_EACH = 8
 #: Seconds after which nsqd gives the messages of a killed process to the next one.
@@ -100,9 +100,8 @@ def run(server: ServerUnderTest, place: str, folder: Path, kills: int, seed: int
     bodies = [f"{place} {number}" for number in range(kills * _MOST_EACH + 20)]
     letters.fill(bodies)
     result = Result(server.kind, place, letters=len(bodies))
-    points = [point for point in POINTS if place == "directory" or point != "half_removed"]
     for number in range(kills):
-        point = points[number % len(points)]
+        point = POINTS[number % len(POINTS)]
         status, output = _kill_one(letters.words, point, rng)
         if status == -9:
             result.kills += 1

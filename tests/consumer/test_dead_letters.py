@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import threading
 
@@ -21,17 +22,17 @@ from nsqclient.message import Failure, Message
 class From:
     """A Responder that is only an address, a topic and a channel."""
 
-    topic, channel = "events", "mail"
-
-    def __init__(self, address="nsqd:4150"):
-        self.address = address
+    def __init__(self, address, topic, channel):
+        self.address, self.topic, self.channel = address, topic, channel
 
 
 def letter(
-    body=b"poison", message_id=b"0123456789abcdef", address="nsqd:4150", raised=None
+    body=b"poison", message_id=b"0123456789abcdef", address="nsqd:4150", raised=None,
+    topic="events", channel="mail", timestamp=1_700_000_000_000_000_000,
 ):
     """A message on its sixth delivery, that is given up."""
-    message = Message(body, message_id, 6, 1_700_000_000_000_000_000, 0.0, 60.0, From(address))
+    origin = From(address, topic, channel)
+    message = Message(body, message_id, 6, timestamp, 0.0, 60.0, origin)
     if raised is not None:
         message._failure = Failure("too bad", raised)
     return message
@@ -70,20 +71,19 @@ def test_the_log_says_what_is_dropped(caplog):
     assert "after 6 attempts (too bad)" in caplog.text
 
 
-def test_a_directory_keeps_body_and_metadata(tmp_path):
+def test_a_directory_keeps_a_message_and_what_is_known_about_it(tmp_path):
     """The directory is made where it is missing; nothing else is left in it."""
     DeadLetterDirectory(tmp_path / "a" / "b")(letter())
-    body, metadata = sorted((tmp_path / "a" / "b").iterdir())
-    assert body.name == "nsqd_4150-0123456789abcdef.body"
-    assert body.read_bytes() == b"poison"
-    assert metadata.name == "nsqd_4150-0123456789abcdef.json"
-    facts = json.loads(metadata.read_text())
+    [file] = (tmp_path / "a" / "b").iterdir()
+    assert re.fullmatch(r"events\+mail\+0123456789abcdef\+[0-9a-f]{16}\.json", file.name)
+    facts = json.loads(file.read_text())
     assert facts.pop("given_up_at").endswith("Z")
     assert facts == {
-        "topic": "events", "channel": "mail", "id": "0123456789abcdef", "attempts": 6,
-        "timestamp": 1_700_000_000_000_000_000, "published_at": "2023-11-14T22:13:20.000000Z",
+        "dead_letter": 1, "topic": "events", "channel": "mail", "id": "0123456789abcdef",
+        "attempts": 6, "timestamp": 1_700_000_000_000_000_000,
+        "published_at": "2023-11-14T22:13:20.000000Z",
         "reason": "", "exception": "", "traceback": "", "nsqd_address": "nsqd:4150",
-        "host": socket.gethostname(), "size": 6,
+        "host": socket.gethostname(), "size": 6, "body": "poison", "body_encoding": "utf-8",
     }
 
 
@@ -92,15 +92,28 @@ def test_a_message_that_is_kept_twice_has_one_entry(tmp_path):
     keep = DeadLetterDirectory(tmp_path)
     keep(letter())
     keep(letter())
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_same_id_of_two_nsqds_has_two_entries(tmp_path):
-    """Ids are unique on one nsqd only."""
+@pytest.mark.parametrize("other", [
+    {"topic": "orders"}, {"channel": "billing"}, {"address": "[::1]:4150"}, {"body": b"other"},
+    {"timestamp": 5}, {"topic": "events+mail", "channel": ""},
+])
+def test_two_messages_with_one_id_have_two_entries(tmp_path, other):
+    """nsqd's ids are unique within a topic, and the same in each of its channels."""
     keep = DeadLetterDirectory(tmp_path)
-    keep(letter(b"one"))
-    keep(letter(b"two", address="[::1]:4150"))
-    assert sorted(path.read_bytes() for path in tmp_path.glob("*.body")) == [b"one", b"two"]
+    keep(letter())
+    keep(letter(**other))
+    assert len(keep.names()) == len(list(tmp_path.iterdir())) == 2
+    assert {keep.read(name).body for name in keep.names()} == {b"poison", other.get(
+        "body", b"poison")}
+
+
+def test_the_longest_names_are_no_problem(tmp_path):
+    """A file name may have 255 bytes."""
+    keep = DeadLetterDirectory(tmp_path)
+    keep(letter(topic="t" * 64, channel="c" * 64, message_id=b"\xff" * 16))
+    assert keep.read(*keep.names()).topic == "t" * 64
 
 
 @pytest.mark.parametrize("message_id", [b"/../../../../etc", b"\x00\n \xff0123456789ab", b"." * 16])
@@ -108,11 +121,10 @@ def test_odd_ids_stay_in_the_directory(tmp_path, message_id):
     """Some servers use any 16 bytes as an id; a file name is made of hex digits then."""
     folder = tmp_path / "dead"
     DeadLetterDirectory(folder)(letter(message_id=message_id))
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == [f"nsqd_4150-{message_id.hex()}.{end}" for end in ("body", "json")]
+    [file] = folder.iterdir()
+    assert file.name.split("+")[:3] == ["events", "mail", message_id.hex()]
     assert list(tmp_path.iterdir()) == [folder]
-    metadata = json.loads((folder / names[1]).read_text())
-    assert metadata["id"] == message_id.hex()
+    assert json.loads(file.read_text())["id"] == message_id.hex()
 
 
 def test_a_disk_that_does_not_take_it_raises(tmp_path, monkeypatch):
@@ -132,7 +144,7 @@ def test_the_directory_itself_reaches_the_disk(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", synced.append)
     DeadLetterDirectory(tmp_path)(letter())
-    assert len(synced) == 3
+    assert len(synced) == 2
 
 
 def test_many_threads_may_keep_the_same_message(tmp_path):
@@ -152,59 +164,43 @@ def test_many_threads_may_keep_the_same_message(tmp_path):
     for thread in threads:
         thread.join()
     assert failures == []
-    body, = tmp_path.glob("*.body")
-    assert body.read_bytes() == b"x" * 100_000
-    assert len(list(tmp_path.iterdir())) == 2
+    assert keep.read(*keep.names()).body == b"x" * 100_000
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_directory_gives_its_letters_back(tmp_path):
-    """The oldest first; a letter that was written before the facts were there is read, too."""
+    """The oldest first."""
     keep = DeadLetterDirectory(tmp_path)
     for number in range(3):
         keep(letter(b"%d" % number, b"%016d" % number, raised=raised_error()))
-        path = tmp_path / f"nsqd_4150-{number:016d}.json"
+        path, = tmp_path.glob(f"*{number:016d}*")
         os.utime(path, (100 - number, 100 - number))
-    old = tmp_path / "nsqd_4150-0000000000000000.json"
-    old.write_text('{"id": "0000000000000000", "attempts": 6}')
-    os.utime(old, (1000, 1000))
     names = keep.names()
     assert [keep.read(name).body for name in names] == [b"2", b"1", b"0"]
-    first, last = keep.read(names[0]), keep.read(names[-1])
+    first = keep.read(names[0])
     assert (first.topic, first.reason, first.host) == ("events", "too bad", socket.gethostname())
     assert "raised_error" in first.traceback and "Expecting value" in first.exception
-    assert (last.topic, last.id, last.attempts) == ("", "0000000000000000", 6)
-
-
-@pytest.mark.parametrize("left, kept", [("body", ["body"]), ("json", [])])
-def test_half_a_letter_is_none(tmp_path, left, kept):
-    """A body alone is being written, so it stays; the JSON file alone is the rest of a letter."""
-    keep = DeadLetterDirectory(tmp_path)
-    keep(letter())
-    for path in tmp_path.iterdir():
-        if path.suffix != f".{left}":
-            path.unlink()
-    assert keep.names() == []
-    keep.delete_remains()
-    assert [path.suffix[1:] for path in tmp_path.iterdir()] == kept
 
 
 def test_a_letter_can_be_deleted_twice(tmp_path):
     """Two commands may delete it at once."""
     keep = DeadLetterDirectory(tmp_path)
     keep(letter())
-    keep.delete("nsqd_4150-0123456789abcdef")
-    keep.delete("nsqd_4150-0123456789abcdef")
+    [name] = keep.names()
+    keep.delete(name)
+    keep.delete(name)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", '{"id": '])
-def test_a_damaged_letter_says_so(tmp_path, damaged):
-    """Nothing is guessed."""
+@pytest.mark.parametrize("damaged", [b"", b"[]", b'{"id": ', b"\xff", b"[" * 100_000])
+def test_a_damaged_letter_is_said_to_be_and_can_be_set_aside(tmp_path, damaged):
+    """Nothing is guessed, and its bytes are kept."""
     keep = DeadLetterDirectory(tmp_path)
-    keep(letter())
-    (tmp_path / "nsqd_4150-0123456789abcdef.json").write_text(damaged)
-    with pytest.raises(ValueError):
-        keep.read("nsqd_4150-0123456789abcdef")
+    (tmp_path / "x.json").write_bytes(damaged)
+    with pytest.raises(ValueError, match="damaged"):
+        keep.read("x")
+    assert keep.set_aside("x").read_bytes() == damaged
+    assert keep.names() == []
 
 
 def test_a_topic_gets_an_envelope(caplog):

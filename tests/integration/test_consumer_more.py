@@ -202,9 +202,9 @@ def test_dead_letters_go_to_a_directory(server, tmp_path):
     with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
         wait_until(lambda: list((tmp_path / "dead").glob("*.json")))
         wait_until(lambda: in_flight(server) == 0)
-    body, = (tmp_path / "dead").glob("*.body")
-    metadata = json.loads(body.with_suffix(".json").read_text())
-    assert body.read_bytes() == b"poison"
+    file, = (tmp_path / "dead").glob("*.json")
+    metadata = json.loads(file.read_text())
+    assert metadata["body"] == "poison"
     assert (metadata["attempts"], metadata["nsqd_address"]) == (1, server.tcp_address)
     assert (metadata["topic"], metadata["channel"]) == ("events", "c")
     assert metadata["exception"] == "RuntimeError: never" and "in fail" in metadata["traceback"]

@@ -159,19 +159,18 @@ def test_letters_of_a_directory_are_found_by_id(tmp_path, capsys):
     path, one = f"--path={tmp_path}", "--id=0000000000000001"
     assert main(["dead_letters", "list", path]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and lines[0].startswith("127.0.0.1_4150-0000000000000000  ")
+    assert len(lines) == 3 and lines[0].startswith("orders+billing+0000000000000000+")
     assert main(["dead_letters", "show", path, one]) == 0
     assert "    b" in capsys.readouterr().out.splitlines()
     assert main(["dead_letters", "delete", path, one]) == 0
     assert main(["dead_letters", "delete", path, one]) == 1
     assert "has the id 0000000000000001" in capsys.readouterr().err
     assert len(DeadLetterDirectory(tmp_path).names()) == 2
-    for suffix in ("body", "json"):
-        name = f"127.0.0.1_4150-{0:016d}.{suffix}"
-        (tmp_path / name.replace("127", "other")).write_bytes((tmp_path / name).read_bytes())
+    name = DeadLetterDirectory(tmp_path).names()[0]
+    (tmp_path / f"other{name}.json").write_bytes((tmp_path / f"{name}.json").read_bytes())
     assert main(["dead_letters", "delete", path, f"--id={0:016d}"]) == 1
     assert "2 dead letters have the id" in capsys.readouterr().err
-    assert main(["dead_letters", "delete", path, f"--id=127.0.0.1_4150-{0:016d}"]) == 0
+    assert main(["dead_letters", "delete", path, f"--id={name}"]) == 0
 
 
 def test_a_topic_of_the_environment_gives_way_to_a_path(tmp_path, capsys, monkeypatch):
@@ -183,23 +182,42 @@ def test_a_topic_of_the_environment_gives_way_to_a_path(tmp_path, capsys, monkey
 
 
 def test_a_replay_of_a_directory_publishes_and_deletes(server, tmp_path, capsys):
-    """One by its id, then all; one without a known topic stays, and so does a damaged one."""
+    """One by its id, then all; one without a known topic stays."""
     path = tmp_path / "dead"
-    keep_in(path, b"a", b"b", b"c", b"d")
-    old, damaged = (path / f"127.0.0.1_4150-{number:016d}.json" for number in (2, 3))
-    old.write_text('{"id": "0000000000000002"}')
-    damaged.write_text("{")
+    names = keep_in(path, b"a", b"b", b"c", b"d").names()
+    foreign = path / f"{names[2]}.json"
+    foreign.write_text('{"dead_letter": 1, "topic": "", "body": "c", "body_encoding": "utf-8"}')
     words = ["dead_letters", "replay", f"--path={path}",
              f"--nsqd-tcp-address={server.tcp_address}"]
     assert main([*words, "--id=0000000000000001"]) == 0
     assert main([*words, "--all"]) == 1
     out, err = capsys.readouterr()
-    assert "replayed 127.0.0.1_4150-0000000000000000 to orders" in out
-    assert "give --destination-topic" in err and "is damaged" in err
+    assert f"replayed {names[0]} to orders" in out
+    assert "give --destination-topic" in err
     assert main([*words, "--id=0000000000000002", "--destination-topic=orders"]) == 0
-    assert bodies(server, "orders", 3) == [b"a", b"b", b"c"]
-    assert sorted(each.name for each in path.iterdir()) == [
-        f"127.0.0.1_4150-0000000000000003.{end}" for end in ("body", "json")]
+    assert bodies(server, "orders", 4) == [b"a", b"b", b"c", b"d"]
+    assert list(path.iterdir()) == []
+
+
+def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
+    """Listed as such; a replay sets it aside. Names are printed without control characters."""
+    path = tmp_path / "dead"
+    keep_in(path, b"a", b"b")
+    damaged, folder = path / "odd\x1b[2J\udcff\u202e.json", path / "folder.json"
+    damaged.write_text("{")
+    folder.mkdir()
+    for words in (["list"], ["list", "--json"], ["show", f"--id={0:016d}"]):
+        main(["dead_letters", *words, f"--path={path}"])
+    out, err = capsys.readouterr()
+    assert all(map(str.isprintable, (out + err).split("\n")))
+    assert r"odd\x1b[2J" in err and "is damaged" in err and "folder" in err
+    assert damaged.exists()
+    assert main(["dead_letters", "replay", f"--path={path}", "--all",
+                 f"--nsqd-tcp-address={server.tcp_address}"]) == 1
+    assert bodies(server, "orders", 2) == [b"a", b"b"]
+    assert sorted(path.iterdir()) == sorted([
+        folder, damaged.with_name(f"{damaged.name}.damaged")])
+    assert ".json.damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words, status, text", [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import requests
@@ -86,8 +87,8 @@ def test_the_worker_prints_what_the_page_shows(terminal: Terminal) -> None:
     of_log = [line for line in lines if not line.startswith("mail")]
     assert known(working.output, terminal) == [line for line in lines if line not in of_log]
     assert known(working.log, terminal) == of_log
-    [letter] = (terminal.folder / "dead-letters").glob("*.body")
-    assert letter.read_bytes() == b"this is not JSON"
+    [letter] = (terminal.folder / "dead-letters").glob("*.json")
+    assert json.loads(letter.read_text())["body"] == "this is not JSON"
 
 
 def test_the_worker_handles_what_was_published_before(

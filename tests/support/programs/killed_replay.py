@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 from nsqclient import DeadLetterDirectory, Message, Producer
 from nsqclient.cli import main
@@ -41,5 +40,4 @@ def around(cls, method, before, after):
 around(Producer, "publish", "before_publish", "after_publish")
 around(Message, "finish", "before_remove", "after_remove")
 around(DeadLetterDirectory, "delete", "before_remove", "after_remove")
-around(Path, "unlink", "", "half_removed")
 sys.exit(main(["dead_letters", *sys.argv[3:]]))
