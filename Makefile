@@ -1,4 +1,4 @@
-# Every target works in a fresh clone: it makes the virtual environment it needs in .venv.
+# Every target works in a fresh clone: it makes the virtual environment that it needs, .venvs/NAME.
 # PYTHON chooses the interpreter, ARGS is handed on: make test ARGS="-k producer"
 
 PYTHON ?= python3
@@ -9,9 +9,15 @@ JOBS ?= 7
 unexport PYTHONDONTWRITEBYTECODE
 
 # Relative paths only, and modules instead of scripts: the path of the checkout may hold spaces.
-VENV := .venv
-RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip --disable-pip-version-check --quiet
+# An environment for each purpose, .venvs/NAME: nothing in it but nsqclient with the extra NAME.
+RUN := .venvs/run/bin/python
+TEST := .venvs/test/bin/python
+LINT := .venvs/lint/bin/python
+DOCS := .venvs/docs/bin/python
+EXAMPLES := .venvs/examples/bin/python
+PACKAGE := .venvs/package/bin/python
+PIPELINE := .venvs/pipeline/bin/python
+COVERAGE := .venvs/coverage/bin/python
 SETTINGS := setup.cfg setup.py
 
 # The parts of "make test": each file of tests is in one of them.
@@ -31,13 +37,13 @@ PART_integration-tools := $(wildcard tests/integration/test_tools_*.py tests/int
 	tests/integration/test_doctor.py tests/integration/test_drain.py
 PART_integration := $(filter-out $(PART_integration-tools),$(wildcard tests/integration/test_*.py))
 # Tests that use Spark have a process of their own, since its JVM keeps sockets and threads there.
-NO_JVM := not spark and not long
+NO_JVM := not spark and not long and not external
 JVM := spark and not long
 
 .PHONY: $(PARTS:%=test-%)
 .PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
 	fetch floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos spark-chaos spark-recipes \
-	pipeline pipeline-cluster soak security audit axe \
+	pipeline pipeline-cluster soak security audit test-external \
 	clean
 .NOTPARALLEL:
 
@@ -50,7 +56,7 @@ help:
 	@echo "make test         all tests, on the embedded server and on the real nsqd (JOBS=, ARGS=)"
 	@echo "make test-PART    a part of them, about a minute: $(PARTS)"
 	@echo "make test-jvm     the part that runs Spark; make test runs it beside the others"
-	@echo "make test-long    what takes too long for make test: longer forms of what a test there covers"
+	@echo "make test-long    what takes too long for make test, or kills processes at random moments"
 	@echo "make unit         all tests but the integration suite and those that use Spark"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
@@ -60,8 +66,8 @@ help:
 	@echo "make mutants      promises broken one by one: a test must notice each (5 minutes)"
 	@echo "make soak         half an hour at half of the maximum rate, connections dropped"
 	@echo "make security     bandit"
-	@echo "make axe          axe-core on every page of nsqadmin (needs npm and Chromium)"
-	@echo "make fetch        what some tests are skipped without: Prometheus (Debian), axe-core (npm)"
+	@echo "make test-external  the admin page in Chromium and under axe-core, alert rules in Prometheus"
+	@echo "make fetch        what some of these need: Prometheus (Debian), axe-core (npm)"
 	@echo "make audit        pip-audit, or the words NOT RUN"
 	@echo "make spark-chaos  Spark jobs under kills, stalls, full disks: half an hour (COUNT=, KILLS=, STORE=minio, ARGS=)"
 	@echo "make spark-recipes  the recipes that need packages or jars of their own (ARGS=connect, delta, iceberg, old)"
@@ -82,121 +88,118 @@ help:
 	@echo "make coverage     run all tests and report branch coverage"
 	@echo "make clean        remove everything that was made here"
 
-$(RUN):
-	@echo "making a virtual environment in $(VENV)"
+.venvs/%/installed: EXTRA = [$*]
+.venvs/run/installed: EXTRA =
+.venvs/pipeline/installed: EXTRA = [spark,spark-storage]
+
+# Made anew when the settings change: nothing of former requirements stays.
+.venvs/%/installed: $(SETTINGS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
-	@$(PYTHON) -m venv $(VENV)
-
-# One stamp for each set of requirements: an install is repeated when the settings change.
-$(VENV)/installed: $(SETTINGS) | $(RUN)
-	@echo "installing nsqclient"
-	@$(PIP) install --editable .
-	@touch $@
-
-$(VENV)/installed-%: $(SETTINGS) | $(RUN)
-	@echo "installing nsqclient with what '$*' needs"
-	@$(PIP) install --editable ".[$*]"
+	@echo "installing nsqclient in the virtual environment $(@D)"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".$(EXTRA)"
 	@touch $@
 
 servers:
 	@$(PYTHON) tools/build_nsq.py
 
-demo: $(VENV)/installed
+demo: .venvs/run/installed
 	@$(RUN) examples/demo.py $(ARGS)
 
-pipeline: $(VENV)/installed-spark
-	@$(RUN) examples/spark/pipeline.py $(ARGS)
+pipeline: .venvs/pipeline/installed
+	@$(PIPELINE) examples/spark/pipeline.py $(ARGS)
 
-pipeline-cluster: $(VENV)/installed-spark $(VENV)/installed-spark-storage
-	@$(RUN) examples/spark/pipeline_cluster.py $(ARGS)
+pipeline-cluster: .venvs/pipeline/installed
+	@$(PIPELINE) examples/spark/pipeline_cluster.py $(ARGS)
 
-setup: $(VENV)/installed-test $(VENV)/installed-lint $(VENV)/installed-docs servers
+setup: .venvs/test/installed .venvs/lint/installed .venvs/docs/installed servers
 
 # Two runs side by side; what the one with Spark prints comes at the end.
-test: $(VENV)/installed-test servers
-	@$(RUN) tools/side_by_side.py .cache/test-jvm.log \
-		$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS) \
-		--beside $(RUN) -m pytest -n 0 -o testpaths=tests/spark -m "$(JVM)" $(ARGS)
+test: .venvs/test/installed servers
+	@$(TEST) tools/side_by_side.py .cache/test-jvm.log \
+		$(TEST) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(ARGS) \
+		--beside $(TEST) -m pytest -n 0 -o testpaths=tests/spark -m "$(JVM)" $(ARGS)
 
-test-jvm: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n 0 -m "$(JVM)" tests/spark $(ARGS)
+test-jvm: .venvs/test/installed servers
+	@$(TEST) -m pytest -n 0 -m "$(JVM)" tests/spark $(ARGS)
 
-test-long: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "long and not spark" $(ARGS); rest=$$?; \
-	$(RUN) -m pytest -n 0 -o testpaths=tests/spark -m "long and spark" $(ARGS); jvm=$$?; \
+test-long: .venvs/test/installed servers
+	@$(TEST) -m pytest -n $(JOBS) --dist worksteal -m "long and not spark" $(ARGS); rest=$$?; \
+	$(TEST) -m pytest -n 0 -o testpaths=tests/spark -m "long and spark" $(ARGS); jvm=$$?; \
 	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
 
-$(PARTS:%=test-%): test-%: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(PART_$*) $(ARGS)
+$(PARTS:%=test-%): test-%: .venvs/test/installed servers
+	@$(TEST) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(PART_$*) $(ARGS)
 
-unit: $(VENV)/installed-test
-	@$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/integration -m "$(NO_JVM)" $(ARGS)
+unit: .venvs/test/installed
+	@$(TEST) -m pytest -n $(JOBS) --dist worksteal --ignore tests/integration -m "$(NO_JVM)" $(ARGS)
 
-integration: $(VENV)/installed-test servers
-	@$(RUN) -m pytest -n $(JOBS) tests/integration $(ARGS)
+integration: .venvs/test/installed servers
+	@$(TEST) -m pytest -n $(JOBS) -m "not long and not external" tests/integration $(ARGS)
 
-# An environment of its own, .venv-floors: nothing newer than the lower bounds may be in it.
-floors: servers | $(RUN)
-	@$(RUN) tools/floors.py $(ARGS)
+# In .venvs/floors: nothing newer than the lower bounds may be in it.
+floors: servers
+	@$(PYTHON) tools/floors.py $(ARGS)
 
 # Fetched by pip, Go and npm into .cache/strangers; NSQ's own ports must be free.
-strangers: $(VENV)/installed servers
+strangers: .venvs/run/installed servers
 	@$(RUN) tools/strangers.py $(ARGS)
 
-faults: $(VENV)/installed-test servers
-	@NSQ_FAULTS=full $(RUN) -m pytest -n $(JOBS) tests/faults $(ARGS)
+faults: .venvs/test/installed servers
+	@NSQ_FAULTS=full $(TEST) -m pytest -n $(JOBS) tests/faults $(ARGS)
 
-fuzz: $(VENV)/installed-test
-	@$(RUN) -m tests.fuzz $(ARGS)
-	@$(RUN) -m tests.fuzz.parsers --count 1000000
-	@$(RUN) -m tests.fuzz.admin --count 20000
+fuzz: .venvs/test/installed
+	@$(TEST) -m tests.fuzz $(ARGS)
+	@$(TEST) -m tests.fuzz.parsers --count 1000000
+	@$(TEST) -m tests.fuzz.admin --count 20000
 
 # COUNT= messages, KILLS= of the driver, SEED= of their moments; ARGS="-k disk" chooses one.
 # STORE=minio: MinIO, which is built first, in place of moto and a folder.
-spark-chaos: $(VENV)/installed-test servers
+spark-chaos: .venvs/test/installed servers
 	@test "$(STORE)" != minio || $(PYTHON) tools/build_minio.py
 	@SPARK_CHAOS=1 STORE="$(STORE)" COUNT="$(or $(COUNT),200000)" KILLS="$(or $(KILLS),20)" SEED="$(or $(SEED),1)" \
-		$(RUN) -m pytest -s -m spark_chaos tests/spark/chaos $(ARGS)
+		$(TEST) -m pytest -s -m spark_chaos tests/spark/chaos $(ARGS)
 
-# An environment for each version of PySpark, .venv-spark-*, and jars that Maven fetches.
-spark-recipes: $(VENV)/installed
-	@$(RUN) tools/spark_recipes.py $(ARGS)
+# An environment for each version of PySpark, .venvs/spark-*, and jars that Maven fetches.
+spark-recipes:
+	@$(PYTHON) tools/spark_recipes.py $(ARGS)
 
 # Each breaks one promise in a copy of the library; ARGS="-k fin" chooses by name.
-mutants: $(VENV)/installed-test
-	@$(RUN) -m tests.mutants $(ARGS)
+mutants: .venvs/test/installed
+	@$(TEST) -m tests.mutants $(ARGS)
 
 # QUICK=1 for 60 seconds of faults, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
-chaos: $(VENV)/installed-test servers
-	@$(RUN) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
+chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(KILL),--kill) $(ARGS)
 
 # A worker of two processes and three topics; its children and its supervisor are killed.
-worker-chaos: $(VENV)/installed-test servers
-	@$(RUN) -m tests.chaos.worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+worker-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # KILLS= of a job that drains into a file, SEED= of their moments; ARGS="--kind embedded".
-drain-chaos: $(VENV)/installed-test servers
-	@$(RUN) -m tests.chaos.drain --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+drain-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.drain --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Relays, nsqd and PostgreSQL are killed while threads commit and roll back.
-outbox-chaos: $(VENV)/installed-test servers
-	@$(RUN) -m tests.chaos.outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+outbox-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Dead letters of a topic and of a directory, on the real and on the embedded nsqd.
-replay-chaos: $(VENV)/installed-test servers
-	@$(RUN) -m tests.chaos.replay $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+replay-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.replay $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-soak: $(VENV)/installed-test servers
-	@$(RUN) -m tests.faults.soak $(ARGS)
+soak: .venvs/test/installed servers
+	@$(TEST) -m tests.faults.soak $(ARGS)
 
-security: $(VENV)/installed-lint
-	@$(RUN) -m bandit --quiet --configfile .bandit.yaml --recursive nsqclient $(ARGS)
+security: .venvs/lint/installed
+	@$(LINT) -m bandit --quiet --configfile .bandit.yaml --recursive nsqclient $(ARGS)
 
-axe: fetch $(VENV)/installed-test
-	@$(RUN) -m pytest -n 0 -rs tests/integration/test_admin_axe.py $(ARGS)
+# What is not there is skipped.
+test-external: .venvs/test/installed servers fetch
+	@$(TEST) -m pytest -n 3 --dist worksteal -m "external and not long" $(ARGS)
 
-# Tests are skipped without these: Debian's Prometheus, which is unpacked and not installed, and axe-core.
+# Programs of "make test-external": Debian's Prometheus, which is unpacked and not installed, and axe-core.
 fetch:
 	@mkdir -p .cache/prometheus
 	@cd .cache/prometheus && { test -x promtool || { { apt-get -q download prometheus || \
@@ -206,48 +209,49 @@ fetch:
 	@npm install --prefix .cache/axe --silent --no-audit --no-fund axe-core@4 >/dev/null 2>&1 && \
 		echo "axe-core is in .cache/axe" || echo "NOT FETCHED: axe-core (needs npm)"
 
-audit: $(VENV)/installed-lint
-	@$(RUN) tools/audit.py
+# What the tests have, which is all that the library can use.
+audit: .venvs/lint/installed .venvs/test/installed
+	@PIPAPI_PYTHON_LOCATION=$(TEST) $(LINT) tools/audit.py
 
-style: $(VENV)/installed-lint
-	@$(RUN) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)
+style: .venvs/lint/installed
+	@$(LINT) -m flake8 nsqclient tests tools examples benchmarks docs $(ARGS)
 
-types: $(VENV)/installed-lint
-	@$(RUN) -m mypy $(ARGS)
+types: .venvs/lint/installed
+	@$(LINT) -m mypy $(ARGS)
 
-imports: $(VENV)/installed-lint
-	@$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' $(ARGS)
+imports: .venvs/lint/installed
+	@$(LINT) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' $(ARGS)
 
-docs: $(VENV)/installed-docs
+docs: .venvs/docs/installed
 	@rm -rf docs/_build/html
-	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
-	@$(RUN) tools/check_links.py docs/_build/html
+	@$(DOCS) -m sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
+	@$(DOCS) tools/check_links.py docs/_build/html
 	@echo "documentation is in docs/_build/html/index.html"
 
 # In Chromium: as on a phone and on a desk, light and dark.
-check-site: docs $(VENV)/installed-test
-	@$(RUN) tools/check_site.py docs/_build/html docs/_build/pictures
+check-site: docs .venvs/test/installed
+	@$(TEST) tools/check_site.py docs/_build/html docs/_build/pictures
 
 # An example takes no arguments, brings its own server, and ends by itself.
-examples: $(VENV)/installed-examples
+examples: .venvs/examples/installed
 	@for example in examples/*.py examples/*/run.py; do \
-		echo "== $$example"; $(RUN) "$$example" || exit 1; \
+		echo "== $$example"; $(EXAMPLES) "$$example" || exit 1; \
 	done
 
-package: $(VENV)/installed-package
-	@$(RUN) tools/package.py $(ARGS)
+package: .venvs/package/installed
+	@$(PACKAGE) tools/package.py $(ARGS)
 
-release: $(VENV)/installed-package
-	@$(RUN) tools/package.py --release $(ARGS)
+release: .venvs/package/installed
+	@$(PACKAGE) tools/package.py --release $(ARGS)
 
-bench: $(VENV)/installed servers
+bench: .venvs/run/installed servers
 	@$(RUN) benchmarks/bench.py $(ARGS)
 
-coverage: $(VENV)/installed-coverage servers
-	@$(RUN) -m coverage run -m pytest $(ARGS)
-	@$(RUN) -m coverage report
+coverage: .venvs/coverage/installed servers
+	@$(COVERAGE) -m coverage run -m pytest $(ARGS)
+	@$(COVERAGE) -m coverage report
 
 clean:
-	@rm -rf $(VENV) .venv-floors .venv-spark-* .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf .venvs .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
 		.coverage htmlcov build dist docs/_build *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -121,20 +121,6 @@ def test_a_package_names_nothing_like_one_of_its_modules():
         assert not defined & modules, _name(path)
 
 
-def test_the_import_contract_holds():
-    """Imports point down, and pure packages import no socket, thread or clock."""
-    pytest.importorskip("importlinter", reason="import-linter comes with the lint extra")
-    done = subprocess.run(
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()"],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 #: Modules of the client that may use what enters its lock in Python code, and why.
 CONDITIONS_ALLOWED = {
     "nsqclient/worker/reloading.py": "the loop of a command, on a thread that signals end",

@@ -1,6 +1,6 @@
 """Installs the oldest versions that setup.cfg admits, and runs the tests that depend on them.
 
-``.venv-floors`` holds exactly the lower bounds of ``install_requires``, and current test tools.
+``.venvs/floors`` holds exactly the lower bounds of ``install_requires``, and current test tools.
 The tests are those of HTTP, discovery and compression, with the answers that grow when they are
 decoded. Arguments are handed on to pytest, in the place of these tests.
 """
@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = CHECKOUT / ".venv-floors"
+ENVIRONMENT = CHECKOUT / ".venvs" / "floors"
 #: The test tools need no floors: users of the library do not install them.
 TOOLS = ["pytest", "pytest-timeout", "hypothesis", "trustme"]
 TESTS = [
@@ -60,7 +60,7 @@ def install(pins: list[str]) -> Path:
     wanted = "\n".join([sys.version, *pins, *TOOLS])
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
-    print(f"installing {' '.join(pins)} in {ENVIRONMENT.name}", flush=True)
+    print(f"installing {' '.join(pins)} in .venvs/{ENVIRONMENT.name}", flush=True)
     venv.create(ENVIRONMENT, with_pip=True, clear=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     subprocess.run([*pip, *pins, *TOOLS], check=True, cwd=CHECKOUT)

@@ -1,6 +1,6 @@
 """Runs the recipes of docs/topics/spark-recipes.rst that need packages or jars of their own.
 
-Each environment, ``.venv-spark-NAME``, has one version of PySpark, and its tests are in
+Each environment, ``.venvs/spark-NAME``, has one version of PySpark, and its tests are in
 ``tests/spark/recipes``. Maven fetches the jars of Delta and Iceberg. Arguments choose environments:
 connect, delta, iceberg, old; all of them without arguments.
 """
@@ -38,11 +38,11 @@ ENVIRONMENTS = {
 
 def install(name: str, requirements: list[str]) -> Path:
     """Make an environment, unless it is there with these requirements; return its interpreter."""
-    folder = CHECKOUT / f".venv-spark-{name}"
+    folder = CHECKOUT / ".venvs" / f"spark-{name}"
     python, stamp = folder / "bin" / "python", folder / "installed"
     wanted = "\n".join([sys.version, *requirements, *TOOLS])
     if not (stamp.is_file() and stamp.read_text() == wanted):
-        print(f"installing {', '.join(requirements)} in {folder.name}", flush=True)
+        print(f"installing {', '.join(requirements)} in .venvs/{folder.name}", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
         subprocess.run([*pip, "--editable", ".", *requirements, *TOOLS], check=True, cwd=CHECKOUT)

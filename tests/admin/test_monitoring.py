@@ -80,6 +80,7 @@ def test_panels_do_not_overlap():
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
+@pytest.mark.external
 @pytest.mark.parametrize("words", [
     ("check", "rules", "nsq-alerts.yml"), ("test", "rules", "nsq-alerts-test.yml"),
     ("check", "config", "prometheus.yml"),
@@ -91,6 +92,7 @@ def test_promtool_accepts_the_files(words):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.external
 def test_a_real_prometheus_scrapes_the_page_and_evaluates_everything(cluster, tmp_path):
     """Values arrive, each alert and panel can be evaluated, and no rule fails."""
     prometheus.program("prometheus")

@@ -192,6 +192,7 @@ def test_the_alerts_of_the_page_use_metrics_that_there_are():
     assert all(rule["annotations"]["summary"] for rule in group["rules"])
 
 
+@pytest.mark.external
 def test_promtool_accepts_the_alerts_of_the_page(tmp_path):
     """Their syntax, and that of their expressions."""
     rules = tmp_path / "rules.yml"

@@ -1,4 +1,4 @@
-"""axe-core finds no serious problem on any page of nsqadmin: ``make axe``."""
+"""axe-core finds no serious problem on any page of nsqadmin: ``make test-external``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqclient import Consumer
 from tests.support.browser.admin import Cluster
 from tests.support.browser.browser import Page
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.external
 _FETCHED = Path(__file__).parents[2] / ".cache/axe/node_modules/axe-core/axe.min.js"
 #: Problems of a page, in a line each.
 _CHECK = """axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations

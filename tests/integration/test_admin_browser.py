@@ -17,6 +17,7 @@ from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.external
 ROWS = "tbody tr:not(.spacer)"
 #: For what is the page's alone: the kind of the servers matters little.
 OF_THE_PAGE = pytest.mark.parametrize(

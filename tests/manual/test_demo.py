@@ -24,7 +24,7 @@ def test_make_demo_prints_what_the_readme_shows(
     assert tests == "make test"  # which is running now
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     output = subprocess.run(
-        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venv/installed",
+        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venvs/run/installed",
          f"RUN={shlex.quote(sys.executable)}"], env={**user_environment(), "PYTHONPATH": str(ROOT)},
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100).stdout
     shown = text_of(named("output of make demo")).splitlines()

@@ -95,7 +95,7 @@ exec '{sys.executable}' -c '{PATIENT}' '{tmp_path}' $name
     shutil.copy(ROOT / "Makefile", tmp_path)
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     make = subprocess.Popen(
-        ["make", "--no-print-directory", "test", f"RUN={python}", "-o", ".venv/installed-test",
+        ["make", "--no-print-directory", "test", f"TEST={python}", "-o", ".venvs/test/installed",
          "-o", "servers"],
         cwd=tmp_path, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, start_new_session=True)

@@ -125,12 +125,12 @@ def test_make_pipeline_archives_a_file(cluster, tmp_path):
     """The target's own command, with a file and an nsqd of one's own; else it is the same."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "own.txt").write_text("three words here\n" * 50)
-    # RUN twice: what make runs is read by another shell.
-    make = f"--file {shlex.quote(str(ROOT / 'Makefile'))} --old-file .venv/installed-spark"
+    # PIPELINE twice: what make runs is read by another shell.
+    make = f"--file {shlex.quote(str(ROOT / 'Makefile'))} --old-file .venvs/pipeline/installed"
     with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
         terminal.replace["/var/log/syslog"] = "own.txt"
         sample, own = named("make pipeline")[0].commands
         assert own.startswith(f"{sample} INPUT=")
-        started = terminal.start(f"{own} {make} RUN={shlex.quote(shlex.quote(sys.executable))}")
+        started = terminal.start(f"{own} {make} PIPELINE={shlex.quote(shlex.quote(sys.executable))}")
         assert started.end(LIMIT) == 0, started.log
         assert "missing" in started.output
