@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 import nsqclient
 

@@ -131,6 +131,7 @@ def test_make_pipeline_archives_a_file(cluster, tmp_path):
         terminal.replace["/var/log/syslog"] = "own.txt"
         sample, own = named("make pipeline")[0].commands
         assert own.startswith(f"{sample} INPUT=")
-        started = terminal.start(f"{own} {make} PIPELINE={shlex.quote(shlex.quote(sys.executable))}")
+        python = shlex.quote(shlex.quote(sys.executable))
+        started = terminal.start(f"{own} {make} PIPELINE={python}")
         assert started.end(LIMIT) == 0, started.log
         assert "missing" in started.output
