@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         PublishNotSentError,
         PublishRejectedError,
         PublishUnknownError,
+        ReentrantCallError,
         RemoteProtocolError,
         ServerError,
         TLSError,
@@ -103,6 +104,7 @@ __all__ = [
     "PublishNotSentError",
     "PublishRejectedError",
     "PublishUnknownError",
+    "ReentrantCallError",
     "RemoteProtocolError",
     "Requeue",
     "Retry",
@@ -133,7 +135,8 @@ _DEFINED_IN = {
         "DiscoveryError InvalidChannelError InvalidMessageError InvalidTopicError "
         "LocalProtocolError NegotiationError NotNSQError NSQConnectionError NSQError NSQHTTPError "
         "OrderError PartitionError PublishError PublishNotSentError PublishRejectedError "
-        "PublishUnknownError RemoteProtocolError ServerError TLSError WriteTimeoutError",
+        "PublishUnknownError ReentrantCallError RemoteProtocolError ServerError TLSError "
+        "WriteTimeoutError",
     "message": "GiveUp Message Requeue",
     "partitions.header_filter": "HeaderFilter",
     "partitions.start_position": "StartPosition",

@@ -10,6 +10,7 @@ Each class carries its data as attributes and makes its own message::
     │   ├── InvalidMessageError (ValueError)   body empty, too big or not bytes; delay out of range
     │   └── AlreadyRespondedError          a message was finished or requeued twice
     ├── ClosedError                        a call after close() or stop()
+    ├── ReentrantCallError (RuntimeError)  a finalizer or signal handler called in mid-call
     ├── NSQConnectionError                 no connection to nsqd
     │   ├── ConnectError                   refused, host unknown, dial timed out
     │   ├── ConnectionLostError            the connection was open and ended
@@ -98,6 +99,21 @@ class AlreadyRespondedError(LocalProtocolError):
 
 class ClosedError(NSQError):
     """The object was used after ``close()`` or ``stop()``."""
+
+
+class ReentrantCallError(NSQError, RuntimeError):
+    """A thread called the library in the middle of another of its calls, which holds a lock.
+
+    This happens where a finalizer (``__del__``), a weakref callback or a signal handler calls it.
+    """
+
+    def __init__(
+        self,
+        reason: str = "called in the middle of another call of the same thread, by a finalizer, a"
+        " weakref callback or a signal handler: let another thread make this call, for example one"
+        " that reads a queue.SimpleQueue",
+    ) -> None:
+        super().__init__(reason)
 
 
 # -- the way to nsqd

@@ -15,6 +15,7 @@ EXAMPLES = [
     errors.InvalidTopicError("x"),
     errors.InvalidMessageError("x"),
     errors.ClosedError("x"),
+    errors.ReentrantCallError(),
     errors.ConnectError("h:1", "refused"),
     errors.ConnectionLostError("h:1", "reset"),
     errors.WriteTimeoutError("h:1", "deaf"),

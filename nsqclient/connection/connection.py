@@ -31,6 +31,7 @@ from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Event, FatalError, ServerSettings
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
@@ -64,7 +65,7 @@ class Connection:
         self.address = address
         self._config = config
         self._delegate = delegate
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
         self._writer = SocketWriter(self._core, self._lock, config.write_timeout)
         self._background_flusher = BackgroundFlusher(self._writer, self._fail, address)

@@ -28,6 +28,7 @@ from nsqclient.protocol.events import (
     PublishFailed,
 )
 from nsqclient.runtime.interrupts import WITHOUT_WAITING
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class SocketReader:
         self,
         conn: Connection,
         core: ClientProtocol,
-        core_lock: threading.Lock,
+        core_lock: Lock,
         flush: Callable[[], bool],
         delegate: ConnectionDelegate,
         timeout: float,
@@ -85,7 +86,7 @@ class SocketReader:
         self._is_paused = False  # written by the reader; read without a lock
         self._wakeup = threading.Lock()  # released to wake the reader
         self._wakeup.acquire()
-        self._wake_lock = threading.Lock()  # held while one thread does that
+        self._wake_lock = Lock()  # held while one thread does that
 
     def run(self, transport: Transport, is_over: Callable[[], bool] | None = None) -> None:
         """Receive until the stream ends; leaves by an exception, or where ``is_over()``.

@@ -18,6 +18,7 @@ from nsqclient.errors import NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import WITHOUT_WAITING
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.transport import Transport
 
@@ -34,12 +35,12 @@ class SocketWriter:
     """
 
     def __init__(
-        self, core: ClientProtocol, core_lock: threading.Lock, write_timeout: float
+        self, core: ClientProtocol, core_lock: Lock, write_timeout: float
     ) -> None:
         self._core = core
         self._core_lock = core_lock
         self._write_timeout = write_timeout
-        self._write_lock = threading.Lock()
+        self._write_lock = Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
         self._transport: Transport | None = None
         #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
@@ -166,7 +167,7 @@ class BackgroundFlusher:
         self._writer = writer
         self._on_lost = on_lost
         self._name = f"nsq-writer-{address}"
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread: LibraryThread | None = None  # by _lock
 
     def wake(self) -> None:

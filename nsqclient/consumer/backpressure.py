@@ -16,7 +16,6 @@ instead, and the queue is measured only when the sum could be over the limit.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -27,6 +26,7 @@ from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer
 
 #: Seconds between two looks while the flow is held. A look at a long queue takes tens of
@@ -163,7 +163,7 @@ class Backpressure:
         self._run_in_background = run_in_background
         self._log = log
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._limit = QueueLimit(max_queued_bytes, flow.settle_time)  # changed under _lock
         self._is_recheck_due = False  # guarded by _lock
         self._logged_at = float("-inf")  # when a hold was logged last; guarded by _lock

@@ -6,7 +6,6 @@ For work that is cheaper in bulk: one INSERT, one request or one file for many m
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Union
@@ -17,6 +16,7 @@ from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionEr
 from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.user_functions import check_function, check_result
 
@@ -85,7 +85,7 @@ class BatchHandler:
         self._handle = handle
         self._size = size
         self._max_wait = to_seconds(max_wait, "max_wait")
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._batch: list[Message] = []  # guarded by _lock
         self._began = 0.0  # when its first message came; guarded by _lock
         self._is_timer_set = False  # guarded by _lock
@@ -111,7 +111,7 @@ class BatchHandler:
         self._log = PrefixedLogger(
             logger, f"{consumer.topic}/{consumer.channel}: ",
             log_fields(topic=consumer.topic, channel=consumer.channel))
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._batch = []
         self._is_timer_set = False
 

@@ -8,7 +8,6 @@ happens on the threads of a ``DialScheduler``; ``discovery`` asks the nsqlookupd
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -35,6 +34,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import leader_wait, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.timer import Timer
 
@@ -109,7 +109,7 @@ class ConnectionManager:
         self._timer = timer
         self._delegate = delegate
         self._rng = random.Random()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Guarded by _lock, as all below.
         self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in nsqds}
         configured = list(lookupds)

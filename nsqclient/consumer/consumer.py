@@ -7,7 +7,6 @@ parts: ``connections`` keeps the connections, ``flow_control`` shares RDY and ba
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,6 +47,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import ThreadStartError, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
@@ -200,7 +200,7 @@ class Consumer:
         self._log = LifecycleLogger(self.topic, self.channel)
         self._tracing = TraceSwitch()
         callbacks = Callbacks(self._log, *self._hooks)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._started = False  # all threads run
         self._has_begun = False  # it connects; guarded by _lock
         self._running: list[Subscription] = []  # open and started; changed by the delegate

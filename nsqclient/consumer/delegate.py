@@ -6,7 +6,6 @@ Its counterpart in go-nsq is delegates.go. Here too is the way to the callbacks 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,6 +28,7 @@ from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
 from nsqclient.errors import NSQError
 from nsqclient.partitions.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer
@@ -161,7 +161,7 @@ class ConsumerDelegate:
         self._starts = ChannelStarts(topic, channel, options, config, log)
         self._tracing = tracing
         self._unhandled = UnhandledDeliveries()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._running = running
         #: When a connection was lost last, on time.monotonic(); guarded by _lock.
         self.connected_until = -math.inf

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Protocol
@@ -20,6 +19,7 @@ from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer, TimerTask
 
 
@@ -69,7 +69,7 @@ class LookupPoller:
         configured: Collection[str],
         table: LookupTable,
         lost: Collection[Endpoint],
-        lock: threading.Lock,
+        lock: Lock,
         config: Config,
         timer: Timer,
         run_in_background: Callable[[Callable[[], None]], None],

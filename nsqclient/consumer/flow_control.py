@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.rdy import RdyChange, RdyDistributor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.runtime.interrupts import try_lock
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer
 
 #: Seconds until the next look while some connection waits for its part of max_in_flight, and all
@@ -64,7 +64,7 @@ class FlowControl:
         self._timer = timer
         self._run_in_background = run_in_background
         self._on_phase = on_phase
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._distributor = RdyDistributor(  # guarded by _lock, as all below
             self.settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
             by_activity=config.rdy_by_activity,
@@ -74,7 +74,7 @@ class FlowControl:
         )
         self._max_in_flight = max_in_flight
         self._phases: deque[tuple[Phase, float]] = deque()  # to be reported; appended under _lock
-        self._reporting = threading.Lock()  # its holder reports; only ever tried
+        self._reporting = Lock()  # its holder reports; only ever tried
         self._paused = False
         self._held = False  # by max_queued_bytes
         self._stopped = False  # written without the lock

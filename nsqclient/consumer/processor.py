@@ -19,6 +19,7 @@ from nsqclient.message import (
     MESSAGE_OVERHEAD, Failure, GiveUp, Message, Requeue, raise_decision,
 )
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer
@@ -80,7 +81,7 @@ class MessageProcessor:
         )
         self._queue: Callable[[list[Message]], None] = self.workers.put_many
         self._requeues_incoming = False  # a stop has begun; then it stays true
-        self._queue_lock = threading.Lock()
+        self._queue_lock = Lock()
         self._unmeasured = 0  # bytes that were queued since the last report; by _queue_lock
         self._handler = handler
         self._max_attempts = max_attempts

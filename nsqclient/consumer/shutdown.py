@@ -33,7 +33,7 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import try_lock
+from nsqclient.runtime.interrupts import try_lock, wait_until_released
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 from nsqclient.runtime.timer import Timer
@@ -85,7 +85,7 @@ class Shutdown:
         deadline = Deadline(timeout)
         self._begin(deadline)
         if wait:
-            self._wait(deadline.at_most(timeout) + 3 * _GRACE)
+            wait_until_released(self._over, deadline.at_most(timeout) + 3 * _GRACE)
         return self._report
 
     def _begin(self, deadline: Deadline) -> None:
@@ -102,15 +102,6 @@ class Shutdown:
         finally:
             if held == [True] and not (thread.is_launched or is_run_here):
                 self._first.release()  # a signal handler raised: the next call begins
-
-    def _wait(self, timeout: float) -> None:
-        """Wait until the procedure is over."""
-        held: list[bool] = []
-        try:
-            held.extend(map(self._over.acquire, (True,), (timeout,)))  # as try_lock
-        finally:
-            if held == [True]:
-                self._over.release()
 
     def on_drained(self, sub: Subscription) -> None:
         """CLOSE_WAIT came, or the connection ended."""

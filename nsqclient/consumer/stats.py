@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from nsqclient.runtime.lock import Lock
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class ClosedConnectionTotals:
     """Keeps the counters of closed connections. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed: list[ConnectionCounters] = [ConnectionCounters()]  # guarded by _lock
 
     def add(self, counters: ConnectionCounters) -> None:

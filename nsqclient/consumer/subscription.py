@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -39,6 +38,7 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import requeue_delay
+from nsqclient.runtime.lock import Lock
 
 #: FINs that wait for others at most; they are also sent when the queue runs dry.
 MAX_FIN_BATCH = 256
@@ -104,7 +104,7 @@ class UnhandledDeliveries:
 
     def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # By where it came from as well: ids are unique within a topic of an nsqd, or a partition.
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
@@ -135,7 +135,7 @@ class InFlightTable:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._messages: dict[bytes, Message] = {}  # guarded by _lock
         self.counters = ConnectionCounters()  # written under _lock
         #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
@@ -444,7 +444,7 @@ class Subscription:
 
     def _finish_interrupted(self, message: Message) -> None:
         """Send the FIN of a responded message whose ``finish()`` was interrupted."""
-        if self.in_flight.holds(message) and message not in list(self.finished):
+        if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.post_finished()
 

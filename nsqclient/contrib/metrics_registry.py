@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -18,6 +17,7 @@ from nsqclient.consumer.processor import Handler
 from nsqclient.message import Message, Requeue, raise_decision
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.user_functions import check_function
 
 Value = Union[float, HistogramSnapshot]
@@ -57,7 +57,7 @@ class _Timing:
     def __init__(self) -> None:
         self.handling = Histogram()
         self.age = Histogram()
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.failures = 0  # guarded by lock
 
 
@@ -68,7 +68,7 @@ class MetricsRegistry:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._consumers: list[Consumer] = []  # guarded by _lock, as below
         self._producers: dict[str, Producer] = {}
         self._timings: dict[tuple[str, str], _Timing] = {}

@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from nsqclient.producer.producer import Producer
 from nsqclient.runtime.arguments import closest
 from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.lock import Lock
 from nsqclient.secrets import secrets_of, with_secrets
 from nsqclient.worker.loading import load_object
 
@@ -229,7 +229,7 @@ class ProcessProducer:
 
     def __init__(self, make: Callable[[], Producer]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._producer: Producer | None = None  # guarded by _lock
         register_for_fork(self)
         _all.add(self)
@@ -237,7 +237,7 @@ class ProcessProducer:
     def _reset_after_fork(self) -> None:
         """For the library: a thread of the parent may hold the lock."""
         # The producer itself resets in the child.
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self) -> Producer:
         """Return the producer; the first call creates it."""

@@ -18,6 +18,7 @@ from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.histogram import HistogramSnapshot
+from nsqclient.runtime.lock import Lock
 
 logger = logging.getLogger("nsqclient.statsd")
 
@@ -57,7 +58,7 @@ class StatsdSink(MetricsRegistry):
             raise ConfigError("interval must be more than 0")
         self._before: dict[str, float | HistogramSnapshot] = {}
         self._has_failed = False
-        self._sending = threading.Lock()
+        self._sending = Lock()
         self._begin()
         register_for_fork(self)
 
@@ -67,7 +68,7 @@ class StatsdSink(MetricsRegistry):
 
     def _reset_after_fork(self) -> None:
         """For the library: the thread is the parent's."""
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lock, self._sending = Lock(), Lock()
         self._before = {}
         self._begin()
 

@@ -43,6 +43,7 @@ from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor, Waiter
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
@@ -201,7 +202,7 @@ class AsyncPublisher:
         self._make_pipeline = make_pipeline
         self._pipeline: PartitionPipeline | None = None  # of the publisher
         self._is_awoken = False  # the pipeline has something to do; guarded by _lock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._work = Monitor(self._lock)  # the publisher waits for something to do
         self._space = Monitor(self._lock)  # others wait for the window, or for flush
         self._queue: deque[PublishFuture] = deque()  # guarded by _lock, as all below
@@ -574,7 +575,8 @@ class AsyncPublisher:
         try:
             self._settle(batch, outcome, error)
         finally:
-            self._settling.discard(batch)
+            with self._lock:
+                self._settling.discard(batch)
 
     def _settle(self, batch: AsyncBatch, outcome: PublishOutcome, error: NSQError | None) -> None:
         items = batch.items

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from itertools import filterfalse
 
 from nsqclient.config import Config
@@ -15,6 +14,7 @@ from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import jittered, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
@@ -39,7 +39,7 @@ class NodeDiscovery:
         self._config = config
         self._nodes = nodes
         self._rng = random.Random()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
         self._asked: set[str] = set()  # lookupds that have not answered yet
         self._failed_rounds = 0

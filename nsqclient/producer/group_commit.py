@@ -38,6 +38,7 @@ from nsqclient.errors import ConnectError, NSQError
 from nsqclient.producer.outcome import PublishOutcome, is_one_at_fault
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.runtime.lock import Lock
 
 if TYPE_CHECKING:
     from nsqclient.producer.futures import PublishFuture
@@ -118,7 +119,7 @@ class Batch:
 
     __slots__ = ("messages", "leader", "_lock")
 
-    def __init__(self, messages: list[PendingPublish], lock: threading.Lock,
+    def __init__(self, messages: list[PendingPublish], lock: Lock,
                  leader: PendingPublish | None = None) -> None:
         self.messages, self._lock, self.leader = messages, lock, leader
 
@@ -207,7 +208,7 @@ class GroupCommit:
     def __init__(self, node: Destination, max_bytes: int) -> None:
         self._node = node
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._queue: deque[PendingPublish] = deque()  # by _lock, as all below
         self._leader: PendingPublish | None = None  # a thread compares its own without it
         self._taken: list[PendingPublish] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 
 from nsqclient.errors import PublishError, PublishUnknownError
 from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_interpreter_ending
 
 #: Synchronous publishes that are recorded before they are added up.
@@ -38,7 +38,7 @@ class Statistics:
     """Counts. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._counts: Counter[str] = Counter()  # guarded by _lock, as the next two
         self._published = 0  # synchronous ones
         self._bytes = 0

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DialQueue, K, Standing
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, ThreadStartError
 
 logger = logging.getLogger("nsqclient.dialing")
@@ -61,7 +62,7 @@ class DialScheduler(Generic[K]):
         self._delegate = delegate
         self._schedule = schedule
         self._make_thread = make_thread
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._queue: DialQueue[K] = DialQueue(limit, sources)  # by _lock, as below
         self._threads: list[LibraryThread] = []  # that run, or are being started
         self._wakes_at: float | None = None  # when dispatch() comes by itself

@@ -18,6 +18,7 @@ from operator import methodcaller
 from typing import Any
 
 from nsqclient.runtime.interrupts import is_foreign, try_lock
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 
 logger = logging.getLogger("nsqclient.producer")
@@ -28,18 +29,19 @@ _CANCELLED, _CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
 
 #: Guards changes of a PlainFuture's state. One for all: it is held for a few instructions, and
 #: never but by a ``with`` statement.
-_quick = threading.Lock()
-
-_is_locked = methodcaller("locked")
+_quick = Lock()
 
 
 def _after_fork_in_child() -> None:
     """A thread that does not exist in the child may hold the lock."""
     global _quick
-    _quick = threading.Lock()
+    _quick = Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+_is_locked = methodcaller("locked")
 
 
 class _Watchers:
@@ -261,7 +263,8 @@ class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they
         watchers = self._watchers
         if watchers is not None:
             with _quick:  # of two that cancel it at the same time
-                for baton in list(filter(_is_locked, watchers.batons)):
+                # A copy: other threads add theirs meanwhile.
+                for baton in list(filter(_is_locked, watchers.batons.copy())):
                     baton.release()
             self._call_back(watchers.callbacks)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+from nsqclient.runtime.lock import Lock
 
 #: Upper bounds in seconds for the time of a publish or a handler: 0.1 ms to 5 min.
 LATENCY_BOUNDS = (
@@ -58,7 +59,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS) -> None:
         self._bounds = tuple(bounds)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._counts = [0] * (len(self._bounds) + 1)  # guarded by _lock, as _sum
         self._sum = 0.0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import LockType
+
+from nsqclient.runtime.lock import Lock
 
 #: Arguments of ``lock.acquire``, for ``map``.
 WITHOUT_WAITING = (False,)
@@ -19,7 +21,7 @@ def is_foreign(error: BaseException) -> bool:
     return traceback is not None and traceback.tb_next is not None
 
 
-def try_lock(lock: threading.Lock, held: list[bool]) -> bool:
+def try_lock(lock: Lock | LockType, held: list[bool]) -> bool:
     """Take the lock if it is free; return whether it was, and note it in ``held``, an empty list.
 
     A signal handler that raises, as Ctrl-C does, may do so just when ``acquire`` has returned and
@@ -29,4 +31,18 @@ def try_lock(lock: threading.Lock, held: list[bool]) -> bool:
     Threads: any. Does not block.
     """
     held.extend(map(lock.acquire, WITHOUT_WAITING))  # no bytecode in between
+    return held[0]
+
+
+def wait_until_released(lock: LockType, timeout: float = -1) -> bool:
+    """Wait until another thread releases the lock, and leave it so; False when it did not in time.
+
+    For a lock that serves as a flag. Blocks: at most ``timeout`` seconds; -1: without limit.
+    """
+    held: list[bool] = []
+    try:
+        held.extend(map(lock.acquire, (True,), (timeout,)))  # as try_lock
+    finally:
+        if held == [True]:
+            lock.release()
     return held[0]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Union
+
+from nsqclient.runtime.lock import Lock
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -19,13 +20,13 @@ else:
 MOST_LINES, INTERVAL = 50, 60.0
 
 #: Guards the counts of all LineLimits; held for a few instructions.
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _after_fork_in_child() -> None:
     """A thread that does not exist in the child may hold the lock."""
     global _lock
-    _lock = threading.Lock()
+    _lock = Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

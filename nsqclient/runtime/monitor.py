@@ -1,9 +1,9 @@
 """``Monitor``: a lock, and the threads that wait until what it guards has changed.
 
-``threading.Condition``, and with it ``Event``, ``Semaphore`` and ``queue.Queue``, enters its lock
-in Python code. An exception from a signal handler can come between the moment in which that code
-has acquired the lock and the moment in which the ``with`` statement knows, and then the lock is
-never released again. ``with`` on a plain lock has no such moment, so a Monitor has a plain lock.
+``threading.Condition``, and with it ``Event``, ``Semaphore`` and ``queue.Queue``, waits in Python
+code that releases its lock and acquires it again. After an exception from a signal handler in
+between, the lock is not as the ``with`` statement around it expects. A Monitor sleeps without its
+lock.
 
 What may interrupt a thread of the user's at any call may also interrupt a notification. So a
 notifier notifies first and changes the state afterwards, both under the lock: the threads that it
@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
+
+from nsqclient.runtime.lock import Lock
 
 T = TypeVar("T")
 
@@ -54,7 +56,7 @@ class Waiter:
 
 
 class Monitor:
-    """A plain lock with waiting; for what threads of the user's share with ours.
+    """A lock with waiting; for what threads of the user's share with ours.
 
     ``with monitor.lock:`` guards the state. Threads: any.
 
@@ -64,8 +66,8 @@ class Monitor:
 
     __slots__ = ("lock", "_armed")
 
-    def __init__(self, lock: threading.Lock | None = None) -> None:
-        self.lock = threading.Lock() if lock is None else lock
+    def __init__(self, lock: Lock | None = None) -> None:
+        self.lock = Lock() if lock is None else lock
         self._armed: set[threading.Lock] = set()  # changed by single calls
 
     @property
@@ -76,7 +78,7 @@ class Monitor:
     def notify_all(self) -> None:
         """Wake every thread that waits. Needs the lock; call it before you change the state."""
         if self._armed:
-            for baton in list(self._armed):
+            for baton in self._armed.copy():
                 if baton.locked():  # nobody but a notifier releases it, and that has the lock
                     baton.release()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.interrupts import wait_until_released
 
 T = TypeVar("T")
 
@@ -85,8 +86,7 @@ class LibraryThread(threading.Thread):
             if self._launches:
                 raise  # by a signal handler, behind the call
             raise ThreadStartError(str(exc)) from exc
-        with starting:
-            pass
+        wait_until_released(starting)
         if failures:
             raise ThreadStartError(str(failures[0])) from failures[0]
 
@@ -105,8 +105,7 @@ class LibraryThread(threading.Thread):
         starting = self._starting
         if not self._launches or starting is None:
             return
-        with starting:  # a launch that was interrupted; it takes no longer than any start
-            pass
+        wait_until_released(starting)  # where a launch was interrupted; no longer than any start
         if self._has_begun:
             super().join(timeout)
 

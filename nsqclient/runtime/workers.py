@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from operator import methodcaller
 from typing import Generic, TypeVar
 
+from nsqclient.errors import ReentrantCallError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import is_foreign
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
 
 T = TypeVar("T")
@@ -50,8 +52,8 @@ class WorkerPool(Generic[T]):
         # A condition would cost a wake-up two more locks, and there is one for every message where
         # max_in_flight is 1.
         self._sleepers: deque[threading.Lock] = deque()
-        self._lock = threading.RLock()  # a signal handler may stop what it interrupts starting
-        self._stopping = False  # written under _lock
+        self._lock = Lock()
+        self._stopping = False
         self._threads = [
             LibraryThread(self._loop, name if threads == 1 else f"{name}-{n + 1}")
             for n in range(threads)
@@ -69,10 +71,12 @@ class WorkerPool(Generic[T]):
             ThreadStartError: no thread can be started.
         """
         with self._lock:
-            if self._started or self._stopping:
+            if self._started:
                 return
             # Under the lock, so that stop() from another thread finds all of them started.
             for thread in self._threads:
+                if self._stopping:
+                    return
                 thread.launch()
             self._started = True
 
@@ -175,7 +179,7 @@ class WorkerPool(Generic[T]):
 
     def items(self) -> list[T]:
         """Return the items that no worker has taken yet, and leave them there."""
-        return list(self._items)  # one step for other threads
+        return list(self._items.copy())  # the copy is one step for other threads
 
     def take_where(self, condition: Callable[[T], bool]) -> list[T]:
         """Remove and return the items for which ``condition(item)`` is true.
@@ -211,8 +215,10 @@ class WorkerPool(Generic[T]):
 
         Idempotent. A worker that calls it is not joined and not named.
         """
-        with self._lock:
-            self._stopping = True
+        self._stopping = True
+        # It may be a signal handler that stops what it has interrupted starting.
+        with contextlib.suppress(ReentrantCallError), self._lock:
+            pass
         for _ in range(len(self._sleepers)):
             self._wake_one()
         alive = []

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.processor import Handler
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.user_functions import check_function
 
 H = TypeVar("H", bound=Handler)
@@ -115,7 +115,7 @@ class HandlerRegistry:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._entries: dict[tuple[str, str], Registration] = {}  # guarded by _lock
 
     def handler(

@@ -124,7 +124,7 @@ def test_ctrl_c_anywhere_in_flush_does_not_leave_the_write_lock_taken():
             outbox.flush(wait=True)
 
         def check():
-            assert not outbox._write_lock.locked()
+            assert not outbox._write_lock._is_owned()
 
         return check
 

@@ -175,4 +175,5 @@ def test_every_step_of_a_path_is_taken(number: int) -> None:
     assert missing == []
     files = {Path(code.co_filename) for code in seen}
     modules = {str(file.relative_to(PACKAGE)) for file in files if file.is_relative_to(PACKAGE)}
+    modules.discard("runtime/lock.py")  # no step of the way: what "with" calls
     assert len(modules) <= most, sorted(modules)

@@ -24,6 +24,7 @@ from nsqclient.errors import ConfigError, OrderError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue
 from nsqclient.partitions.ordering import Position
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
@@ -98,7 +99,7 @@ class OrderedProcessor(MessageProcessor):
         )
         self._on_blocked = on_blocked
         self._warn_after = warn_after
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._worker_count = workers
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
         self._queue = self._put_or_keep

@@ -6,7 +6,6 @@ refuses the command. So nsqd's HTTP API is used, before the subscription.
 
 from __future__ import annotations
 
-import threading
 
 from nsqclient.config import Config
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
@@ -23,6 +22,7 @@ from nsqclient.log_fields import log_fields
 from nsqclient.partitions.lookup_table import Endpoint
 from nsqclient.partitions.retry_policy import LEADER_CODES
 from nsqclient.partitions.start_position import StartPosition
+from nsqclient.runtime.lock import Lock
 
 #: Seconds for each of the requests.
 _TIMEOUT = 3.0
@@ -41,7 +41,7 @@ class ChannelStarts:
         self._options = options
         self._config = config
         self._log = log
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._begun: set[int] = set()  # partitions; guarded by _lock
 
     def apply(self, place: Endpoint, http_address: str) -> None:

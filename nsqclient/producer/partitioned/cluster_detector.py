@@ -6,7 +6,6 @@ no further request, and one look at a flag for each publish.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from nsqclient.connection.connection import Connection
@@ -14,6 +13,7 @@ from nsqclient.errors import ClosedError, NSQError, PartitionError, PublishNotSe
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.partitioned.producer import PartitionedProducer, PublishOptions
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
 
 
 class ClusterDetector:
@@ -36,7 +36,7 @@ class ClusterDetector:
         self._nodes = nodes
         self._start_discovery = start_discovery
         self._make_producer = make_producer
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._producer: PartitionedProducer | None = None  # made under _lock
         self._is_closed = False  # by _lock
 

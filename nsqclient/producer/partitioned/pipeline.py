@@ -7,7 +7,6 @@ Messages without a key have one batch under way in each partition. Nothing here 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +40,7 @@ from nsqclient.producer.partitioned.producer import (
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored, StoredPosition
+from nsqclient.runtime.lock import Lock
 
 #: Seconds that the publisher waits for one socket; it writes the rest by itself.
 _WRITE = 0.05
@@ -147,7 +147,7 @@ class PartitionPipeline:
         self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}
         self._unrouted: dict[str, _Unrouted] = {}
         self._waiting: set[_Batch] = set()  # for their next attempt
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._in_flight: set[_Batch] = set()  # by _lock
         self._outcomes: deque[tuple[_Batch, PublishOutcome, NSQError | None]] = deque()
         self._next_sweep = 0.0

@@ -1,0 +1,165 @@
+"""``Lock``: no exception leaves it taken, and its owner never waits for itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nsqclient.errors import ReentrantCallError
+from nsqclient.runtime.interrupts import try_lock
+from nsqclient.runtime.lock import Lock
+from tests.support.faults.interrupts import interrupt_everywhere
+from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
+
+PROGRAM = Path(__file__).parent / "programs" / "interrupted_lock.py"
+
+
+def is_taken(lock):
+    """Return whether a thread that has nothing to do with it finds it taken."""
+    found = []
+
+    def look():
+        found.append(not lock.acquire(blocking=False))
+        if not found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_its_block_excludes_other_threads_and_releases_it():
+    """The other thread comes in when the block has ended, by an exception too."""
+    lock, seen = Lock(), []
+
+    def enter():
+        with lock:
+            seen.append("other")
+
+    with pytest.raises(ValueError), lock:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert is_taken(lock)
+        seen.append("first")
+        raise ValueError
+    thread.join()
+    assert seen == ["first", "other"] and not is_taken(lock)
+
+
+def test_its_owner_gets_an_error_in_place_of_waiting_for_itself():
+    """The lock stays with the outer block, and is free after it."""
+    lock = Lock()
+    with lock:
+        with pytest.raises(ReentrantCallError, match="let another thread make this call"):
+            with lock:
+                pass
+        with pytest.raises(ReentrantCallError):
+            lock.acquire(timeout=1)
+        assert is_taken(lock)
+    assert not is_taken(lock)
+
+
+def test_its_owner_is_refused_where_it_would_not_wait():
+    """Where a call only tries, the owner sees it taken, as any thread does."""
+    lock, held = Lock(), []
+    with lock:
+        assert not lock.acquire(blocking=False)
+        assert not try_lock(lock, held) and held == [False]
+    assert try_lock(lock, held := []) and held == [True]
+    lock.release()
+
+
+def test_acquire_gives_up_when_the_time_is_over():
+    """With a timeout it returns whether it has the lock."""
+    lock = Lock()
+    with lock:
+        results = []
+        thread = threading.Thread(target=lambda: results.append(lock.acquire(timeout=0.01)))
+        thread.start()
+        thread.join()
+    assert results == [False]
+    assert lock.acquire(timeout=0.01)
+    lock.release()
+
+
+def test_a_finalizer_in_the_block_gets_the_error(monkeypatch):
+    """The garbage collector runs it on the thread that holds the lock."""
+    lock, failures = Lock(), []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: failures.append(args.exc_type))
+
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            with lock:
+                pass
+
+    with lock:
+        Cycle()
+        gc.collect()
+    assert failures == [ReentrantCallError] and not is_taken(lock)
+
+
+@pytest.mark.parametrize("acquire", [Lock.__enter__, Lock.acquire])
+def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free(acquire):
+    """At each point at which a signal handler may raise."""
+    lock = Lock()
+
+    def work():
+        try:
+            acquire(lock)
+        except KeyboardInterrupt:
+            return lambda: None if not is_taken(lock) else pytest.fail("it is still taken")
+        lock.release()
+        return lambda: None
+
+    assert interrupt_everywhere(acquire, work) >= 2
+
+
+def test_a_signal_handler_that_raises_ends_the_wait_for_it():
+    """The exception reaches the thread that waits, which does not have the lock afterwards."""
+    lock, release = Lock(), threading.Event()
+
+    def hold():
+        with lock:
+            release.wait()
+
+    def interrupt(signum, frame):
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGUSR1, interrupt)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    wait_until(lambda: is_taken(lock), 30)
+    sender = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    sender.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), lock:
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+        release.set()
+        holder.join()
+        sender.join()
+    assert not is_taken(lock)
+
+
+def test_signals_at_any_moment_never_leave_it_taken():
+    """A hot loop over the block, interrupted 10,000 times."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "10000"], env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {"raised": 10000, "caught": 10000, "left taken": 0}
