@@ -21,20 +21,26 @@ __all__ = ["print_progress", "register", "release", "snapshots"]
 def register(spark: SparkSession) -> None:
     """Make the format ``nsq`` known to a session.
 
+    On one machine the workers run this program's Python, unless ``PYSPARK_PYTHON`` names one.
+
     Raises:
-        ConfigError: this pyspark is older than 4.1. Streaming reads need 4.2.
+        ConfigError: this pyspark is older than 4.1 (streaming reads need 4.2), or the Python of the
+            workers cannot import nsqclient.
     """
     import pyspark
 
+    from nsqclient.spark.session import choose_python, refuse_save_as_table
     from nsqclient.spark.versions import check_version
 
     check_version(pyspark.__version__)
     from nsqclient.spark.source import LocalNsqDataSource, NsqDataSource
 
-    master = spark.conf.get("spark.master", "") or ""
-    spark.dataSource.register(
-        LocalNsqDataSource if master.startswith("local") else NsqDataSource
-    )
+    is_local = (spark.conf.get("spark.master", "") or "").startswith("local")
+    context = getattr(spark, "_sc", None)  # not with Spark Connect, whose server has the workers
+    if context is not None:
+        choose_python(context, is_local)
+        refuse_save_as_table()
+    spark.dataSource.register(LocalNsqDataSource if is_local else NsqDataSource)
 
 
 def print_progress(spark: SparkSession, stream: TextIO | None = None) -> ProgressPrinter:

@@ -422,6 +422,10 @@ def check_load(options: Mapping[str, str]) -> None:
         ConfigError: the options can be neither's.
     """
     names = {name.strip().lower() for name in options}
+    if "provider" in names:  # which Spark adds
+        raise ConfigError(
+            "nsq keeps no tables, so CREATE TABLE does not work: write CREATE TEMPORARY VIEW name"
+            " USING nsq OPTIONS (...)")
     is_batch = any(row.sides == (BATCH,) and name in names
                    for name, (_, row) in _TABLES["read"].items())
     errors = []
@@ -443,6 +447,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     Raises:
         ConfigError: as for :func:`read_options`.
     """
+    if not options:
+        raise ConfigError(
+            "no options: give nsqd or lookupd, and topic. INSERT and CREATE TABLE of SQL have none"
+            " and do not work: write df.write.format('nsq').mode('append').options(...).save()")
     found = WriteOptions(**_values("write", options, WRITE))
     if found.topic:
         check_topic(found.topic)

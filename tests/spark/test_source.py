@@ -77,9 +77,16 @@ def test_a_stream_with_a_schema_of_its_own_fails_in_its_first_call():
     ({"mode": "drain"}, "option spoolDir is missing"),
     ({"mode": "drain", "spoolDir": "/data", "maxSpoolBytes": "5"}, "it is for readStream"),
     ({"nsqd": ""}, "give nsqd"),
+    ({"provider": "nsq", "option.topic": "t"}, "write CREATE TEMPORARY VIEW name USING nsq"),
 ])
 def test_a_wrong_option_is_refused_at_load(options, words):
     """Not at the first batch, which another process plans."""
     source = NsqDataSource(CaseInsensitiveDict({**GOOD, **options}))
     with pytest.raises(ConfigError, match=words):
         source.schema()
+
+
+def test_a_write_without_options_names_tables():
+    """SQL's INSERT and CREATE TABLE AS SELECT come without."""
+    with pytest.raises(ConfigError, match="INSERT and CREATE TABLE"):
+        NsqDataSource(CaseInsensitiveDict({})).writer(ROWS, False)

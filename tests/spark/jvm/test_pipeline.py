@@ -7,6 +7,8 @@ import io
 import pytest
 
 import nsqclient.spark
+from nsqclient.errors import ConfigError
+from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.producer.producer import Producer
 from tests.spark.failures import with_failure
 from tests.support.waiting import wait_until
@@ -131,3 +133,23 @@ def test_a_wrong_option_is_explained(spark, nsqd, tmp_path):
     """Spark shows the error as it is."""
     with pytest.raises(Exception, match="did you mean maxMessages"):
         spark.read.format("nsq").options(**options(nsqd, tmp_path, maxMesages="1")).load().count()
+
+
+def test_nothing_is_published_for_a_table(spark, nsqd):
+    """NSQ keeps none: saveAsTable and CREATE TABLE are refused, and a temporary view works."""
+    nsqclient.spark.register(spark)
+    where = {"nsqd": nsqd.tcp_address, "topic": "new"}
+    frame = spark.createDataFrame([(b"x",)], "body binary")
+    writer = frame.write.format("nsq").mode("append").options(**where)
+    for save in (writer.saveAsTable, frame.write.options(**where).format("NSQ").saveAsTable):
+        with pytest.raises(ConfigError, match="saveAsTable does not work with nsq"):
+            save("letters")
+    options = f"OPTIONS (nsqd '{nsqd.tcp_address}', topic 't', channel 'c', mode 'peek')"
+    with pytest.raises(Exception, match="write CREATE TEMPORARY VIEW name USING nsq"):
+        spark.sql(f"CREATE TABLE letters USING nsq {options}")
+    with pytest.raises(Exception, match="INSERT and CREATE TABLE"):
+        spark.sql(f"CREATE TABLE letters USING nsq {options} AS SELECT binary('x') AS body")
+    spark.sql(f"CREATE TEMPORARY VIEW letters USING nsq {options}")
+    assert spark.sql("SELECT body FROM letters LIMIT 1").count() == 1
+    with NsqdHTTP(nsqd.http_address) as client:
+        assert [topic.name for topic in client.stats().topics] == ["t"]

@@ -1,0 +1,96 @@
+"""What ``register`` sees to in a session: the Python of the workers, and no ``saveAsTable``."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+#: What a worker imports before it can read or write.
+_IMPORTS = "import nsqclient, pyarrow"
+#: Seconds; on a cold disk the imports take some.
+_CHECK_TIMEOUT = 60.0
+
+
+def choose_python(context: SparkContext, is_local: bool) -> None:
+    """See to it that Spark's Python processes can import nsqclient.
+
+    Without ``PYSPARK_PYTHON`` they run the first ``python3`` on the path. On one machine they run
+    this program's Python instead; elsewhere it is checked here, as the driver starts some too.
+
+    Raises:
+        ConfigError: they could not import nsqclient or pyarrow.
+    """
+    if is_local and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    elif shutil.which(context.pythonExec) != sys.executable:
+        check_python(context.pythonExec, _sent_files(context))
+
+
+def check_python(python: str, sent: Sequence[str] = ()) -> None:
+    """Check that a Python can import what a worker needs.
+
+    Args:
+        sent: the files that Spark sends to the workers (``--py-files``).
+
+    Raises:
+        ConfigError: it cannot, or cannot be run; says what to set.
+    """
+    paths = [path for path in (os.environ.get("PYTHONPATH"), *sent) if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        done = subprocess.run(
+            [python, "-c", _IMPORTS], env=environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=_CHECK_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        problem = str(exc)
+    else:
+        if done.returncode == 0:
+            return
+        problem = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    raise ConfigError(
+        f"Spark's workers run {shutil.which(python) or python}, which cannot import nsqclient and"
+        f" pyarrow ({problem}): set the environment variable PYSPARK_PYTHON to {sys.executable} or"
+        " another Python that has both, before the session is created")
+
+
+def refuse_save_as_table() -> None:
+    """Make ``saveAsTable`` refuse the format ``nsq``. May be called again.
+
+    Spark would publish the rows and then keep a table that nobody can read; a data source in
+    Python does not learn that its rows are for a table.
+    """
+    from pyspark.sql.readwriter import DataFrameWriter
+
+    save = DataFrameWriter.saveAsTable
+    if hasattr(save, "_refuses_nsq"):
+        return
+
+    @functools.wraps(save)
+    def save_as_table(
+        self: DataFrameWriter, name: str, format: str | None = None, *args: Any, **options: Any
+    ) -> None:
+        if (format or self._jwrite.source()).lower() == "nsq":
+            raise ConfigError(
+                "saveAsTable does not work with nsq, which keeps no tables: write"
+                " df.write.format('nsq').mode('append').options(...).save()")
+        save(self, name, format, *args, **options)
+
+    save_as_table._refuses_nsq = True  # type: ignore[attr-defined] # marks the wrapper
+    DataFrameWriter.saveAsTable = save_as_table  # Spark has no hook
+
+
+def _sent_files(context: SparkContext) -> list[str]:
+    from pyspark import SparkFiles
+
+    return [os.path.join(SparkFiles.getRootDirectory(), name)
+            for name in context._python_includes]
