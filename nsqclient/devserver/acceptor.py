@@ -1,69 +1,178 @@
-"""A listening socket with one thread per client, all of which end on stop.
-
-Threads keep the code simple, and a client that hangs delays no other.
+"""A listening socket: one thread accepts clients, and each is served. Independent of NSQ and HTTP.
 """
 
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
 import threading
 from collections.abc import Callable
 
-from nsqclient.devserver.listener import Listener
+from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.log_lines import LineLimit
 
 logger = logging.getLogger("nsqclient.devserver")
 
-#: Serves one client until it returns; the acceptor closes the socket. The string is the
-#: client's address.
-ServeClient = Callable[[socket.socket, str], None]
+#: Seconds of rest after a client could not be served.
+_PAUSE = 0.05
+#: Connections that may wait in the kernel, as far as the system allows; more are dropped, and tried
+#: again by the client's system after a second.
+_BACKLOG = 1024
 
 
-class Acceptor(Listener):
-    """Accepts clients on one address, and serves each in a thread.
-
-    Life: created, :meth:`start`, :meth:`stop`, once.
+class Acceptor:
+    """Accepts clients on one address. Life: created, :meth:`start`, :meth:`stop`, once.
 
     Args:
         name: of the threads, after ``nsq-``: ``nsq-lookupd-tcp``.
         host, port: where to listen; port 0 takes a free one.
-        serve: called in a thread per client with a blocking socket, which is shut down when
-            the acceptor stops. It may raise OSError.
+        serve: called with a client's blocking socket and its address, in a thread per client; may
+            raise OSError. The socket is shut down when the acceptor stops, and closed afterwards.
+        has_threads: False: ``serve`` takes over the socket, and is called in the acceptor's thread,
+            which it must not block.
     """
 
-    def __init__(self, name: str, host: str, port: int, serve: ServeClient) -> None:
-        super().__init__(name, host, port, self._add)
+    def __init__(
+        self, name: str, host: str, port: int, serve: Callable[[socket.socket, str], None],
+        has_threads: bool = True,
+    ) -> None:
+        self.host = host
+        self._name = name
+        self._port = port
         self._serve = serve
+        self._take = self._start_thread if has_threads else serve
+        #: Set by :meth:`stop`; threads of clients wait on it.
+        self.stopping = threading.Event()
+        self._listener: socket.socket | None = None
+        self._waker: socket.socket | None = None  # the loop's other end of a pair
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._clients: dict[threading.Thread, socket.socket] = {}  # guarded by _lock
+        self._lines = LineLimit(logger)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before :meth:`listen` where 0 was asked for."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return format_address(self.host, self._port)
+
+    def listen(self) -> None:
+        """Bind the port; clients wait in the kernel until :meth:`start`.
+
+        Raises:
+            OSError: the port is taken or not allowed, or the host is not local.
+        """
+        try:
+            self._listener = self._bind()
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+            raise OSError(exc.errno, f"cannot listen on {self.address}: {reason}") from exc
+        self._port = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        """Begin to accept; binds the port where :meth:`listen` has not."""
+        if self._listener is None:
+            self.listen()
+        wake, self._waker = socket.socketpair()
+        thread = threading.Thread(
+            target=self._loop, args=(self._listener, wake), name=f"nsq-{self._name}", daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            wake.close()
+            raise
+        self._thread = thread
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """End all clients and all threads, and free the port. Any thread, any number of times.
+        """End all threads and their clients, and free the port. Any thread, any number of times.
 
         Blocks: until every thread has ended, or the deadline; a warning names the others.
         """
         # Each step can be repeated: a second caller waits for the same threads.
         deadline = Deadline(None) if deadline is None else deadline
-        super().stop(deadline)
+        self.stopping.set()
+        if self._waker is not None:
+            self._waker.close()
+        if self._thread is not None:
+            self._thread.join(deadline.remaining())
+        if self._listener is not None:
+            self._listener.close()
         # No clients are added any more.
+        self.drop_clients()
         with self._lock:
-            clients = dict(self._clients)
-        for client in clients.values():
-            _shutdown(client)
-        for thread in clients:
+            threads = list(self._clients)
+        for thread in threads:
             thread.join(deadline.remaining())
             if thread.is_alive():
                 logger.warning("%s did not end in time", thread.name)
 
     def drop_clients(self) -> None:
-        """End every connection now; the acceptor continues."""
+        """End every connection that has a thread now; the acceptor continues."""
         with self._lock:
             clients = list(self._clients.values())
         for client in clients:
-            _shutdown(client)
+            try:
+                # Wakes the thread that blocks on it; closing alone does not on Linux.
+                client.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # its thread has closed it
 
-    def _add(self, client: socket.socket, address: str) -> None:
+    def _bind(self) -> socket.socket:
+        infos = socket.getaddrinfo(
+            self.host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, address = infos[0]
+        listener = socket.socket(family, kind, proto)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def _loop(self, listener: socket.socket, wake: socket.socket) -> None:
+        with wake, selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            while True:
+                selector.select()
+                if self.stopping.is_set():
+                    return
+                try:
+                    client, address = listener.accept()
+                except ConnectionError as exc:
+                    logger.debug("accept on %s: %s", self.address, exc)  # the client closed it
+                    continue
+                except OSError as exc:
+                    self._refuse(exc)
+                    continue
+                try:
+                    client.setblocking(True)
+                    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._take(client, format_address(address[0], address[1]))
+                except Exception as exc:
+                    # A thread cannot be started, say. Others may serve later clients.
+                    client.close()
+                    self._refuse(exc)
+
+    def _refuse(self, exc: Exception) -> None:
+        """Log why a client is not served, and pause: the cause may last, and the loop would spin.
+        """
+        logger.log(self._lines.level(logging.ERROR), "%s: a client is not served: %s",
+                   self.address, exc, exc_info=not isinstance(exc, (OSError, RuntimeError)))
+        self.stopping.wait(_PAUSE)
+
+    def _start_thread(self, client: socket.socket, address: str) -> None:
         thread = threading.Thread(
             target=self._run, args=(client, address), name=f"nsq-{self._name}-{address}",
             daemon=True,
@@ -84,11 +193,3 @@ class Acceptor(Listener):
                 logger.debug("%s: %s", address, exc)
             except Exception:
                 logger.exception("%s: client failed", address)
-
-
-def _shutdown(sock: socket.socket) -> None:
-    """Wake the thread that blocks on the socket; closing alone does not on Linux."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # its thread has closed it

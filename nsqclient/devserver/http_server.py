@@ -1,28 +1,16 @@
-"""The HTTP server of the embedded nsqd and nsqlookupd: connections, routes and responses.
+"""The HTTP servers of the embedded nsqd and nsqlookupd: routes, and responses as the real ones'.
 
-HTTP/1.1 with keep-alive, pipelining and lazily read bodies, one thread per client. Redirects,
-the methods in 405 responses, content types, headers and ``{"message": CODE}`` errors are those
-of the Go router of the real servers.
+One thread per client; ``http_connection`` reads its requests.
 """
 
 from __future__ import annotations
 
 import logging
-import posixpath
 import socket
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, BinaryIO, cast
-from urllib.parse import quote
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.http_message import (
-    BadRequestError,
-    BodyError,
-    Request,
-    Response,
-    parse_query,
-    read_request,
-)
 from nsqclient.devserver.protocol.go_compat import encode_json
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
@@ -30,19 +18,17 @@ from nsqclient.sanitize import printable
 
 if TYPE_CHECKING:
     import ssl
+    from email.message import Message
 
 logger = logging.getLogger("nsqclient.devserver")
 
 _JSON = "application/json; charset=utf-8"
-_TEXT = "text/plain; charset=utf-8"
+#: The type of texts.
+TEXT = "text/plain; charset=utf-8"
 _NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
-#: The bytes of an unread body that are read and dropped to keep the connection; with more left
-#: it is closed. Go's figure.
-MAX_UNREAD_BODY = 256 * 1024
-#: The bytes of a body that are read where a request needs none: nsqd's default max-body-size.
-MAX_DROPPED_BODY = 5 * 1024 * 1024
-#: How long a connection stays half open after the last response, in seconds. Closing with unread
-#: bytes resets it, and the client may lose the response. Go's figure.
+#: The bytes of a body that are read: nsqd's default max-body-size.
+MAX_BODY_SIZE = 5 * 1024 * 1024
+#: How long a connection stays half open after a response to what was not read, in seconds. Go's.
 LINGER = 0.5
 
 
@@ -55,27 +41,33 @@ class HTTPError(Exception):
         self.code = code
 
 
-class Params:
-    """The query parameters of a request; the first of several counts."""
+class Request(NamedTuple):
+    """One request.
 
-    def __init__(self, values: Mapping[str, list[str]]) -> None:
-        self._values = values
+    ``path`` is unquoted, ``option`` is what stands for ``:option`` of the route. ``body`` is None
+    where it is larger than the server reads.
+    """
 
-    def get(self, name: str) -> str | None:
-        """Return the parameter, or None."""
-        values = self._values.get(name)
-        return None if values is None else values[0]
+    method: str
+    path: str
+    option: str
+    params: dict[str, list[str]]
+    headers: Message
+    body: bytes | None
+
+    def get(self, name: str, missing: str = "") -> str:
+        """Return a query parameter, the first of several."""
+        return self.params.get(name, [missing])[0]
 
     def require(self, name: str) -> str:
-        """Return the parameter.
+        """Return a query parameter.
 
         Raises:
             HTTPError: 400 MISSING_ARG_NAME.
         """
-        value = self.get(name)
-        if value is None:
+        if name not in self.params:
             raise HTTPError(400, f"MISSING_ARG_{name.upper()}")
-        return value
+        return self.get(name)
 
     def topic_and_channel(self) -> tuple[str, str]:
         """Return both, checked.
@@ -91,34 +83,24 @@ class Params:
             names.append(name)
         return names[0], names[1]
 
+    def read_body(self, limit: int, code: str) -> bytes:
+        """Return the body.
 
-def read_query(request: Request) -> Params:
-    """Return the query parameters; the body stays unread.
-
-    Raises:
-        HTTPError: 400 INVALID_REQUEST.
-    """
-    try:
-        return Params(parse_query(request.query))
-    except ValueError:
-        raise HTTPError(400, "INVALID_REQUEST") from None
+        Raises:
+            HTTPError: 413 with the code, for one of more than ``limit`` bytes.
+        """
+        if self.body is None or len(self.body) > limit:
+            raise HTTPError(413, code)
+        return self.body
 
 
-def read_params(request: Request) -> Params:
-    """Return the query parameters; the body is read and dropped.
+class Response(NamedTuple):
+    """The response of a handler. An empty body has no Content-Type."""
 
-    Raises:
-        HTTPError: 400 INVALID_REQUEST, for a bad query or a broken body; 413 BODY_TOO_BIG over
-            ``MAX_DROPPED_BODY``, which the real servers read to its end.
-    """
-    params = read_query(request)
-    try:
-        is_read = request.body.discard(MAX_DROPPED_BODY)
-    except BodyError:
-        raise HTTPError(400, "INVALID_REQUEST") from None
-    if not is_read:
-        raise HTTPError(413, "BODY_TOO_BIG")
-    return params
+    status: int
+    body: bytes = b""
+    content_type: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def json_response(value: object) -> Response:
@@ -126,20 +108,9 @@ def json_response(value: object) -> Response:
     return Response(200, encode_json(value), _JSON, _NSQ_HEADER)
 
 
-def tls_required_response(https_port: int) -> Response:
-    """A 403 with the HTTPS port, 0 where there is none; with nsqd's spaces."""
-    return Response(
-        403, b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port, _JSON, _NSQ_HEADER
-    )
-
-
-#: Go's response to HTTP without TLS on the port of HTTPS.
-_NOT_HTTPS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
-
-
 def text_response(text: str) -> Response:
     """A 200 with text; an empty one has no content type."""
-    return Response(200, text.encode("utf-8", "replace"), _TEXT, _NSQ_HEADER)
+    return Response(200, text.encode("utf-8", "replace"), TEXT, _NSQ_HEADER)
 
 
 def empty_response() -> Response:
@@ -149,7 +120,7 @@ def empty_response() -> Response:
 
 def plain_response(status: int, text: str) -> Response:
     """A response without NSQ's header, as that of /ping."""
-    return Response(status, text.encode(), _TEXT)
+    return Response(status, text.encode(), TEXT)
 
 
 def error_response(
@@ -159,111 +130,33 @@ def error_response(
     return Response(status, encode_json({"message": code}), _JSON, (*headers, *_NSQ_HEADER))
 
 
-#: Takes the request and, where the route ends in ``/:name``, the last part of the path.
-Handler = Callable[[Request, str], Response]
-
-
-class Router:
-    """Finds the handler for a request; :meth:`handle` never raises.
-
-    A route that ends in ``/:name`` matches any last part.
-    """
-
-    def __init__(self) -> None:
-        self._routes: dict[str, dict[str, Handler]] = {}  # method -> path -> handler
-        #: When set, the response to every request.
-        self.fixed_response: Response | None = None
-
-    def add(self, method: str, path: str, handler: Handler) -> None:
-        """Add a route."""
-        self._routes.setdefault(method, {})[path] = handler
-
-    def handle(self, request: Request) -> Response:
-        """Return the response to a request."""
-        if self.fixed_response is not None:
-            return self.fixed_response
-        try:
-            return self._dispatch(request)
-        except HTTPError as exc:
-            return error_response(exc.status, exc.code)
-        except OSError:
-            raise  # the connection broke while the body was read
-        except Exception:
-            logger.exception("panic in HTTP handler - %s %s", printable(request.method),
-                             printable(request.target))
-            return error_response(500, "INTERNAL_ERROR")
-
-    def _dispatch(self, request: Request) -> Response:
-        if request.method == "OPTIONS" and request.path == "*":
-            return Response(200)
-        found = self._find(request.method, request.path)
-        if found is not None:
-            handler, part = found
-            return handler(request, part)
-        if request.method in self._routes and request.path != "/":
-            location = self._similar_path(request.method, request.path)
-            if location is not None:
-                return _redirect(request, location)
-        allowed = {method for method in self._routes if self._find(method, request.path)}
-        if not allowed:
-            return error_response(404, "NOT_FOUND")
-        headers = (("Allow", ", ".join(sorted(allowed | {"OPTIONS"}))),)
-        if request.method == "OPTIONS":
-            return Response(200, headers=headers)
-        return error_response(405, "METHOD_NOT_ALLOWED", headers)
-
-    def _find(self, method: str, path: str) -> tuple[Handler, str] | None:
-        routes = self._routes.get(method, {})
-        if path in routes and "/:" not in path:
-            return routes[path], ""
-        parent, _, part = path.rpartition("/")
-        for route, handler in routes.items():
-            if part and route.partition("/:")[1] and route.partition("/:")[0] == parent:
-                return handler, part
-        return None
-
-    def _similar_path(self, method: str, path: str) -> str | None:
-        """Return the route that differs only in case, slashes or dots."""
-        clean = posixpath.normpath("/" + path.lstrip("/"))
-        parent, _, part = clean.rpartition("/")
-        for route in self._routes[method]:
-            fixed, is_open, _ = route.partition("/:")
-            if is_open:
-                if part and parent.lower() == fixed.lower():
-                    return f"{fixed}/{part}"
-            elif clean.lower() == route.lower():
-                return route
-        return None
-
-
-def _redirect(request: Request, path: str) -> Response:
-    # As Go quotes a path. Otherwise a line break in the path would begin another header.
-    location = quote(path, safe="/$&+,:;=@", errors="surrogateescape")
-    if request.query:
-        location = f"{location}?{request.query}"
-    headers = (("Location", location),)
-    if request.method != "GET":
-        return Response(307, headers=headers)
-    import html  # seldom, and its table of names is long
-
-    body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
-    return Response(301, body.encode(), "text/html; charset=utf-8", headers)
+Handler = Callable[[Request], Response]
 
 
 class HTTPServer:
     """An HTTP server on one address, or an HTTPS server with ``tls``.
 
-    Subclasses fill :attr:`router`.
-
     Life: created, :meth:`start`, :meth:`stop`.
+
+    Args:
+        name: of the threads, after ``nsq-``.
+        host, port: where it listens; port 0 takes a free one.
+        routes: (method, path, handler); a path that ends in ``/:option`` matches any last part.
+        tls: serve HTTPS with it.
+        max_body_size: bytes of a body that are read; the connection ends where there are more.
     """
 
     def __init__(
-        self, name: str, host: str, port: int, tls: ssl.SSLContext | None = None
+        self, name: str, host: str, port: int, routes: list[tuple[str, str, Handler]],
+        tls: ssl.SSLContext | None = None, max_body_size: int = MAX_BODY_SIZE,
     ) -> None:
-        self.router = Router()
+        self._routes: dict[str, dict[str, Handler]] = {}  # path -> method -> handler
+        for method, path, handler in routes:
+            self._routes.setdefault(path, {})[method] = handler
         self._acceptor = Acceptor(name, host, port, self._serve)
         self._tls = tls
+        self._max_body_size = max_body_size
+        self._https_port: int | None = None
 
     @property
     def port(self) -> int:
@@ -290,55 +183,51 @@ class HTTPServer:
         """
         self._acceptor.stop(deadline)
 
+    def require_tls(self, https_port: int) -> None:
+        """Answer every request with a 403 and the port of HTTPS, 0 where there is none."""
+        self._https_port = https_port
+
+    def handle(self, request: Request) -> Response:
+        """Return the response to a request; never raises."""
+        if self._https_port is not None:
+            # With nsqd's spaces.
+            body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self._https_port
+            return Response(403, body, _JSON, _NSQ_HEADER)
+        methods = self._routes.get(request.path)
+        if methods is None:
+            parent, _, option = request.path.rpartition("/")
+            methods = self._routes.get(f"{parent}/:option") if option else None
+            request = request._replace(option=option)
+        if methods is None:
+            return error_response(404, "NOT_FOUND")
+        handler = methods.get(request.method)
+        if handler is None:
+            return error_response(
+                405, "METHOD_NOT_ALLOWED", (("Allow", ", ".join(sorted(methods))),))
+        try:
+            return handler(request)
+        except HTTPError as exc:
+            return error_response(exc.status, exc.code)
+        except Exception:
+            logger.exception("panic in HTTP handler - %s %s", printable(request.method),
+                             printable(request.path))
+            return error_response(500, "INTERNAL_ERROR")
+
     def _serve(self, sock: socket.socket, address: str) -> None:
         if self._tls is None:
             self._serve_requests(sock, address)
             return
-        import ssl  # loaded with the context
-
         # A copy: wrapping takes the socket's descriptor, and the acceptor ends the original.
-        with self._tls.wrap_socket(
-            sock.dup(), server_side=True, do_handshake_on_connect=False
-        ) as secure:
-            try:
-                secure.do_handshake()
-            except ssl.SSLError as exc:
-                logger.info("http: TLS handshake error from %s: %s", address, exc.reason)
-                if exc.reason == "HTTP_REQUEST":
-                    sock.sendall(_NOT_HTTPS)
-                    self._linger(sock)
-                return
+        try:
+            secure = self._tls.wrap_socket(sock.dup(), server_side=True)
+        except OSError as exc:
+            logger.info("http: TLS handshake error from %s: %s", address, exc)
+            return
+        with secure:
             self._serve_requests(secure, address)
 
     def _serve_requests(self, sock: socket.socket, address: str) -> None:
-        with sock.makefile("rb", buffering=64 * 1024) as file:
-            stream = cast(BinaryIO, file)
-            try:
-                while self._serve_one(sock, stream, address):
-                    pass
-            except BadRequestError as exc:
-                sock.sendall(exc.to_bytes())
-                self._linger(sock)
+        from nsqclient.devserver.http_connection import Connection
 
-    def _serve_one(self, sock: socket.socket, stream: BinaryIO, address: str) -> bool:
-        """Serve one request; False when the connection is to be closed."""
-        request = read_request(stream, lambda: sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n"))
-        if request is None:
-            return False
-        response = self.router.handle(request)
-        is_read = request.body.drain(MAX_UNREAD_BODY)
-        close = request.wants_close or not is_read
-        sock.sendall(response.to_bytes(request, close=close))
-        _log(request, response.status, address)
-        if not is_read:
-            self._linger(sock)
-        return not close
-
-    def _linger(self, sock: socket.socket) -> None:
-        sock.shutdown(socket.SHUT_WR)
-        self._acceptor.stopping.wait(LINGER)
-
-
-def _log(request: Request, status: int, address: str) -> None:
-    logger.info("%d %s %s (%s)", status, printable(request.method), printable(request.target),
-                address)
+        Connection(sock, address, self.handle, self._max_body_size,
+                   lambda: self._acceptor.stopping.wait(LINGER))

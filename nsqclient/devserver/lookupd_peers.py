@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 from nsqclient.devserver.broker import TopicChange
+from nsqclient.devserver.options import PING_INTERVAL
 from nsqclient.devserver.protocol.lookupd import Identity, LookupdClientProtocol
 from nsqclient.errors import ConnectionLostError, NSQError
 from nsqclient.protocol import peer_json
@@ -20,8 +21,7 @@ from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
 
-#: nsqd's fixed values, in seconds: between two PINGs, and for dialing and each response.
-PING_INTERVAL = 15.0
+#: Seconds for dialing and for each response, fixed in nsqd.
 IO_TIMEOUT = 1.0
 
 #: Returns (topic, channel) for each channel, and (topic, None) for a topic without channels.

@@ -7,35 +7,37 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
-from nsqclient.devserver.broker import Broker, TopicChange
-from nsqclient.devserver.broker_facade import BrokerFacade
+from nsqclient.devserver import stats
+from nsqclient.devserver.acceptor import Acceptor
+from nsqclient.devserver.broker import Broker, BrokerError, TopicChange
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.engine import Engine
+from nsqclient.devserver.engine import Engine, Observer
 from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.latency import LatencyWindow
-from nsqclient.devserver.listener import Listener
-from nsqclient.devserver.lookupd_peers import PING_INTERVAL, LookupdPeers
+from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
-from nsqclient.devserver.options import LogLevel, NsqdOptions, TLSPolicy, default_node_id
+from nsqclient.devserver.options import LogLevel, NsqdOptions, TLSPolicy
 from nsqclient.devserver.persistence import DataPath
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
 from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.devserver.protocol.server import ServerProtocol
+from nsqclient.devserver.queues import StoredMessage
 from nsqclient.devserver.session import SessionConfig
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.display import counted
+from nsqclient.message import MessageId
+from nsqclient.protocol.commands import check_body
 from nsqclient.protocol.names import is_ephemeral
-from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.deadline import Deadline, to_seconds
 
 if TYPE_CHECKING:
     import ssl
 
 logger = logging.getLogger("nsqclient.devserver")
-
-_ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 
 
 class _TopicLog:
@@ -54,7 +56,37 @@ class _TopicLog:
             logger.info("TOPIC(%s): deleting channel %s", change.topic, change.channel)
 
 
-class Nsqd(BrokerFacade):
+class HeldMessage(NamedTuple):
+    """A message in the server: ``state`` is queued, in_flight or deferred."""
+
+    state: str
+    id: MessageId
+    timestamp: int
+    attempts: int
+    body: bytes
+
+
+P = ParamSpec("P")
+
+
+def _takes(
+    options: Callable[P, NsqdOptions]
+) -> Callable[[Callable[[Nsqd, NsqdOptions], None]], Callable[Concatenate[Nsqd, P], None]]:
+    """Let a constructor take the arguments of NsqdOptions, and get them as one."""
+
+    def decorate(
+        init: Callable[[Nsqd, NsqdOptions], None]
+    ) -> Callable[Concatenate[Nsqd, P], None]:
+        def construct(self: Nsqd, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, options(*args, **kwargs))
+
+        update_wrapper(construct, NsqdOptions.__init__)  # for inspect.signature() and the docs
+        return construct
+
+    return decorate
+
+
+class Nsqd:
     """An nsqd in this process, for tests and first steps.
 
     Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block. To restart, make another
@@ -83,115 +115,38 @@ class Nsqd(BrokerFacade):
     The other arguments are nsqd's flags, with nsqd's defaults; durations in seconds.
     """
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        tcp_port: int = 0,
-        http_port: int | None = 0,
-        *,
-        data_path: str | None = None,
-        lookupd_tcp_addresses: Sequence[str] = (),
-        lookupd_ping_interval: float = PING_INTERVAL,
-        http_host: str | None = None,
-        https_port: int | None = 0,
-        https_host: str | None = None,
-        broadcast_address: str | None = None,
-        broadcast_tcp_port: int = 0,
-        broadcast_http_port: int = 0,
-        node_id: int | None = None,
-        mem_queue_size: int = 10_000,
-        max_msg_size: int = 1024 * 1024,
-        max_body_size: int = 5 * 1024 * 1024,
-        msg_timeout: float = 60.0,
-        max_msg_timeout: float = 900.0,
-        max_req_timeout: float = 3600.0,
-        client_timeout: float = 60.0,
-        max_heartbeat_interval: float = 60.0,
-        max_rdy_count: int = 2500,
-        max_output_buffer_size: int = 64 * 1024,
-        max_output_buffer_timeout: float = 30.0,
-        min_output_buffer_timeout: float = 0.025,
-        output_buffer_timeout: float = 0.25,
-        max_channel_consumers: int = 0,
-        deflate: bool = True,
-        max_deflate_level: int = 6,
-        snappy: bool = True,
-        tls_cert: str = "",
-        tls_key: str = "",
-        tls_key_password: str = "",
-        tls_root_ca_file: str = "",
-        tls_client_auth_policy: str = "",
-        tls_required: bool | str = False,
-        tls_min_version: str = "tls1.0",
-        auth_http_addresses: Sequence[str] = (),
-        e2e_processing_latency_percentile: Sequence[float] = (),
-        e2e_processing_latency_window_time: float = 600.0,
-        scan_lag: float = 0.0,
-        log_level: str | None = None,
-    ) -> None:
-        if broadcast_address is None:
-            broadcast_address = socket.gethostname() if host in _ANY_HOST else host
-        options = NsqdOptions(
-            node_id=default_node_id() if node_id is None else node_id,
-            broadcast_address=broadcast_address,
-            broadcast_tcp_port=broadcast_tcp_port,
-            broadcast_http_port=broadcast_http_port,
-            data_path=data_path,
-            mem_queue_size=mem_queue_size,
-            max_msg_size=max_msg_size,
-            max_body_size=max_body_size,
-            msg_timeout=msg_timeout,
-            max_msg_timeout=max_msg_timeout,
-            max_req_timeout=max_req_timeout,
-            client_timeout=client_timeout,
-            max_heartbeat_interval=max_heartbeat_interval,
-            max_rdy_count=max_rdy_count,
-            max_output_buffer_size=max_output_buffer_size,
-            max_output_buffer_timeout=max_output_buffer_timeout,
-            min_output_buffer_timeout=min_output_buffer_timeout,
-            output_buffer_timeout=output_buffer_timeout,
-            max_channel_consumers=max_channel_consumers,
-            deflate=deflate,
-            max_deflate_level=max_deflate_level,
-            snappy=snappy,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_key_password=tls_key_password,
-            tls_root_ca_file=tls_root_ca_file,
-            tls_client_auth_policy=tls_client_auth_policy,
-            tls_required=tls_required,
-            tls_min_version=tls_min_version,
-            auth_http_addresses=tuple(auth_http_addresses),
-            e2e_processing_latency_percentile=tuple(e2e_processing_latency_percentile),
-            e2e_processing_latency_window_time=e2e_processing_latency_window_time,
-            scan_lag=scan_lag,
-        )
+    @_takes(NsqdOptions)
+    def __init__(self, options: NsqdOptions) -> None:
+        #: The options that it was started with.
+        self.options = options
+        #: When it was created, in seconds since the epoch.
+        self.start_time = time.time()
+        #: Of the embedded servers' log.
+        self.log_level = LogLevel(options.log_level)
         self._session_config: SessionConfig | None = None  # set by start()
         self._data: DataPath | None = None
         broker = Broker(
             options.queue_limits(),
             node_id=options.node_id,
-            open_backend=None if data_path is None else self._open_disk_queue,
-            open_latency=self._open_latency if e2e_processing_latency_percentile else None,
+            open_backend=None if options.data_path is None else self._open_disk_queue,
+            open_latency=(
+                self._open_latency if options.e2e_processing_latency_percentile else None),
         )
         self._scheduler = broker.scheduler
+        self._engine = Engine(broker, options.scan_lag)
         self._loop = SessionLoop("devserver-nsqd-clients")
-        super().__init__(
-            Engine(broker, scan_lag), options, LogLevel(log_level), Sessions(self._loop))
+        self._sessions = Sessions(self._loop)
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
         self.faults = Faults(self._sessions.wake, self._sessions.drop)
-        self._host = host
-        self._listener = Listener("devserver-nsqd", host, tcp_port, self._serve)
-        self._http = NsqdHTTPServer(
-            self, host if http_host is None else http_host, http_port or 0)
-        self._serves_http = http_port is not None
+        self._acceptor = Acceptor(
+            "devserver-nsqd", options.host, options.tcp_port, self._serve, has_threads=False)
+        self._http = self._http_server(options.http_host, options.http_port or 0, None)
         self._https: NsqdHTTPServer | None = None  # set by start()
-        self._https_endpoint = (host if https_host is None else https_host, https_port)
         self._lookupds = LookupdPeers(
-            lookupd_tcp_addresses,
+            options.lookupd_tcp_addresses,
             self._identity,
             self.registrations,
-            ping_interval=lookupd_ping_interval,
+            ping_interval=options.lookupd_ping_interval,
         )
         self._numbers = itertools.count(1)  # of sessions
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
@@ -201,17 +156,22 @@ class Nsqd(BrokerFacade):
         self._is_started = False  # set by start(); nothing is logged of a start that failed
         self._is_loaded = False  # set by start(), before there are other threads
 
+    def _http_server(
+        self, host: str | None, port: int, tls: ssl.SSLContext | None
+    ) -> NsqdHTTPServer:
+        return NsqdHTTPServer(self, self.options.host if host is None else host, port, tls)
+
     # -- properties
 
     @property
     def tcp_address(self) -> str:
         """``host:port`` of the TCP protocol; known once started."""
-        return self._listener.address
+        return self._acceptor.address
 
     @property
     def http_address(self) -> str:
         """``host:port`` of the HTTP API; known once started, empty without one."""
-        return self._http.address if self._serves_http else ""
+        return self._http.address if self.options.http_port is not None else ""
 
     @property
     def https_address(self) -> str:
@@ -239,14 +199,14 @@ class Nsqd(BrokerFacade):
 
     def info(self) -> dict[str, Any]:
         """Return the values of ``/info``; durations in nanoseconds."""
-        options = self._options
+        options = self.options
         return {
             "version": NSQD_VERSION,
-            "broadcast_address": options.broadcast_address,
+            "broadcast_address": options.announced_address,
             "hostname": socket.gethostname(),
             "http_port": self._http.port,
-            "tcp_port": self._listener.port,
-            "start_time": int(self._start_time),
+            "tcp_port": self._acceptor.port,
+            "start_time": int(self.start_time),
             "max_heartbeat_interval": round(options.max_heartbeat_interval * 1e9),
             "max_output_buffer_size": options.max_output_buffer_size,
             "max_output_buffer_timeout": round(options.max_output_buffer_timeout * 1e9),
@@ -263,7 +223,7 @@ class Nsqd(BrokerFacade):
                 is left open.
             ConfigError, TLSError: TLS cannot be offered as asked for.
         """
-        options = self._options
+        options = self.options
         try:
             self.log_level.start()
             self.add_observer(_TopicLog())
@@ -287,13 +247,13 @@ class Nsqd(BrokerFacade):
             self._engine.start()
             self.add_observer(self)
             self._loop.start()
-            self._listener.listen()
+            self._acceptor.listen()
             self._start_https(tls)
             # Before the registration, which sends its port.
-            if self._serves_http:
+            if options.http_port is not None:
                 self._http.start()
             self._lookupds.start()
-            self._listener.start()
+            self._acceptor.start()
         except BaseException:
             self.stop()
             raise
@@ -301,17 +261,17 @@ class Nsqd(BrokerFacade):
         logger.info("nsqd v%s (built w/python%s)", NSQD_VERSION, python_version())
         logger.info("ID: %d", options.node_id)
         logger.info("TCP: listening on %s", self.tcp_address)
-        if self._serves_http:
+        if options.http_port is not None:
             logger.info("HTTP: listening on %s", self.http_address)
         if self._https is not None:
             logger.info("HTTPS: listening on %s", self.https_address)
 
     def _start_https(self, tls: ssl.SSLContext | None) -> None:
-        host, port = self._https_endpoint
-        if tls is not None and port is not None:
-            self._https = NsqdHTTPServer(self, host, port, tls)
+        options = self.options
+        if tls is not None and options.https_port is not None:
+            self._https = self._http_server(options.https_host, options.https_port, tls)
             self._https.start()
-        if self._options.tls_policy is TLSPolicy.REQUIRED:
+        if options.tls_policy is TLSPolicy.REQUIRED:
             self._http.require_tls(0 if self._https is None else self._https.port)
 
     def stop(self, timeout: float | None = None) -> None:
@@ -359,7 +319,7 @@ class Nsqd(BrokerFacade):
         # 3. No new clients; connections end without a frame.
         if self._is_started:
             logger.info("TCP: closing %s", self.tcp_address)
-        self._listener.stop(deadline)
+        self._acceptor.stop(deadline)
         self._sessions.end(deadline)
         self._http.stop(deadline)
         if self._https is not None:
@@ -386,6 +346,161 @@ class Nsqd(BrokerFacade):
                          queue, counted(lost, "message"), reason)
         self._data.close()
 
+    # -- publishing
+
+    def publish(self, topic: str, body: bytes, defer: float = 0.0) -> None:
+        """Store one message, deliverable after ``defer`` seconds.
+
+        Raises:
+            InvalidMessageError: the body is not bytes, or empty or too large.
+            ConfigError: ``defer`` is negative, or no number.
+            BrokerError: the server is stopping ("exiting").
+            OSError: writing to the disk failed.
+        """
+        self.publish_many(topic, [body], defer)
+
+    def publish_many(self, topic: str, bodies: Sequence[bytes], defer: float = 0.0) -> None:
+        """Store several messages with consecutive ids. Raises as ``publish``."""
+        bodies = [check_body(body, self.options.max_msg_size) for body in bodies]
+        defer = to_seconds(defer, "defer")
+        self._prepare_topic(topic)
+        with self._engine as broker:
+            broker.publish(topic, bodies, self._engine.now, time.time_ns(), defer)
+
+    # -- topics
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic; nothing happens when there is one."""
+        self._prepare_topic(topic)
+        with self._engine as broker:
+            broker.open_topic(topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        with self._engine as broker:
+            return topic in broker.topics
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all its channels; the connections of their consumers end.
+
+        Raises:
+            TopicNotFound: there is none.
+        """
+        with self._engine as broker:
+            broker.delete_topic(topic)
+
+    def empty_topic(self, topic: str) -> None:
+        """Drop the messages that the topic stores. Raises TopicNotFound."""
+        with self._engine as broker:
+            broker.empty_topic(topic)
+
+    def pause_topic(self, topic: str) -> None:
+        """Stop the flow of messages to the channels. Raises TopicNotFound."""
+        self._pause(topic, None, True)
+
+    def unpause_topic(self, topic: str) -> None:
+        """Resume the flow to the channels. Raises TopicNotFound."""
+        self._pause(topic, None, False)
+
+    # -- channels
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Create a channel of an existing topic; nothing happens when there is one.
+
+        Raises:
+            TopicNotFound: create the topic first, as in nsqd's HTTP API.
+        """
+        with self._engine as broker:
+            broker.topic(topic)
+            broker.open_channel(topic, channel, self._engine.now)
+
+    def delete_channel(self, topic: str, channel: str) -> None:
+        """Delete a channel; its consumers' connections end. Raises Topic-, ChannelNotFound."""
+        with self._engine as broker:
+            broker.delete_channel(topic, channel)
+
+    def empty_channel(self, topic: str, channel: str) -> None:
+        """Drop every message of a channel. Raises TopicNotFound or ChannelNotFound."""
+        with self._engine as broker:
+            broker.empty_channel(topic, channel, self._engine.now)
+
+    def pause_channel(self, topic: str, channel: str) -> None:
+        """Stop deliveries. Raises TopicNotFound or ChannelNotFound."""
+        self._pause(topic, channel, True)
+
+    def unpause_channel(self, topic: str, channel: str) -> None:
+        """Resume deliveries. Raises TopicNotFound or ChannelNotFound."""
+        self._pause(topic, channel, False)
+
+    # -- inspection
+
+    def stats(
+        self, topic: str = "", channel: str = "", include_clients: bool = True
+    ) -> dict[str, Any]:
+        """Return ``topics`` and ``producers`` as in nsqd's /stats?format=json.
+
+        ``topics`` is None for an unknown topic; ``producers`` is None without clients.
+        """
+        with self._engine as broker:
+            sessions = self._sessions.by_number()
+            return {
+                "topics": stats.topics(broker, sessions, topic, channel, include_clients),
+                "producers": (
+                    stats.producers(sessions.values(), topic) if include_clients else None
+                ),
+            }
+
+    def registrations(self) -> list[tuple[str, str | None]]:
+        """Return every (topic, channel), and (topic, None) for topics without channels."""
+        with self._engine as broker:
+            return [
+                (topic.name, channel)
+                for topic in broker.topics.values()
+                for channel in (topic.channels or (None,))
+            ]
+
+    def messages(self, topic: str, channel: str | None = None) -> list[HeldMessage]:
+        """Return the messages of a channel, or those that a topic stores.
+
+        Raises:
+            TopicNotFound, ChannelNotFound: there is none.
+        """
+        with self._engine as broker:
+            if channel is None:
+                return _held("queued", broker.topic(topic).queue.peek())
+            found = broker.channel(topic, channel)
+            return [
+                *_held("queued", found.queue.peek()),
+                *_held("in_flight", list(found.in_flight.values())),
+                *_held("deferred", list(found.deferred.values())),
+            ]
+
+    def wait_until_empty(self, topic: str, channel: str, timeout: float = 10.0) -> None:
+        """Wait until a channel exists and nothing in it waits, is in flight or deferred.
+
+        Blocks: up to ``timeout`` seconds.
+
+        Raises:
+            TimeoutError: messages are left; the text counts them.
+        """
+        if not self._engine.wait_until(lambda broker: _left(broker, topic, channel) == "", timeout):
+            with self._engine as broker:
+                left = _left(broker, topic, channel) or "it was emptied just now"
+            raise TimeoutError(f"{topic}:{channel} is not empty after {timeout:g} s: {left}")
+
+    def add_observer(self, observer: Observer) -> None:
+        """Call ``observer`` when a topic or channel is created or deleted from now on."""
+        self._engine.add_observer(observer)
+
+    def _observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
+        """For nsqclient.testing: call ``observer`` when messages are stored from now on.
+
+        It is called in their order, so while the server is locked. There is one; another one
+        replaces it.
+        """
+        with self._engine as broker:
+            broker.on_published = observer
+
     # -- clients
 
     def _serve(self, sock: socket.socket, address: str) -> None:
@@ -398,10 +513,10 @@ class Nsqd(BrokerFacade):
 
     def _identity(self) -> Identity:
         return Identity(
-            broadcast_address=self._options.broadcast_address,
+            broadcast_address=self.options.announced_address,
             hostname=socket.gethostname(),
-            http_port=self._options.broadcast_http_port or self._http.port,
-            tcp_port=self._options.broadcast_tcp_port or self._listener.port,
+            http_port=self.options.broadcast_http_port or self._http.port,
+            tcp_port=self.options.broadcast_tcp_port or self._acceptor.port,
             version=NSQD_VERSION,
         )
 
@@ -422,8 +537,8 @@ class Nsqd(BrokerFacade):
 
     def _open_latency(self) -> LatencyWindow:
         return LatencyWindow(
-            self._options.e2e_processing_latency_percentile,
-            self._options.e2e_processing_latency_window_time,
+            self.options.e2e_processing_latency_percentile,
+            self.options.e2e_processing_latency_window_time,
             time.time_ns,
         )
 
@@ -446,3 +561,30 @@ class Nsqd(BrokerFacade):
                 self._data.save(topics)
             except OSError as exc:
                 logger.error("failed to persist metadata - %s", exc)
+
+    def _pause(self, topic: str, channel: str | None, paused: bool) -> None:
+        with self._engine as broker:
+            if channel is None:
+                broker.pause_topic(topic, paused, self._engine.now)
+            else:
+                broker.pause_channel(topic, channel, paused, self._engine.now)
+        self._save_metadata()
+
+
+def _held(state: str, messages: list[StoredMessage]) -> list[HeldMessage]:
+    return [
+        HeldMessage(state, MessageId(message.id), message.timestamp, message.attempts, message.body)
+        for message in messages
+    ]
+
+
+def _left(broker: Broker, topic: str, channel: str) -> str:
+    """Describe why a channel is not empty; empty when it is."""
+    try:
+        found = broker.channel(topic, channel)
+    except BrokerError:
+        return "there is no such channel"
+    waiting = len(found.queue) + len(broker.topic(topic).queue)
+    if not waiting and found.is_idle():
+        return ""
+    return f"{waiting} queued, {len(found.in_flight)} in flight, {len(found.deferred)} deferred"

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nsqclient.devserver import stats
 from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFound
-from nsqclient.devserver.broker_facade import BrokerFacade
-from nsqclient.devserver.http_message import BodyError, BodyReader, Request, Response
 from nsqclient.devserver.http_server import (
+    Handler,
     HTTPError,
     HTTPServer,
-    Params,
+    Request,
+    Response,
     empty_response,
     json_response,
     plain_response,
-    read_params,
-    read_query,
     text_response,
-    tls_required_response,
 )
 from nsqclient.devserver.options import LEVELS, config_values
 from nsqclient.protocol.names import is_valid_name
@@ -33,10 +28,9 @@ from nsqclient.protocol.peer_json import InvalidJson, read_json
 if TYPE_CHECKING:
     import ssl
 
-logger = logging.getLogger("nsqclient.devserver")
+    from nsqclient.devserver.nsqd import Nsqd
 
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_size = struct.Struct(">i")
+logger = logging.getLogger("nsqclient.devserver")
 
 
 class NsqdHTTPServer(HTTPServer):
@@ -49,88 +43,73 @@ class NsqdHTTPServer(HTTPServer):
     """
 
     def __init__(
-        self, nsqd: BrokerFacade, host: str, port: int, tls: ssl.SSLContext | None = None
+        self, nsqd: Nsqd, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
-        super().__init__("nsqd-http", host, port, tls)
-        self._nsqd = nsqd
-        for method, path, handler in (
+        options = nsqd.options
+        super().__init__("nsqd-http", host, port, [
             ("GET", "/ping", self._ping),
-            ("GET", "/info", self._info),
+            ("GET", "/info", lambda request: json_response(nsqd.info())),
             ("GET", "/stats", self._stats),
             ("POST", "/pub", self._pub),
             ("POST", "/mpub", self._mpub),
             ("POST", "/topic/create", self._create_topic),
-            ("POST", "/topic/delete", self._delete_topic),
-            ("POST", "/topic/empty", self._empty_topic),
-            ("POST", "/topic/pause", self._pause_topic),
-            ("POST", "/topic/unpause", self._pause_topic),
-            ("POST", "/channel/create", self._change_channel),
-            ("POST", "/channel/delete", self._change_channel),
-            ("POST", "/channel/empty", self._change_channel),
-            ("POST", "/channel/pause", self._change_channel),
-            ("POST", "/channel/unpause", self._change_channel),
-            ("GET", "/config/:opt", self._get_config),
-            ("PUT", "/config/:opt", self._put_config),
-        ):
-            self.router.add(method, path, handler)
-
-    def require_tls(self, https_port: int) -> None:
-        """Answer every request with the port of HTTPS, 0 where there is none."""
-        self.router.fixed_response = tls_required_response(https_port)
+            ("POST", "/topic/delete", self._on_topic(nsqd.delete_topic)),
+            ("POST", "/topic/empty", self._on_topic(nsqd.empty_topic)),
+            ("POST", "/topic/pause", self._on_topic(nsqd.pause_topic)),
+            ("POST", "/topic/unpause", self._on_topic(nsqd.unpause_topic)),
+            ("POST", "/channel/create", self._on_channel(nsqd.create_channel)),
+            ("POST", "/channel/delete", self._on_channel(nsqd.delete_channel)),
+            ("POST", "/channel/empty", self._on_channel(nsqd.empty_channel)),
+            ("POST", "/channel/pause", self._on_channel(nsqd.pause_channel)),
+            ("POST", "/channel/unpause", self._on_channel(nsqd.unpause_channel)),
+            ("GET", "/config/:option", self._get_config),
+            ("PUT", "/config/:option", self._put_config),
+        ], tls, max(options.max_msg_size, options.max_body_size))
+        self._nsqd = nsqd
 
     # -- information
 
-    def _ping(self, _request: Request, _part: str) -> Response:
+    def _ping(self, _request: Request) -> Response:
         health = self._nsqd.health()
         return plain_response(200 if health == "OK" else 500, health)
 
-    def _info(self, _request: Request, _part: str) -> Response:
-        return json_response(self._nsqd.info())
-
-    def _stats(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
+    def _stats(self, request: Request) -> Response:
         numbers = self._nsqd.stats(
-            params.get("topic") or "", params.get("channel") or "",
-            _flag(params, "include_clients"),
+            request.get("topic"), request.get("channel"),
+            _flag(request, "include_clients"),
         )
         started = self._nsqd.start_time
-        include_memory = _flag(params, "include_mem")
-        answer = stats.build(numbers, self._nsqd.health(), started, include_memory)
-        if params.get("format") == "json":
+        answer = stats.build(
+            numbers, self._nsqd.health(), started, _flag(request, "include_mem"))
+        if request.get("format") == "json":
             return json_response(answer)
         return text_response(stats.to_text(answer, started, time.time()))
 
     # -- publishing
 
-    def _pub(self, request: Request, _part: str) -> Response:
-        limit = self._nsqd.options.max_msg_size
-        if request.content_length > limit:
-            raise HTTPError(413, "MSG_TOO_BIG")
-        body = _read_body(request, limit + 1)
-        if len(body) > limit:
-            raise HTTPError(413, "MSG_TOO_BIG")
+    def _pub(self, request: Request) -> Response:
+        options = self._nsqd.options
+        body = request.read_body(options.max_msg_size, "MSG_TOO_BIG")
         if not body:
             raise HTTPError(400, "MSG_EMPTY")
-        params = read_query(request)
-        topic = self._open_topic(params)
-        defer_ms = _parse_int(params.get("defer"))
+        topic = self._open_topic(request)
+        try:
+            defer = int(request.get("defer", "0")) / 1000
+        except ValueError:
+            defer = -1.0
         # After the topic was created, as in nsqd.
-        if defer_ms is None or not 0 <= defer_ms / 1000 <= self._nsqd.options.max_req_timeout:
+        if not 0 <= defer <= options.max_req_timeout:
             raise HTTPError(400, "INVALID_DEFER")
-        self._publish(topic, [body], defer_ms / 1000)
+        self._publish(topic, [body], defer)
         return text_response("OK")
 
-    def _mpub(self, request: Request, _part: str) -> Response:
+    def _mpub(self, request: Request) -> Response:
         options = self._nsqd.options
-        if request.content_length > options.max_body_size:
-            raise HTTPError(413, "BODY_TOO_BIG")
-        params = read_query(request)
-        topic = self._open_topic(params)
-        binary = params.get("binary")
+        body = request.read_body(options.max_body_size, "BODY_TOO_BIG")
+        topic = self._open_topic(request)
         # All values but those of false mean binary, the empty one too.
-        is_binary = binary is not None and _BOOLEANS.get(binary, True)
-        read = read_binary if is_binary else read_lines
-        bodies = read(request.body, options.max_msg_size, options.max_body_size)
+        is_binary = "binary" in request.params and _flag(request, "binary")
+        bodies = (read_binary if is_binary else read_lines)(body, options.max_msg_size)
         if bodies:
             self._publish(topic, bodies, 0.0)
         return text_response("OK")
@@ -142,90 +121,72 @@ class NsqdHTTPServer(HTTPServer):
             logger.error("failed to publish to %s - %s", topic, exc)
             raise HTTPError(503, "EXITING") from None
 
-    def _open_topic(self, params: Params) -> str:
+    def _open_topic(self, request: Request) -> str:
         """Create the topic of /pub, /mpub and /topic/create before other checks."""
-        topic = _valid_topic(params)
-        try:
+        topic = request.require("topic")
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_TOPIC")
+        with _broker_errors():
             self._nsqd.create_topic(topic)
-        except BrokerError:
-            raise HTTPError(503, "EXITING") from None
         return topic
 
     # -- topics and channels
 
-    def _create_topic(self, request: Request, _part: str) -> Response:
-        self._open_topic(read_query(request))
+    def _create_topic(self, request: Request) -> Response:
+        self._open_topic(request)
         return empty_response()
 
-    def _delete_topic(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
-        with _broker_errors():
-            self._nsqd.delete_topic(topic)
-        return empty_response()
+    @staticmethod
+    def _on_topic(change: Callable[[str], None]) -> Handler:
+        def handler(request: Request) -> Response:
+            with _broker_errors():
+                change(request.require("topic"))
+            return empty_response()
 
-    def _empty_topic(self, request: Request, _part: str) -> Response:
-        topic = _valid_topic(read_params(request))
-        with _broker_errors():
-            self._nsqd.empty_topic(topic)
-        return empty_response()
+        return handler
 
-    def _pause_topic(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
-        with _broker_errors():
-            if request.path.endswith("/unpause"):
-                self._nsqd.unpause_topic(topic)
-            else:
-                self._nsqd.pause_topic(topic)
-        return empty_response()
+    @staticmethod
+    def _on_channel(change: Callable[[str, str], None]) -> Handler:
+        def handler(request: Request) -> Response:
+            with _broker_errors():
+                change(*request.topic_and_channel())
+            return empty_response()
 
-    def _change_channel(self, request: Request, _part: str) -> Response:
-        topic, channel = read_params(request).topic_and_channel()
-        change = {
-            "create": self._nsqd.create_channel,
-            "delete": self._nsqd.delete_channel,
-            "empty": self._nsqd.empty_channel,
-            "pause": self._nsqd.pause_channel,
-            "unpause": self._nsqd.unpause_channel,
-        }[request.path.rpartition("/")[2]]
-        with _broker_errors():
-            change(topic, channel)
-        return empty_response()
+        return handler
 
     # -- options
 
-    def _get_config(self, _request: Request, option: str) -> Response:
-        if option == "log_level":
-            return json_response(self._nsqd.log_level.number)
-        if option == "nsqlookupd_tcp_addresses":
-            return json_response(self._nsqd.lookupd_tcp_addresses)
-        info, options = self._nsqd.info(), self._nsqd.options
+    def _get_config(self, request: Request) -> Response:
+        nsqd = self._nsqd
+        info, options = nsqd.info(), nsqd.options
         values = config_values(options) | {
-            "tcp_address": self._nsqd.tcp_address,
-            "http_address": self._nsqd.http_address,
-            "https_address": self._nsqd.https_address,
+            "log_level": nsqd.log_level.number,
+            "nsqlookupd_tcp_addresses": nsqd.lookupd_tcp_addresses,
+            "tcp_address": nsqd.tcp_address,
+            "http_address": nsqd.http_address,
+            "https_address": nsqd.https_address,
             "broadcast_tcp_port": options.broadcast_tcp_port or info["tcp_port"],
             "broadcast_http_port": options.broadcast_http_port or info["http_port"],
         }
-        if option not in values:
+        if request.option not in values:
             raise HTTPError(400, "INVALID_OPTION")
-        value = values[option]
+        value = values[request.option]
         return text_response(value) if isinstance(value, str) else json_response(value)
 
-    def _put_config(self, request: Request, option: str) -> Response:
-        limit = self._nsqd.options.max_msg_size
-        body = _read_body(request, limit + 1)
-        if not body or len(body) > limit:
+    def _put_config(self, request: Request) -> Response:
+        body = request.read_body(self._nsqd.options.max_msg_size, "INVALID_VALUE")
+        if not body:
             raise HTTPError(413, "INVALID_VALUE")
-        if option == "nsqlookupd_tcp_addresses":
+        if request.option == "nsqlookupd_tcp_addresses":
             self._nsqd.set_lookupd_tcp_addresses(_parse_addresses(body))
-        elif option == "log_level":
+        elif request.option == "log_level":
             level = body.decode("utf-8", "replace").lower()
             if level not in LEVELS:
                 raise HTTPError(400, "INVALID_VALUE")
             self._nsqd.log_level.set(level)
         else:
             raise HTTPError(400, "INVALID_OPTION")
-        return self._get_config(request, option)
+        return self._get_config(request)
 
 
 @contextmanager
@@ -241,30 +202,9 @@ def _broker_errors() -> Iterator[None]:
         raise HTTPError(503, "EXITING") from None
 
 
-def _valid_topic(params: Params) -> str:
-    topic = params.require("topic")
-    if not is_valid_name(topic):
-        raise HTTPError(400, "INVALID_TOPIC")
-    return topic
-
-
-def _flag(params: Params, name: str) -> bool:
+def _flag(request: Request, name: str) -> bool:
     """Read a flag: true for all values but those of false."""
-    return _BOOLEANS.get(params.get(name) or "", True)
-
-
-def _read_body(request: Request, limit: int) -> bytes:
-    try:
-        return request.body.read(limit)
-    except BodyError:
-        raise HTTPError(500, "INTERNAL_ERROR") from None
-
-
-def _parse_int(text: str | None) -> int | None:
-    """Return the number, 0 without a text, None when it is no number."""
-    if text is None:
-        return 0
-    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+    return request.get(name) not in ("false", "0")
 
 
 def _parse_addresses(body: bytes) -> list[str]:
@@ -282,32 +222,19 @@ def _parse_addresses(body: bytes) -> list[str]:
 # -- the bodies of /mpub: all messages of a body, or none
 
 
-def read_lines(body: BodyReader, max_msg_size: int, max_body_size: int) -> list[bytes]:
+def read_lines(body: bytes, max_msg_size: int) -> list[bytes]:
     """Return the lines, empty ones left out.
 
     Raises:
-        HTTPError: 413 MSG_TOO_BIG or BODY_TOO_BIG, whichever is met first; 500 for a broken body.
+        HTTPError: 413 MSG_TOO_BIG.
     """
-    try:
-        data = body.read(max_body_size + 1)
-    except BodyError:
-        raise HTTPError(500, "INTERNAL_ERROR") from None
-    messages = []
-    read = 0
-    for line in data.split(b"\n"):
-        read += len(line) + 1
-        if read > max_body_size:
-            # The last line may end with the body, without a newline of its own.
-            if len(data) > max_body_size:
-                raise HTTPError(413, "BODY_TOO_BIG")
-        if len(line) > max_msg_size:
-            raise HTTPError(413, "MSG_TOO_BIG")
-        if line:
-            messages.append(line)
+    messages = [line for line in body.split(b"\n") if line]
+    if any(len(line) > max_msg_size for line in messages):
+        raise HTTPError(413, "MSG_TOO_BIG")
     return messages
 
 
-def read_binary(body: BodyReader, max_msg_size: int, max_body_size: int) -> list[bytes]:
+def read_binary(body: bytes, max_msg_size: int) -> list[bytes]:
     """Return the messages of ``[4 B count]`` and ``[4 B size][message]`` for each.
 
     Bytes after the last message are ignored.
@@ -315,29 +242,19 @@ def read_binary(body: BodyReader, max_msg_size: int, max_body_size: int) -> list
     Raises:
         HTTPError: 413, BAD_BODY for the count, BAD_MESSAGE for what follows.
     """
-    count = _read_size(body, "BAD_BODY")
-    # The most that fit: 4 bytes of count, then 4 bytes of size and 1 of message for each.
-    if not 0 < count <= (max_body_size - 4) // 5:
+    if len(body) < 4 or (count := _int32(body, 0)) <= 0:
         raise HTTPError(413, "BAD_BODY")
-    messages = []
-    for _ in range(count):
-        size = _read_size(body, "BAD_MESSAGE")
-        if not 0 < size <= max_msg_size:
+    messages: list[bytes] = []
+    end = 4
+    while len(messages) < count:
+        start = end + 4
+        size = _int32(body, end)
+        end = start + size
+        if not 0 < size <= max_msg_size or end > len(body):
             raise HTTPError(413, "BAD_MESSAGE")
-        messages.append(_read(body, size, "BAD_MESSAGE"))
+        messages.append(body[start:end])
     return messages
 
 
-def _read_size(body: BodyReader, code: str) -> int:
-    size: int = _size.unpack(_read(body, _size.size, code))[0]
-    return size
-
-
-def _read(body: BodyReader, size: int, code: str) -> bytes:
-    try:
-        data = body.read(size)
-    except BodyError:
-        data = b""
-    if len(data) < size:
-        raise HTTPError(413, code)
-    return data
+def _int32(body: bytes, at: int) -> int:
+    return int.from_bytes(body[at:at + 4], "big", signed=True)

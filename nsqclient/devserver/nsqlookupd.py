@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.http_message import Request, Response
 from nsqclient.devserver.http_server import (
     HTTPError,
     HTTPServer,
+    Request,
+    Response,
     empty_response,
     json_response,
     plain_response,
-    read_params,
 )
+from nsqclient.devserver.options import ANY_HOST
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.devserver.protocol.lookupd import (
     Identity,
@@ -34,8 +35,6 @@ from nsqclient.runtime.deadline import Deadline
 logger = logging.getLogger("nsqclient.devserver")
 
 _RECV_SIZE = 64 * 1024
-# Clients cannot connect to these; the host's name replaces them.
-_ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 #: Go's zero time, in ns.
 _ZERO_TIME = -6795364578871345152
 
@@ -71,7 +70,7 @@ class Nsqlookupd:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if broadcast_address is None:
-            broadcast_address = socket.gethostname() if host in _ANY_HOST else host
+            broadcast_address = socket.gethostname() if host in ANY_HOST else host
         self._broadcast_address = broadcast_address
         self._clock = clock
         self._lock = threading.Lock()  # guards the registry and its peers
@@ -194,13 +193,9 @@ class NsqlookupdHTTPServer(HTTPServer):
         host: str,
         port: int,
     ) -> None:
-        super().__init__("lookupd-http", host, port)
-        self._registry = registry
-        self._lock = lock
-        self._clock = clock
-        for method, path, handler in (
-            ("GET", "/ping", self._ping),
-            ("GET", "/info", self._info),
+        super().__init__("lookupd-http", host, port, [
+            ("GET", "/ping", lambda request: plain_response(200, "OK")),
+            ("GET", "/info", lambda request: json_response({"version": NSQD_VERSION})),
             ("GET", "/debug", self._debug),
             ("GET", "/lookup", self._lookup),
             ("GET", "/topics", self._topics),
@@ -211,26 +206,22 @@ class NsqlookupdHTTPServer(HTTPServer):
             ("POST", "/topic/tombstone", self._tombstone),
             ("POST", "/channel/create", self._create_channel),
             ("POST", "/channel/delete", self._delete_channel),
-        ):
-            self.router.add(method, path, handler)
+        ])
+        self._registry = registry
+        self._lock = lock
+        self._clock = clock
 
-    def _ping(self, _request: Request, _part: str) -> Response:
-        return plain_response(200, "OK")
-
-    def _info(self, _request: Request, _part: str) -> Response:
-        return json_response({"version": NSQD_VERSION})
-
-    def _topics(self, _request: Request, _part: str) -> Response:
+    def _topics(self, _request: Request) -> Response:
         with self._lock:
             return json_response({"topics": self._registry.topics()})
 
-    def _channels(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
+    def _channels(self, request: Request) -> Response:
+        topic = request.require("topic")
         with self._lock:
             return json_response({"channels": self._registry.channels(topic)})
 
-    def _lookup(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
+    def _lookup(self, request: Request) -> Response:
+        topic = request.require("topic")
         with self._lock:
             found = self._registry.lookup(topic, self._clock())
         if found is None:
@@ -238,7 +229,7 @@ class NsqlookupdHTTPServer(HTTPServer):
         producers = [_producer(peer) for peer in found.producers]
         return json_response({"channels": found.channels, "producers": producers})
 
-    def _nodes(self, _request: Request, _part: str) -> Response:
+    def _nodes(self, _request: Request) -> Response:
         with self._lock:
             nodes = self._registry.nodes(self._clock())
         producers = [
@@ -247,7 +238,7 @@ class NsqlookupdHTTPServer(HTTPServer):
         ]
         return json_response({"producers": producers})
 
-    def _debug(self, _request: Request, _part: str) -> Response:
+    def _debug(self, _request: Request) -> Response:
         producers: dict[str, list[dict[str, Any]]] = {}
         with self._lock:
             for key, entries in sorted(self._registry.entries(), key=lambda item: item[0]):
@@ -259,35 +250,34 @@ class NsqlookupdHTTPServer(HTTPServer):
                     producers.setdefault(":".join(key), []).append(dict(sorted(facts.items())))
         return json_response(producers)
 
-    def _create_topic(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
+    def _create_topic(self, request: Request) -> Response:
+        topic = request.require("topic")
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_ARG_TOPIC")
         with self._lock:
             self._registry.create(topic)
         return empty_response()
 
-    def _delete_topic(self, request: Request, _part: str) -> Response:
-        topic = read_params(request).require("topic")
+    def _delete_topic(self, request: Request) -> Response:
+        topic = request.require("topic")
         with self._lock:
             self._registry.delete_topic(topic)
         return empty_response()
 
-    def _tombstone(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
-        topic, node = params.require("topic"), params.require("node")
+    def _tombstone(self, request: Request) -> Response:
+        topic, node = request.require("topic"), request.require("node")
         with self._lock:
             self._registry.tombstone(topic, node, self._clock())
         return empty_response()
 
-    def _create_channel(self, request: Request, _part: str) -> Response:
-        topic, channel = read_params(request).topic_and_channel()
+    def _create_channel(self, request: Request) -> Response:
+        topic, channel = request.topic_and_channel()
         with self._lock:
             self._registry.create(topic, channel)
         return empty_response()
 
-    def _delete_channel(self, request: Request, _part: str) -> Response:
-        topic, channel = read_params(request).topic_and_channel()
+    def _delete_channel(self, request: Request) -> Response:
+        topic, channel = request.topic_and_channel()
         with self._lock:
             deleted = self._registry.delete_channel(topic, channel)
         if not deleted:

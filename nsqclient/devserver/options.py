@@ -7,7 +7,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -43,20 +43,37 @@ def default_node_id() -> int:
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
 
 
+#: nsqd's levels and their numbers; Python's are ten times as much.
+LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+#: Clients cannot connect to these; the host's name replaces them.
+ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
+#: Seconds between two PINGs to an nsqlookupd: fixed in nsqd.
+PING_INTERVAL = 15.0
+
+
 @dataclass(frozen=True)
 class NsqdOptions:
-    """The options of one nsqd: its flags with underscores, durations in seconds.
+    """The options of one nsqd, as :class:`~nsqclient.devserver.Nsqd` takes them.
 
     Raises:
         ConfigError: a value is invalid for nsqd, too. Numbers and durations may be 0 or negative
             where nsqd accepts that.
     """
 
-    node_id: int = field(default_factory=default_node_id)
-    broadcast_address: str = "127.0.0.1"
+    host: str = "127.0.0.1"
+    tcp_port: int = 0
+    http_port: int | None = 0
+    _: KW_ONLY
+    data_path: str | None = None
+    lookupd_tcp_addresses: Sequence[str] = ()
+    lookupd_ping_interval: float = PING_INTERVAL
+    http_host: str | None = None
+    https_port: int | None = 0
+    https_host: str | None = None
+    broadcast_address: str | None = None
     broadcast_tcp_port: int = 0
     broadcast_http_port: int = 0
-    data_path: str | None = None
+    node_id: int = field(default_factory=default_node_id)
     mem_queue_size: int = 10_000
     max_msg_size: int = 1024 * 1024
     max_body_size: int = 5 * 1024 * 1024
@@ -76,7 +93,6 @@ class NsqdOptions:
     snappy: bool = True
     tls_cert: str = ""
     tls_key: str = ""
-    #: Not a flag of nsqd's: of a key that is encrypted.
     tls_key_password: str = field(default="", repr=False)
     tls_root_ca_file: str = ""
     tls_client_auth_policy: str = ""
@@ -85,8 +101,8 @@ class NsqdOptions:
     auth_http_addresses: Sequence[str] = ()
     e2e_processing_latency_percentile: Sequence[float] = ()
     e2e_processing_latency_window_time: float = 600.0
-    #: Not a flag: timers look only at multiples of this many seconds, as nsqd's scan does.
     scan_lag: float = 0.0
+    log_level: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.node_id < 1024:
@@ -105,29 +121,29 @@ class NsqdOptions:
             raise ConfigError(
                 f"unknown tls_min_version {self.tls_min_version!r}: give one of "
                 + ", ".join(TLS_VERSIONS))
+        if self.log_level is not None and self.log_level not in LEVELS:
+            raise ConfigError(
+                f"log_level must be one of {', '.join(LEVELS)}, not {self.log_level!r}")
+
+    @property
+    def announced_address(self) -> str:
+        """The address that nsqlookupd gives to clients."""
+        if self.broadcast_address is not None:
+            return self.broadcast_address
+        return socket.gethostname() if self.host in ANY_HOST else self.host
 
     def server_limits(self) -> ServerLimits:
-        """Return the limits that the protocol core checks."""
-        return ServerLimits(
-            max_msg_size=self.max_msg_size,
-            max_body_size=self.max_body_size,
-            max_rdy_count=self.max_rdy_count,
-            max_req_timeout=_ms(self.max_req_timeout),
-            msg_timeout=_ms(self.msg_timeout),
-            max_msg_timeout=_ms(self.max_msg_timeout),
-            heartbeat_interval=_ms(self.client_timeout / 2),
-            max_heartbeat_interval=_ms(self.max_heartbeat_interval),
-            max_output_buffer_size=self.max_output_buffer_size,
-            output_buffer_timeout=_ms(self.output_buffer_timeout),
-            min_output_buffer_timeout=_ms(self.min_output_buffer_timeout),
-            max_output_buffer_timeout=_ms(self.max_output_buffer_timeout),
-            max_deflate_level=self.max_deflate_level,
-            tls=self.has_certificate,
-            tls_required=self.tls_policy != TLSPolicy.NOT_REQUIRED,
-            deflate=self.deflate,
-            snappy=self.snappy,
-            auth_required=bool(self.auth_http_addresses),
-        )
+        """Return the limits that the protocol core checks: those of the same names, and others."""
+        same = {
+            each.name: _in_units(self, each, 1000) for each in fields(self)
+            if each.name in ServerLimits._fields
+        }
+        return ServerLimits(**same | {
+            "heartbeat_interval": round(self.client_timeout / 2 * 1000),
+            "tls": self.has_certificate,
+            "tls_required": self.tls_policy != TLSPolicy.NOT_REQUIRED,
+            "auth_required": bool(self.auth_http_addresses),
+        })
 
     @property
     def has_certificate(self) -> bool:
@@ -180,8 +196,10 @@ class NsqdOptions:
         )
 
 
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+def _in_units(options: NsqdOptions, option: Field[Any], of_second: int) -> Any:
+    """Return the value of an option; a duration as a whole number of ms or ns."""
+    value = getattr(options, option.name)
+    return round(value * of_second) if option.type == "float" else value
 
 
 #: /config/: options that the embedded server does not have, with nsqd's values.
@@ -202,41 +220,22 @@ _FIXED: dict[str, Any] = {
     "statsd_exclude_ephemeral": False,
 }
 
-_UNCHANGED = (
-    "deflate",
-    "snappy",
-    "tls_cert",
-    "tls_key",
-    "tls_client_auth_policy",
-    "tls_root_ca_file",
-)
-_DURATIONS = (
-    "msg_timeout",
-    "max_msg_timeout",
-    "max_req_timeout",
-    "max_heartbeat_interval",
-    "max_output_buffer_timeout",
-    "min_output_buffer_timeout",
-    "output_buffer_timeout",
-    "e2e_processing_latency_window_time",
-)
-_NUMBERS = (
-    "mem_queue_size",
-    "max_msg_size",
-    "max_body_size",
-    "max_rdy_count",
-    "max_output_buffer_size",
-    "max_channel_consumers",
-    "max_deflate_level",
-)
+#: /config/: options of the same name.
+_SHOWN = frozenset({
+    "deflate", "snappy", "tls_cert", "tls_key", "tls_client_auth_policy", "tls_root_ca_file",
+    "msg_timeout", "max_msg_timeout", "max_req_timeout", "max_heartbeat_interval",
+    "max_output_buffer_timeout", "min_output_buffer_timeout", "output_buffer_timeout",
+    "e2e_processing_latency_window_time", "mem_queue_size", "max_msg_size", "max_body_size",
+    "max_rdy_count", "max_output_buffer_size", "max_channel_consumers", "max_deflate_level",
+})
 
 
 def config_values(options: NsqdOptions) -> dict[str, Any]:
     """Return the values under /config/ that do not change while nsqd runs, durations in ns."""
     return {
         **_FIXED,
-        **{name: getattr(options, name) for name in (*_NUMBERS, *_UNCHANGED)},
-        **{name: round(getattr(options, name) * 1e9) for name in _DURATIONS},
+        **{each.name: _in_units(options, each, 10**9) for each in fields(options)
+           if each.name in _SHOWN},
         "auth_http_addresses": list(options.auth_http_addresses),
         "e2e_processing_latency_percentiles": [
             int(each) if each == 1 else each for each in options.e2e_processing_latency_percentile
@@ -245,12 +244,9 @@ def config_values(options: NsqdOptions) -> dict[str, Any]:
         "tls_min_version": TLS_VERSIONS[options.tls_min_version],
         "id": options.node_id,
         "data_path": options.data_path or "",
-        "broadcast_address": options.broadcast_address,
+        "broadcast_address": options.announced_address,
     }
 
-
-#: nsqd's levels and their numbers; Python's are ten times as much.
-LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 
 _logger = logging.getLogger("nsqclient.devserver")
 
@@ -262,15 +258,10 @@ class LogLevel:
         name: a key of LEVELS; None leaves the program's configuration in force until ``set``,
             and ``number`` is nsqd's default, 2.
 
-    Raises:
-        ConfigError: no such level.
-
     Life: ``set`` any number of times; ``restore`` undoes it. Threads: any.
     """
 
     def __init__(self, name: str | None) -> None:
-        if name is not None and name not in LEVELS:
-            raise ConfigError(f"log_level must be one of {', '.join(LEVELS)}, not {name!r}")
         self._lock = threading.Lock()
         self._name = name  # guarded by _lock, as _previous
         self._previous: int | None = None

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.listener import Listener
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.raw_socket import ask, connect, read_all
 from tests.support.waiting import wait_until
@@ -181,7 +180,7 @@ def test_accepting_goes_on_without_descriptors(make, monkeypatch, caplog):
             raise errors.pop()
         return real(sock)
 
-    monkeypatch.setattr("nsqclient.devserver.listener._PAUSE", 0.001)
+    monkeypatch.setattr("nsqclient.devserver.acceptor._PAUSE", 0.001)
     monkeypatch.setattr(socket.socket, "accept", accept)
     acceptor.start()
     with connect(acceptor.address) as client:
@@ -198,7 +197,7 @@ def test_several_hundred_clients_may_wait(leak_guard):
     limit = Path("/proc/sys/net/core/somaxconn")
     if not limit.exists() or int(limit.read_text()) < 400:
         pytest.skip("the system's limit is lower")
-    listener = Listener("test", "127.0.0.1", 0, lambda sock, address: None)
+    listener = Acceptor("test", "127.0.0.1", 0, lambda sock, address: None)
     listener.listen()
     with contextlib.ExitStack() as stack:
         stack.callback(listener.stop)

@@ -153,8 +153,8 @@ def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplo
 @pytest.mark.parametrize("answer", [{}, [], {"channels": 1}])
 def test_response_without_channels_is_an_error(leak_guard, answer):
     """The error quotes the response of another server."""
-    server = HTTPServer("test-http", "127.0.0.1", 0)
-    server.router.add("GET", "/channels", lambda request, part: json_response(answer))
+    server = HTTPServer("test-http", "127.0.0.1", 0, [
+        ("GET", "/channels", lambda request: json_response(answer))])
     server.start()
     try:
         with pytest.raises(ValueError, match="not a list of channels"):
@@ -165,7 +165,7 @@ def test_response_without_channels_is_an_error(leak_guard, answer):
 
 def test_status_other_than_200_is_an_error(leak_guard):
     """The error quotes the response."""
-    server = HTTPServer("test-http", "127.0.0.1", 0)
+    server = HTTPServer("test-http", "127.0.0.1", 0, [])
     server.start()
     try:
         with pytest.raises(ValueError, match="status 404"):

@@ -194,7 +194,7 @@ def test_stop_unregisters_before_connections_end():
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd, \
             RawClient(nsqd.tcp_address) as client:
         assert producers() == 1
-        end_clients, nsqd._listener.stop = nsqd._listener.stop, stop
+        end_clients, nsqd._acceptor.stop = nsqd._acceptor.stop, stop
         nsqd.stop()
     assert found == [0]
 

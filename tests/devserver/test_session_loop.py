@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.devserver import Nsqd
+from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.listener import Listener
 from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
@@ -356,17 +356,17 @@ def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):
     with PartitionedCluster() as cluster, RawClient(cluster.nsqds[0].tcp_address) as client:
         client.send(b"NOP\n")
         wait_until(lambda: len(cluster.nsqds[0].commands) == 1)
-        stop = Listener.stop
+        stop = Acceptor.stop
 
         def stop_all_first(listener, deadline=None):
-            monkeypatch.setattr(Listener, "stop", stop)
+            monkeypatch.setattr(Acceptor, "stop", stop)
             other = threading.Thread(target=cluster.stop)
             other.start()
             other.join(60)
             assert not other.is_alive()
             stop(listener, deadline)
 
-        monkeypatch.setattr(Listener, "stop", stop_all_first)
+        monkeypatch.setattr(Acceptor, "stop", stop_all_first)
         cluster.nsqds[0].stop()
 
 

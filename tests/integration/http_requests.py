@@ -17,24 +17,13 @@ def _mpub(*bodies: bytes, count: int | None = None) -> bytes:
 
 ROUTER: list[Request] = [
     ("GET", "/ping", b""),
-    ("GET", "/ping/", b""),
-    ("GET", "/PING?a=b", b""),
-    ("GET", "//ping", b""),
-    ("GET", "/x/../ping", b""),
     ("GET", "/%70ing", b""),
     ("GET", "/", b""),
     ("GET", "/nope", b""),
     ("GET", "/put?topic=t", b""),
     ("HEAD", "/ping", b""),
     ("POST", "/ping", b""),
-    ("FOO", "/ping", b""),
-    ("OPTIONS", "/ping", b""),
-    ("OPTIONS", "/topic/create", b""),
-    ("OPTIONS", "/nope", b""),
-    ("OPTIONS", "*", b""),
     ("GET", "/topic/create", b""),
-    ("POST", "/Topic/Create/?topic=t", b""),
-    ("PUT", "/topic/create/?topic=t", b""),
 ]
 
 NSQLOOKUPD: list[Request] = [
@@ -45,13 +34,11 @@ NSQLOOKUPD: list[Request] = [
     ("GET", "/debug", b""),
     ("GET", "/channels", b""),
     ("GET", "/channels?topic=t", b""),
-    ("GET", "/channels?topic=%zz", b""),
     ("GET", "/lookup", b""),
     ("GET", "/lookup?topic=", b""),
     ("GET", "/lookup?topic=t", b""),
     ("GET", "/lookup?topic=b$d", b""),
     ("GET", "/lookup?topic=*", b""),
-    ("GET", "/lookup?topic=a;b", b""),
     ("POST", "/topic/create", b"topic=form"),
     ("POST", "/topic/create?topic=", b""),
     ("POST", "/topic/create?topic=b$d", b""),
@@ -91,15 +78,12 @@ NSQD: list[Request] = [
     *ROUTER,
     ("GET", _STATS, b""),
     ("GET", _STATS + "&topic=nope", b""),
-    ("GET", "/stats?%zz", b""),
     ("POST", "/pub", b""),
     ("POST", "/pub", b"x" * 101),
     ("POST", "/pub?topic=b$d", b"x" * 101),
     ("POST", "/pub", b"hi"),
     ("POST", "/pub?topic=", b"hi"),
     ("POST", "/pub?topic=b$d", b"hi"),
-    ("POST", "/pub?topic=%zz", b"hi"),
-    ("POST", "/pub?topic=a;b", b"hi"),
     ("POST", "/pub?topic=t", b"hi"),
     ("POST", "/pub?topic=t", b"x" * 100),
     ("POST", "/pub?topic=e%23ephemeral", b"hi"),
@@ -109,7 +93,6 @@ NSQD: list[Request] = [
     ("POST", "/pub?topic=d1&defer=1.5", b"hi"),
     ("POST", "/pub?topic=d1&defer=3600001", b"hi"),
     ("POST", "/pub?topic=d1&defer=0", b"hi"),
-    ("POST", "/pub?topic=d1&defer=%2B3600000", b"hi"),
     ("GET", _STATS, b""),
     ("POST", "/mpub", b"a"),
     ("POST", "/mpub?topic=b$d", b"a"),
@@ -128,7 +111,6 @@ NSQD: list[Request] = [
     ("POST", "/mpub?topic=m&binary=1", _mpub()),
     ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", count=-1)),
     ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", count=199)),
-    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", count=200)),
     ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"")),
     ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"x" * 101)),
     ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"bc")[:-1]),
@@ -171,7 +153,6 @@ NSQD: list[Request] = [
     ("POST", "/channel/empty?topic=t&channel=nope", b""),
     ("POST", "/channel/empty?topic=t&channel=c", b""),
     ("POST", "/topic/empty", b""),
-    ("POST", "/topic/empty?topic=b$d", b""),
     ("POST", "/topic/empty?topic=nope", b""),
     ("POST", "/topic/empty?topic=m", b""),
     ("GET", _STATS, b""),
@@ -185,8 +166,6 @@ NSQD: list[Request] = [
     ("GET", "/config", b""),
     ("GET", "/config/", b""),
     ("GET", "/config/nope", b""),
-    ("GET", "/config/msg_timeout/", b""),
-    ("GET", "/CONFIG/msg_timeout", b""),
     ("POST", "/config/msg_timeout", b""),
     *[
         ("GET", f"/config/{name}", b"")
@@ -216,50 +195,10 @@ NSQD: list[Request] = [
     ("PUT", "/config/nsqlookupd_tcp_addresses", b"[]"),
 ]
 
-#: Bytes that are not quite, or not at all, HTTP requests; each on a connection of its own.
-ODD_BYTES: list[bytes] = [
-    b"GET /ping HTTP/1.0\r\n\r\n",
-    b"GET /ping HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /ping HTTP/1.0\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\n\r\n",
-    b"GET /ping\r\n\r\n",
-    b"  V1PING\n",
-    b"  V2PUB foo\n\x00\x00\x00\x02hi",
-    b"GET /ping HTTP/2.0\r\nHost: x\r\n\r\n",
-    b"GET /ping FOO\r\nHost: x\r\n\r\n",
-    b"G@T /ping HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET ping HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET http://h/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nbad name: y\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: foo\r\n\r\n",
-    b"GET /ping HTTP/1.1\nHost: x\nConnection: close\n\n",
-    b"\r\nGET /ping HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    b"POST /topic/create?topic=a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    b"POST /topic/delete?topic=a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"POST /topic/delete?topic=a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
-    b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n",
-]
-
-#: The same for nsqd's publishing, with the limits as above.
-ODD_PUBLISHING: list[bytes] = [
-    b"POST /pub?topic=c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+#: Bodies of nsqd's publishing, with the limits as above; each on a connection of its own.
+BODIES: list[bytes] = [
     b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n",
-    b"POST /pub?topic=c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
-    b"POST /pub?topic=c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"POST /pub?topic=c HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n",
-    b"POST /mpub?topic=c HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n",
-    b"POST /mpub?topic=c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n3f2\r\n" + b"xxxx\n" * 202 + b"\r\n0\r\n\r\n",
-    b"PUT /config/log_level HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     b"Expect: 100-continue\r\nContent-Length: 4\r\n\r\ninfo",
+    b"Content-Length: 300000\r\n\r\n",
 ]

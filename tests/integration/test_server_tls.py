@@ -13,7 +13,6 @@ from nsqclient import Config, NSQError, Producer
 from tests.integration.test_negotiation import roundtrip
 from tests.support.certificates import Certificates
 from tests.support.servers.auth_server import AuthServer, granted
-from tests.support.servers.raw_socket import ask
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +109,6 @@ def test_http_without_tls_names_the_port_of_https(secure):
     port = int(server.https_address.rpartition(":")[2])
     assert answer.status_code == 403
     assert answer.text == '{"message": "TLS_REQUIRED", "https_port": %d}' % port
-
-
-def test_plain_http_on_the_port_of_https_is_a_bad_request(secure):
-    """The answer is in plain text, too."""
-    server = secure()
-    assert ask(server.https_address, b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n") == (
-        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 
 
 def offers(address, version):

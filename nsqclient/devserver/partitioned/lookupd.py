@@ -9,14 +9,15 @@ from enum import Enum
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
-from nsqclient.devserver.http_message import Request, Response
 from nsqclient.devserver.http_server import (
+    Handler,
     HTTPError,
     HTTPServer,
+    Request,
+    Response,
     empty_response,
     json_response,
     plain_response,
-    read_params,
 )
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.state import ClusterState, Topic
@@ -83,15 +84,16 @@ class PartitionedLookupd:
 
     def start(self) -> None:
         """Listen and serve. Raises OSError when the port is taken."""
-        http = HTTPServer("lookupd-http", self._host, self._port)
-        for method, path, handler in (
-            ("GET", "/ping", self._ping), ("GET", "/info", self._info),
-            ("GET", "/listlookup", self._list_lookup), ("GET", "/lookup", self._lookup),
-            ("GET", "/nodes", self._nodes), ("GET", "/topics", self._topics),
-            ("GET", "/channels", self._channels), ("POST", "/topic/create", self._create),
-            ("POST", "/topic/delete", self._delete), ("POST", "/topic/tombstone", self._tombstone),
-        ):
-            http.router.add(method, path, self._with_mode(handler))
+        http = HTTPServer("lookupd-http", self._host, self._port, [
+            (method, path, self._with_mode(handler)) for method, path, handler in (
+                ("GET", "/ping", self._ping), ("GET", "/info", self._info),
+                ("GET", "/listlookup", self._list_lookup), ("GET", "/lookup", self._lookup),
+                ("GET", "/nodes", self._nodes), ("GET", "/topics", self._topics),
+                ("GET", "/channels", self._channels), ("POST", "/topic/create", self._create),
+                ("POST", "/topic/delete", self._delete),
+                ("POST", "/topic/tombstone", self._tombstone),
+            )
+        ])
         http.start()
         self._port = http.port
         self._http = http
@@ -128,12 +130,10 @@ class PartitionedLookupd:
 
     # -- responses
 
-    def _with_mode(
-        self, handler: Callable[[Request], Any]
-    ) -> Callable[[Request, str], Response]:
+    def _with_mode(self, handler: Callable[[Request], Any]) -> Handler:
         """Respond in the style that was asked for; hang in mode HANG."""
 
-        def answer(request: Request, _part: str) -> Response:
+        def answer(request: Request) -> Response:
             with self._changed:
                 self._changed.wait_for(lambda: self._mode is not LookupdMode.HANG)
             is_bare = request.headers.get("accept", "") == _BARE
@@ -180,13 +180,12 @@ class PartitionedLookupd:
         }
 
     def _lookup(self, request: Request) -> Any:
-        params = read_params(request)
-        name = params.require("topic")
-        access = params.get("access") or "r"
+        name = request.require("topic")
+        access = request.get("access", "r")
         if access not in ("r", "w"):
             raise HTTPError(400, "INVALID_ACCESS_MODE")
-        wants_meta = bool(params.get("metainfo"))
-        only = params.get("partition")
+        wants_meta = bool(request.get("metainfo"))
+        only = request.get("partition")
         with self._engine as state:
             state = self._frozen or state
             topic = state.topics.get(name)
@@ -201,7 +200,7 @@ class PartitionedLookupd:
             answer["meta"] = _meta(meta)
         if listed is None:
             return answer | {"partitions": None, "producers": None}
-        if only is not None:
+        if only:
             listed = {number: nsqd for number, nsqd in listed.items() if str(number) == only}
         return answer | {
             "partitions": {str(number): self._nsqds[nsqd].producer()
@@ -241,7 +240,7 @@ class PartitionedLookupd:
             return {"topics": sorted(state.topics)}
 
     def _channels(self, request: Request) -> Any:
-        name = read_params(request).require("topic")
+        name = request.require("topic")
         with self._engine as state:
             topic = state.topics.get(name)
             return {"channels": [] if topic is None else state.channels_of(topic)}
@@ -249,8 +248,7 @@ class PartitionedLookupd:
     # -- changes
 
     def _create(self, request: Request) -> Any:
-        params = read_params(request)
-        name = params.require("topic")
+        name = request.require("topic")
         if not is_valid_name(name):
             raise HTTPError(400, "INVALID_ARG_TOPIC")
         if self._leader() != self.number:
@@ -259,28 +257,27 @@ class PartitionedLookupd:
         for arg, code, most in (
             ("partition_num", "PARTITION_NUM", 255), ("replicator", "REPLICATOR", 5),
         ):
-            text = params.get(arg)
-            if text is None:
+            if arg not in request.params:
                 raise HTTPError(400, f"MISSING_ARG_TOPIC_{code}")
-            number = parse_uint(text, 19)  # an int64 of Go
+            number = parse_uint(request.get(arg), 19)  # an int64 of Go
             if number is None or not 1 <= number <= most:
                 raise HTTPError(400, f"INVALID_ARG_TOPIC_{code}")
             numbers.append(number)
-        has_many = "true" in (params.get("multipart"), params.get("orderedmulti"))
+        has_many = "true" in (request.get("multipart"), request.get("orderedmulti"))
         if numbers[0] * numbers[1] > len(self._nsqds) and not has_many:
             raise HTTPError(400, "not enough nsqds: give multipart=true or orderedmulti=true")
         meta = TopicMeta(
-            numbers[0], numbers[1], ordered=params.get("orderedmulti") == "true",
-            extended=params.get("extend") == "true",
-            multi_part=params.get("multipart") == "true",
-            channels_are_registered=params.get("disable_channel_auto_create") == "true",
+            numbers[0], numbers[1], ordered=request.get("orderedmulti") == "true",
+            extended=request.get("extend") == "true",
+            multi_part=request.get("multipart") == "true",
+            channels_are_registered=request.get("disable_channel_auto_create") == "true",
         )
         with self._engine as state:
             state.create_topic(name, meta, len(self._nsqds), (), self._engine.now)
         return None
 
     def _delete(self, request: Request) -> Any:
-        name = read_params(request).require("topic")
+        name = request.require("topic")
         with self._engine as state:
             try:
                 state.delete_topic(name, self._engine.now)
@@ -289,13 +286,12 @@ class PartitionedLookupd:
         return None
 
     def _tombstone(self, request: Request) -> Any:
-        params = read_params(request)
-        name, node = params.require("topic"), params.require("node")
+        name, node = request.require("topic"), request.require("node")
         numbers = [nsqd.number for nsqd in self._nsqds if nsqd.http_address == node]
         with self._engine as state:
             topic = state.topics.get(name)
             if topic is not None:
-                if params.get("restore") == "true":
+                if request.get("restore") == "true":
                     topic.tombstones.difference_update(numbers)
                 else:
                     topic.tombstones.update(numbers)

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.command_handler import AuthResult, CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults, ReceivedCommand
-from nsqclient.devserver.listener import Listener
 from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
 from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
 from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
@@ -239,7 +239,7 @@ class PartitionedNsqd:
         self._sessions = Sessions(loop)
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
         self.faults = Faults(self._sessions.wake, self._sessions.drop)
-        self._listener: Listener | None = None
+        self._listener: Acceptor | None = None
         self._http: NsqdHTTP | None = None
 
     @property
@@ -272,7 +272,8 @@ class PartitionedNsqd:
         Raises:
             OSError: a port is taken.
         """
-        listener = Listener("devserver-nsqd", self._host, self._ports[0], self._serve)
+        listener = Acceptor(
+            "devserver-nsqd", self._host, self._ports[0], self._serve, has_threads=False)
         listener.listen()
         http = NsqdHTTP(self.number, self._engine, self._host, self._ports[1], listener.port)
         try:

@@ -7,16 +7,14 @@ import time
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
-from nsqclient.devserver.http_message import BodyError, Request, Response
 from nsqclient.devserver.http_server import (
     HTTPError,
     HTTPServer,
-    Params,
+    Request,
+    Response,
     empty_response,
     json_response,
     plain_response,
-    read_params,
-    read_query,
     text_response,
 )
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
@@ -39,14 +37,8 @@ class NsqdHTTP(HTTPServer):
     def __init__(
         self, nsqd: int, engine: Engine[ClusterState], host: str, port: int, tcp_port: int
     ) -> None:
-        super().__init__("devserver-nsqd-http", host, port)
-        self._nsqd = nsqd
-        self._host = host
-        self._tcp_port = tcp_port
-        self._started_at = int(time.time())
-        self._engine = engine
-        for method, path, handler in (
-            ("GET", "/ping", self._ping),
+        super().__init__("devserver-nsqd-http", host, port, [
+            ("GET", "/ping", lambda request: plain_response(200, "OK")),
             ("GET", "/info", self._info),
             ("GET", "/stats", self._stats),
             ("POST", "/pub", self._pub),
@@ -55,27 +47,27 @@ class NsqdHTTP(HTTPServer):
             ("POST", "/channel/create", self._create_channel),
             ("POST", "/channel/setorder", self._set_order),
             ("POST", "/channel/setoffset", self._set_offset),
-        ):
-            self.router.add(method, path, handler)
+        ])
+        self._nsqd = nsqd
+        self._host = host
+        self._tcp_port = tcp_port
+        self._started_at = int(time.time())
+        self._engine = engine
 
-    def _ping(self, _request: Request, _part: str) -> Response:
-        return plain_response(200, "OK")
-
-    def _info(self, _request: Request, _part: str) -> Response:
+    def _info(self, _request: Request) -> Response:
         return json_response({
             "version": PARTITIONED_VERSION, "broadcast_address": self._host,
             "hostname": socket.gethostname(), "http_port": self.port,
             "tcp_port": self._tcp_port, "start_time": self._started_at,
         })
 
-    def _stats(self, request: Request, _part: str) -> Response:
+    def _stats(self, request: Request) -> Response:
         """The partitions with a copy here, in JSON whatever format was asked for."""
-        params = read_params(request)
-        only = params.get("topic")
+        only = request.get("topic")
         with self._engine as state:
             topics = [
                 self._partition_stats(topic, partition)
-                for topic in state.topics.values() if only in (None, "", topic.name)
+                for topic in state.topics.values() if only in ("", topic.name)
                 for partition in topic.partitions.values() if self._nsqd in partition.replicas
             ]
         return json_response({
@@ -100,34 +92,30 @@ class NsqdHTTP(HTTPServer):
             ],
         }
 
-    def _pub(self, request: Request, _part: str) -> Response:
-        params = read_query(request)
-        self._publish(params, [NewMessage(_read_message(request))])
+    def _pub(self, request: Request) -> Response:
+        self._publish(request, [NewMessage(_read_message(request))])
         return text_response("OK")
 
-    def _pub_trace(self, request: Request, _part: str) -> Response:
-        params = read_query(request)
-        trace_id = parse_uint(params.get("trace_id") or "0", 20)
+    def _pub_trace(self, request: Request) -> Response:
+        trace_id = parse_uint(request.get("trace_id") or "0", 20)
         if trace_id is None or trace_id >= 2**64:
             raise HTTPError(400, "INVALID_TRACE_ID")
-        stored = self._publish(params, [NewMessage(_read_message(request), trace_id)])[0]
+        stored = self._publish(request, [NewMessage(_read_message(request), trace_id)])[0]
         return json_response({
             "status": "OK", "id": stored.ids.internal_id, "trace_id": str(trace_id),
             "queue_offset": stored.offset, "rawsize": stored.size,
         })
 
-    def _mpub(self, request: Request, _part: str) -> Response:
-        params, limits = read_query(request), ServerLimits()
-        read = read_binary if params.get("binary") == "true" else read_lines
-        bodies = read(request.body, limits.max_msg_size, limits.max_body_size)
+    def _mpub(self, request: Request) -> Response:
+        limits = ServerLimits()
+        read = read_binary if request.get("binary") == "true" else read_lines
+        bodies = read(request.read_body(limits.max_body_size, "BODY_TOO_BIG"), limits.max_msg_size)
         if bodies:
-            self._publish(params, list(map(NewMessage, bodies)))
+            self._publish(request, list(map(NewMessage, bodies)))
         return text_response("OK")
 
-    def _publish(self, params: Params, messages: list[NewMessage]) -> list[LogMessage]:
-        topic, partition = params.get("topic"), _partition(params.get("partition"))
-        if topic is None:
-            raise HTTPError(404, "E_TOPIC_NOT_EXIST")
+    def _publish(self, request: Request, messages: list[NewMessage]) -> list[LogMessage]:
+        topic, partition = request.get("topic"), _partition(request.get("partition"))
         with self._engine as state:
             try:
                 state.check_serves(self._nsqd, state.find(self._nsqd, topic, partition)[1])
@@ -136,52 +124,50 @@ class NsqdHTTP(HTTPServer):
             except CommandError as exc:
                 raise _http_error(exc) from None
 
-    def _create_channel(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
-        if not is_valid_name(params.require("channel")):
+    def _create_channel(self, request: Request) -> Response:
+        if not is_valid_name(request.require("channel")):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         with self._engine as state:
-            topic, partition = self._find_led(state, params)
+            topic, partition = self._find_led(state, request)
             if topic.meta.channels_are_registered:
-                raise HTTPError(403, f"channel {params.require('channel')} not registered. channel"
+                raise HTTPError(403, f"channel {request.require('channel')} not registered. channel"
                                 " should be initialized before use.")
-            state.open_channel(topic, partition, params.require("channel"))
+            state.open_channel(topic, partition, request.require("channel"))
         return empty_response()
 
-    def _find_led(self, state: ClusterState, params: Params) -> tuple[Topic, Partition]:
+    def _find_led(self, state: ClusterState, request: Request) -> tuple[Topic, Partition]:
         """Return the partition of a request, which this nsqd must lead."""
         try:
             topic, partition = state.find(
-                self._nsqd, params.require("topic"), _partition(params.get("partition")))
+                self._nsqd, request.require("topic"), _partition(request.get("partition")))
             state.check_serves(self._nsqd, partition)
         except CommandError as exc:
             raise _http_error(exc) from None
         return topic, partition
 
-    def _find_channel(self, state: ClusterState, params: Params) -> PartitionChannel:
-        _, partition = self._find_led(state, params)
-        channel = partition.log.channels.get(params.require("channel"))
+    def _find_channel(self, state: ClusterState, request: Request) -> PartitionChannel:
+        _, partition = self._find_led(state, request)
+        channel = partition.log.channels.get(request.require("channel"))
         if channel is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         return channel
 
-    def _set_order(self, request: Request, _part: str) -> Response:
-        params = read_params(request)
+    def _set_order(self, request: Request) -> Response:
         with self._engine as state:
-            channel = self._find_channel(state, params)
-            channel.is_ordered = params.require("order") == "true"
+            channel = self._find_channel(state, request)
+            channel.is_ordered = request.require("order") == "true"
             channel.flow(self._engine.now)
         return empty_response()
 
-    def _set_offset(self, request: Request, _part: str) -> Response:
+    def _set_offset(self, request: Request) -> Response:
         """The body is that of ``StartPosition``. Whatever consumers the channel has, it moves."""
-        params = read_query(request)
         try:
-            start = StartPosition.parse(request.body.read(100).decode("ascii", "replace"))
-        except (BodyError, ConfigError):
+            body = request.read_body(100, "INVALID_OFFSET")
+            start = StartPosition.parse(body.decode("ascii", "replace"))
+        except ConfigError:
             raise HTTPError(400, "INVALID_OFFSET") from None
         with self._engine as state:
-            channel = self._find_channel(state, params)
+            channel = self._find_channel(state, request)
             if not channel.has_position(start):
                 raise HTTPError(500, NO_POSITION)
             channel.set_position(start, self._engine.now)
@@ -189,17 +175,14 @@ class NsqdHTTP(HTTPServer):
 
 
 def _read_message(request: Request) -> bytes:
-    try:
-        body = request.body.read(ServerLimits().max_msg_size + 1)
-    except BodyError:
-        raise HTTPError(500, "INTERNAL_ERROR") from None
+    body = request.read_body(ServerLimits().max_msg_size, "MSG_TOO_BIG")
     if not body:
         raise HTTPError(406, "MSG_EMPTY")
     return body
 
 
-def _partition(text: str | None) -> int | None:
-    if text is None or text == "-1":
+def _partition(text: str) -> int | None:
+    if text in ("", "-1"):
         return None
     number = parse_uint(text, 19)  # an int64 of Go
     if number is None:

@@ -155,13 +155,7 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-#: Go's encoder keeps its output safe inside HTML.
-_JSON_ESCAPES = str.maketrans(
-    {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-)
-
-
 def encode_json(value: object) -> bytes:
-    """Return compact JSON as Go writes it."""
+    """Return compact JSON."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.translate(_JSON_ESCAPES).encode("utf-8", "replace")
+    return text.encode("utf-8", "replace")
