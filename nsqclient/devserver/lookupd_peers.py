@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import BinaryIO
 from urllib.parse import quote
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.options import PING_INTERVAL
-from nsqclient.devserver.protocol.lookupd import Identity, LookupdClientProtocol
-from nsqclient.errors import ConnectionLostError, NSQError
+from nsqclient.devserver.protocol.lookupd import (
+    Identity,
+    command_line,
+    identify,
+    read_ok,
+    read_peer,
+)
+from nsqclient.errors import NSQError
 from nsqclient.protocol import peer_json
 from nsqclient.protocol.names import is_ephemeral, is_valid_name
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import Transport
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
@@ -59,8 +67,8 @@ class LookupdPeer:
         self._cond = threading.Condition()
         self._changes: list[TopicChange] = []  # guarded by _cond
         self._stopping = False  # guarded by _cond
-        self._transport: Transport | None = None  # set under _cond, by the peer's thread
-        self._core: LookupdClientProtocol | None = None  # the peer's thread only
+        self._sock: socket.socket | None = None  # set under _cond, by the peer's thread
+        self._stream: BinaryIO | None = None  # the peer's thread only; set while connected
         self._http_address: str | None = None
         self._tried = threading.Event()
         self._thread = threading.Thread(
@@ -95,8 +103,9 @@ class LookupdPeer:
         with self._cond:
             self._stopping = True
             self._cond.notify()
-            if self._transport is not None:
-                self._transport.shutdown()
+            if self._sock is not None:
+                with contextlib.suppress(OSError):  # nsqlookupd has closed it
+                    self._sock.shutdown(socket.SHUT_RDWR)
         if self._thread.ident is not None:
             self._thread.join(None if deadline is None else deadline.remaining())
 
@@ -123,78 +132,56 @@ class LookupdPeer:
     def _round(self, changes: list[TopicChange], is_ping_due: bool) -> None:
         """Connect where necessary, send the commands and read the responses."""
         try:
-            if self._core is None:
-                core, transport = self._connect()
-            else:
-                core, transport = self._core, self._transport
-            for change in changes:
-                send = core.send_register if change.created else core.send_unregister
-                send(change.topic, change.channel)
-            if is_ping_due:
-                core.send_ping()
-            self._exchange(core, transport)
-        except NSQError as exc:
+            if self._stream is None:
+                self._connect()
+            self._exchange([
+                *[command_line("REGISTER" if change.created else "UNREGISTER", change.topic,
+                               change.channel) for change in changes],
+                *[b"PING\n"] * is_ping_due,
+            ])
+        except TimeoutError:
+            logger.warning("LOOKUPD(%s): no answer within %g s", self.address, self._timeout)
+            self._disconnect()
+        except (OSError, NSQError, ValueError) as exc:
             logger.warning("LOOKUPD(%s): %s", self.address, exc)
             self._disconnect()
         except Exception:
             logger.exception("LOOKUPD(%s): round failed", self.address)
             self._disconnect()
 
-    def _connect(self) -> tuple[LookupdClientProtocol, Transport | None]:
+    def _connect(self) -> None:
         logger.info("LOOKUP connecting to %s", self.address)
-        transport = Transport.connect(self.address, Deadline(self._timeout))
-        core = LookupdClientProtocol(self._identity())
+        sock = socket.create_connection(parse_address(self.address), self._timeout)
         with self._cond:
-            self._transport = transport
+            self._sock = sock
             if self._stopping:
-                transport.shutdown()
+                raise ConnectionAbortedError("stopping")
             # The registrations already contain these changes. Later ones are sent again after
             # them, which does no harm.
             self._changes.clear()
-        self._core = core
-        for topic, channel in self._registrations():
-            core.send_register(topic, channel)
-        self._exchange(core, transport)
-        return core, transport
+        self._stream = sock.makefile("rb")
+        sock.sendall(identify(self._identity()))
+        peer = read_peer(self._stream)
+        logger.info("LOOKUPD(%s): peer info %s", self.address, peer)
+        if peer.broadcast_address:
+            self._http_address = format_address(peer.broadcast_address, peer.http_port)
+        self._exchange([command_line("REGISTER", *names) for names in self._registrations()])
 
-    def _exchange(self, core: LookupdClientProtocol, transport: Transport | None) -> None:
+    def _exchange(self, commands: list[bytes]) -> None:
         """Write the commands and read until each has its response."""
-        if transport is None:
-            raise ConnectionLostError(self.address, "closed")
-        data = core.data_to_send()
-        while data:
-            data = data[transport.send_some(data):]
-            if data:
-                transport.wait_writable(self._timeout)
-        while core.pending:
-            received = transport.recv()
-            if received is None:
-                if not transport.wait(self._timeout):
-                    raise ConnectionLostError(
-                        self.address, f"no answer within {self._timeout:g} s"
-                    )
-                continue
-            if not received:
-                raise ConnectionLostError(self.address, "closed by nsqlookupd")
-            core.receive_data(received)
-            self._take_events(core)
-
-    def _take_events(self, core: LookupdClientProtocol) -> None:
-        for event in core.take_events():
-            if isinstance(event, Identity):
-                logger.info("LOOKUPD(%s): peer info %s", self.address, event)
-                if event.broadcast_address:
-                    self._http_address = format_address(event.broadcast_address, event.http_port)
-            elif event.error is not None:
-                raise event.error
+        assert self._sock is not None and self._stream is not None
+        self._sock.sendall(b"".join(commands))
+        for _ in commands:
+            read_ok(self._stream)
 
     def _disconnect(self) -> None:
         with self._cond:
-            transport, self._transport = self._transport, None
-        self._core = None
-        if transport is not None:
-            transport.shutdown()
-            transport.close()
+            sock, self._sock = self._sock, None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        if sock is not None:
+            sock.close()
 
 
 #: Seconds for nsqlookupd's response to /channels: nsqd's default for its HTTP client.

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.http_server import (
@@ -20,21 +20,22 @@ from nsqclient.devserver.http_server import (
     plain_response,
 )
 from nsqclient.devserver.options import ANY_HOST
-from nsqclient.devserver.protocol.commands import NSQD_VERSION
+from nsqclient.devserver.protocol.commands import NSQD_VERSION, CommandError
 from nsqclient.devserver.protocol.lookupd import (
+    MAGIC_V1,
     Identity,
-    LookupdServerProtocol,
-    Pinged,
-    Registered,
-    ServerEvent,
+    read_command,
+    read_identity,
+    sized,
+    topic_and_channel,
 )
 from nsqclient.devserver.registry import PeerInfo, Registry
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.sanitize import printable
 
 logger = logging.getLogger("nsqclient.devserver")
 
-_RECV_SIZE = 64 * 1024
 #: Go's zero time, in ns.
 _ZERO_TIME = -6795364578871345152
 
@@ -76,9 +77,21 @@ class Nsqlookupd:
         self._lock = threading.Lock()  # guards the registry and its peers
         self._registry = Registry(inactive_producer_timeout, tombstone_lifetime)
         self._acceptor = Acceptor("lookupd-tcp", host, tcp_port, self._serve)
-        self._http = NsqlookupdHTTPServer(
-            self._registry, self._lock, clock, host if http_host is None else http_host, http_port
-        )
+        self._http = HTTPServer(
+            "lookupd-http", host if http_host is None else http_host, http_port, [
+                ("GET", "/ping", lambda request: plain_response(200, "OK")),
+                ("GET", "/info", lambda request: json_response({"version": NSQD_VERSION})),
+                ("GET", "/debug", self._debug),
+                ("GET", "/lookup", self._lookup),
+                ("GET", "/topics", self._topics),
+                ("GET", "/channels", self._channels),
+                ("GET", "/nodes", self._nodes),
+                ("POST", "/topic/create", self._create_topic),
+                ("POST", "/topic/delete", self._delete_topic),
+                ("POST", "/topic/tombstone", self._tombstone),
+                ("POST", "/channel/create", self._create_channel),
+                ("POST", "/channel/delete", self._delete_channel),
+            ])
 
     @property
     def tcp_address(self) -> str:
@@ -126,6 +139,8 @@ class Nsqlookupd:
         """Cut the connection of every nsqd now; each is unregistered until it comes back."""
         self._acceptor.drop_clients()
 
+    # -- the protocol of nsqd
+
     def _identity(self) -> Identity:
         return Identity(
             broadcast_address=self._broadcast_address,
@@ -138,78 +153,53 @@ class Nsqlookupd:
     def _serve(self, sock: socket.socket, address: str) -> None:
         """Serve one nsqd."""
         logger.info("TCP: new client(%s)", address)
-        core = LookupdServerProtocol(self._identity())
-        peer: PeerInfo | None = None
+        peers: list[PeerInfo] = []  # one at most, after IDENTIFY
         try:
-            while not core.is_closed:
-                data = sock.recv(_RECV_SIZE)
-                if data:
-                    core.receive_data(data)
-                else:
-                    core.receive_eof()
-                # The registry first: an nsqd that has read OK must be found in /lookup.
-                for event in core.take_events():
-                    peer = self._apply(event, peer, address)
-                sock.sendall(core.data_to_send())
+            with sock.makefile("rb") as stream:
+                self._serve_commands(sock, stream, address, peers)
+        except CommandError as error:
+            text = b" " + error.text if error.text else b""
+            sock.sendall(sized(error.code.encode() + text))
         finally:
-            if peer is not None:
-                with self._lock:
+            with self._lock:
+                for peer in peers:
                     self._registry.drop(peer)
             logger.info("TCP: client(%s) is gone", address)
 
-    def _apply(self, event: ServerEvent, peer: PeerInfo | None, address: str) -> PeerInfo | None:
-        """Apply one event to the registry; return the connection's peer."""
-        with self._lock:
-            now = self._clock()
-            if isinstance(event, Identity):
-                peer = PeerInfo(address, event, now)
-                self._registry.identify(peer)
-            elif peer is None:
-                pass  # a PING before IDENTIFY
-            elif isinstance(event, Pinged):
-                peer.last_update = now
-            elif isinstance(event, Registered):
-                self._registry.register(peer, event.topic, event.channel)
-            else:
-                self._registry.unregister(peer, event.topic, event.channel)
-        logger.debug("DB: client(%s) %s", address, event)
-        return peer
-
-
-class NsqlookupdHTTPServer(HTTPServer):
-    """The HTTP API of one nsqlookupd.
-
-    Args:
-        registry, lock: the registry, and the lock that guards it.
-        clock: seconds since the epoch.
-        host, port: where it listens.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        lock: threading.Lock,
-        clock: Callable[[], float],
-        host: str,
-        port: int,
+    def _serve_commands(
+        self, sock: socket.socket, stream: BinaryIO, address: str, peers: list[PeerInfo]
     ) -> None:
-        super().__init__("lookupd-http", host, port, [
-            ("GET", "/ping", lambda request: plain_response(200, "OK")),
-            ("GET", "/info", lambda request: json_response({"version": NSQD_VERSION})),
-            ("GET", "/debug", self._debug),
-            ("GET", "/lookup", self._lookup),
-            ("GET", "/topics", self._topics),
-            ("GET", "/channels", self._channels),
-            ("GET", "/nodes", self._nodes),
-            ("POST", "/topic/create", self._create_topic),
-            ("POST", "/topic/delete", self._delete_topic),
-            ("POST", "/topic/tombstone", self._tombstone),
-            ("POST", "/channel/create", self._create_channel),
-            ("POST", "/channel/delete", self._delete_channel),
-        ])
-        self._registry = registry
-        self._lock = lock
-        self._clock = clock
+        magic = stream.read(len(MAGIC_V1))
+        if len(magic) == len(MAGIC_V1) and magic != MAGIC_V1:
+            raise CommandError("E_BAD_PROTOCOL")
+        while (words := read_command(stream)) is not None:
+            command, *params = words
+            answer = b"OK"
+            if command == "IDENTIFY":
+                if peers:
+                    raise CommandError("E_INVALID", "cannot IDENTIFY again")
+                peers.append(PeerInfo(address, read_identity(stream), self._clock()))
+                with self._lock:
+                    self._registry.identify(peers[0])
+                answer = self._identity().to_json()
+            elif command == "PING":
+                for peer in peers:
+                    peer.last_update = self._clock()
+            elif command in ("REGISTER", "UNREGISTER"):
+                if not peers:
+                    raise CommandError("E_INVALID", "client must IDENTIFY")
+                topic, channel = topic_and_channel(command, params)
+                with self._lock:
+                    change = (self._registry.register if command == "REGISTER"
+                              else self._registry.unregister)
+                    change(peers[0], topic, channel)
+            else:
+                raise CommandError("E_INVALID", f"invalid command {command}")
+            logger.debug("DB: client(%s) %s", address, printable(" ".join(words)))
+            # The registry first: an nsqd that has read OK must be found in /lookup.
+            sock.sendall(sized(answer))
+
+    # -- the HTTP API
 
     def _topics(self, _request: Request) -> Response:
         with self._lock:

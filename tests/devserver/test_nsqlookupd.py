@@ -192,6 +192,23 @@ def test_http_on_the_tcp_port_gets_an_error(lookupd):
     assert answer == b"\x00\x00\x00\x0eE_BAD_PROTOCOL"
 
 
+@pytest.mark.parametrize(("data", "answer"), [
+    (b"FOO\n", b"E_INVALID invalid command FOO"),
+    (b"\n", b"E_INVALID invalid command "),
+    (b"REGISTER t\n", b"E_INVALID client must IDENTIFY"),
+    (b"UNREGISTER t\n", b"E_INVALID client must IDENTIFY"),
+    (b"PING\nFOO\n", b"OK\x00\x00\x00\x1dE_INVALID invalid command FOO"),
+])
+def test_a_command_out_of_order_ends_the_connection(lookupd, data, answer):
+    """The texts are nsqlookupd's; only PING needs no IDENTIFY."""
+    assert ask(lookupd.tcp_address, MAGIC_V1 + data)[4:] == answer
+
+
+def test_a_second_identify_ends_the_connection(producer):
+    """An nsqd identifies itself once."""
+    assert producer.say(b"IDENTIFY\n") == b"E_INVALID cannot IDENTIFY again"
+
+
 def test_negative_body_size_ends_only_the_connection(lookupd, get):
     """The real nsqlookupd crashes."""
     answer = ask(lookupd.tcp_address, MAGIC_V1 + b"IDENTIFY\n\xff\xff\xff\xff")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from unittest import mock
 
-from nsqclient import Config, ConfigError, InvalidTopicError, RemoteProtocolError
+from nsqclient import Config, ConfigError, InvalidTopicError, NSQError, RemoteProtocolError
 from nsqclient.admin.aggregate import Source, merge_topic, objects, text
 from nsqclient.admin.cluster import Node as AdminNode
 from nsqclient.admin.metrics import to_text
@@ -30,10 +30,13 @@ from nsqclient.cli.nsqd import build_flags as nsqd_flags
 from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_server import HTTPError
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
+from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.lookupd import (
-    Identity,
-    LookupdClientProtocol,
-    LookupdServerProtocol,
+    read_command,
+    read_identity,
+    read_peer,
+    sized,
+    topic_and_channel,
 )
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
@@ -72,22 +75,12 @@ def _words(data: bytes) -> list[str]:
 
 
 def _lookupd_server(data: bytes) -> None:
-    core = LookupdServerProtocol(Identity("127.0.0.1", "h", 4160, 4161, "1.3.0"))
-    for piece in (data[:7], data[7:]):
-        core.receive_data(piece)
-        core.take_events()
-        core.data_to_send()
-    core.receive_eof()
-
-
-def _lookupd_client(data: bytes) -> None:
-    core = LookupdClientProtocol(Identity("127.0.0.1", "h", 4150, 4151, "1.3.0"))
-    core.send_register("t", "c")
-    core.data_to_send()
-    for piece in (data[:5], data[5:]):
-        core.receive_data(piece)
-        core.take_events()
-    core.receive_eof()
+    stream = io.BytesIO(data)
+    while (words := read_command(stream)) is not None:
+        if words[0] == "IDENTIFY":
+            read_identity(stream)
+        elif words[0] != "PING":
+            topic_and_channel(words[0], words[1:])
 
 
 def _mpub(data: bytes) -> None:
@@ -224,13 +217,14 @@ _PRODUCER = (
 )
 TARGETS = {
     "settings": Target(read_settings, (RemoteProtocolError,), (_SETTINGS,), True),
-    "lookupd server": Target(_lookupd_server, (), (
-        b"  V1IDENTIFY\n\0\0\0\x59" + b'{"broadcast_address":"b","hostname":"h","tcp_port":4150,'
-        b'"http_port":4151,"version":"1.3.0"}' + b"REGISTER t c\nPING\nUNREGISTER t c\n",
-        b"  V1PING\nREGISTER t\n",
+    "lookupd server": Target(_lookupd_server, (CommandError,), (
+        b"IDENTIFY\n" + sized(b'{"broadcast_address":"b","hostname":"h","tcp_port":4150,'
+                              b'"http_port":4151,"version":"1.3.0"}')
+        + b"REGISTER t c\nPING\nUNREGISTER t c\n",
+        b"PING\nREGISTER t\n",
     )),
-    "lookupd client": Target(_lookupd_client, (RemoteProtocolError,), (
-        b"\0\0\0\x59" + _PRODUCER[:0x59] + b"\0\0\0\2OK\0\0\0\2OK", b"\0\0\0\x09E_INVALID",
+    "lookupd client": Target(lambda data: read_peer(io.BytesIO(data)), (NSQError,), (
+        sized(_PRODUCER), b"\0\0\0\x02{}",
     )),
     "mpub": Target(_mpub, (), (b"a\nb\n\nc", b"\0\0\0\2\0\0\0\1a\0\0\0\2bc")),
     "answers": Target(_answers, (InvalidJson, InvalidField), (_STATS, _PRODUCER), True),
