@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from nsqclient.cli.goflags import run_no_command
+from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 
 #: command -> (module with ``main(argv) -> int``, what it does)
@@ -32,9 +33,23 @@ COMMANDS = {
 }
 
 
+#: Commands that run until a signal, whose status is 0 then; of Spark's, these.
+_ENDED_BY_SIGNALS = {
+    "dead_letters", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "nsqadmin",
+    "nsqd", "nsqlookupd", "to_nsq", "worker",
+}
+_SPARK_ENDED_BY_SIGNALS = {"archive", "ingest", "stream"}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command; return the exit status. 2: no such command."""
+    """Run a sub-command; return the exit status. 2: no such command.
+
+    Without ``argv`` the process is the command's: from here to its end, SIGINT and SIGTERM end a
+    command that runs until a signal with its own status.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and _is_ended_by_signals(words):
+        process_signals.handle_signals()
     if words[:1] == ["help"] and len(words) > 1:
         words = [*words[1:], "--help"]  # "help TOOL" is "TOOL --help"
     command = words[0] if words else ""
@@ -45,6 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"nsqclient {__version__}")
         return 0
     return run_no_command("nsqclient", command, COMMANDS, _usage())
+
+
+def _is_ended_by_signals(words: list[str]) -> bool:
+    """Return whether a signal is the usual end: a worker's check has a result, as others do."""
+    if words[:1] == ["spark"]:
+        return not _SPARK_ENDED_BY_SIGNALS.isdisjoint(words[1:2])
+    is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))
+    return not _ENDED_BY_SIGNALS.isdisjoint(words[:1]) and not is_check
 
 
 def _usage() -> str:

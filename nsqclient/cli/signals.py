@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from nsqclient.runtime import process_signals
+
 _STOP, _HANGUP = b"s", b"h"
 
 
@@ -74,9 +76,9 @@ class Signals:
 
     def _on_stop(self, signum: int, _frame: FrameType | None) -> None:
         if self._signalled:
-            os.write(2, b"second signal: ending at once\n")
-            os._exit(128 + signum)
+            process_signals.end_at_once(signum)
         self._signalled = True
+        process_signals.note_signal()
         self.stop()
 
     def _on_hangup(self, _signum: int, _frame: FrameType | None) -> None:
@@ -89,10 +91,11 @@ class Signals:
             # The system may hand a signal to any thread, and Python's handlers run in the main
             # thread only, when it next runs Python: a byte from the C handler wakes it.
             self._former_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in process_signals.SIGNALS:
                 self._former[signum] = signal.signal(signum, self._on_stop)
             if self.on_hangup is not None:
                 self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
+            process_signals.has_begun()
         return self
 
     def __exit__(self, *exc_info: object) -> None:

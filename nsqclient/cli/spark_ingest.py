@@ -153,8 +153,8 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
         try:
             spark = spark_run.start_session(
                 {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
-        except KeyboardInterrupt:
-            return 130
+        except KeyboardInterrupt:  # of PySpark's own handler
+            return 0
         try:
             job = IngestJob(
                 spark, options, store, values["tasks"], LEVELS[values["log-level"].lower()])

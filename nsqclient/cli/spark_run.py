@@ -180,8 +180,8 @@ def run_query(
     """
     try:
         spark = start_session(values, name)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt:  # of PySpark's own handler
+        return 0
     try:
         with Signals() as signals:
             printer = nsqclient.spark.print_progress(spark, sys.stderr)

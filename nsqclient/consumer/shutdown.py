@@ -32,6 +32,7 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.log_fields import log_fields
+from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import try_lock, wait_until_released
 from nsqclient.runtime.monitor import Monitor
@@ -249,12 +250,14 @@ def catch_shutdown_signals() -> Iterator[SignalFlag]:
 
     def on_signal(signum: int, frame: FrameType | None) -> None:
         if former:  # the first one: both signals may be under way at once
+            process_signals.note_signal()
             put_back()
             came.set()
 
     if threading.current_thread() is threading.main_thread():
         for signum in _SIGNALS:
             former[signum] = signal.signal(signum, on_signal)
+        process_signals.has_begun()
     try:
         yield came
     finally:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from nsqclient.runtime import process_signals
 from nsqclient.worker.lifeline import RELOADED, spawn
 
 #: Seconds between two checks of the files.
@@ -52,6 +53,7 @@ class Reloader:
             number: signal.signal(number, lambda number, frame: self._signals.append(number))
             for number in taken
         }
+        process_signals.has_begun()
         is_first = True
         try:
             while True:

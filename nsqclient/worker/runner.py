@@ -17,6 +17,7 @@ from types import FrameType
 
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
+from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 from nsqclient.worker.checks import check_group
 from nsqclient.worker.errors import UsageError
@@ -235,6 +236,7 @@ def _first_signal() -> Iterator[SignalFlag]:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    process_signals.has_begun()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal that closes
     try:
         yield came

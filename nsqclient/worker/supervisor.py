@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from nsqclient.runtime import process_signals
 from nsqclient.worker.lifeline import Child, spawn
 from nsqclient.worker.restarts import MOST_DEATHS, RestartPolicy, Silence
 from nsqclient.worker.status_server import ProcessState
@@ -240,6 +241,7 @@ class Supervisor:
             number: signal.signal(number, note)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
         }
+        process_signals.has_begun()
         self._selector.register(read, selectors.EVENT_READ)
         try:
             yield

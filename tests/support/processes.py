@@ -58,6 +58,18 @@ def in_child(work: Callable[[], object]) -> int:
     return exit_status(fork(work))
 
 
+def handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal: that it has come so far.
+
+    SIGTERM shows it: Python itself handles SIGINT from its start.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii")
+    except FileNotFoundError:
+        return False
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
 def run_program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``tests/support/programs/NAME.py`` and wait for it."""
     return subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import threading
 from functools import partial
 
@@ -492,6 +493,7 @@ def test_processes_that_are_killed_one_after_the_other_lose_and_double_nothing(
             wait_until(lambda: len(stored(storage, server)) > before + 300, 60, "it stores")
             started.kill()
         last = terminal.start(command)
+        last.wait_until_it_handles(signal.SIGTERM)
         has_stored(storage, server, 4000)
         assert last.interrupt() == 0, last.log
     assert stored(storage, server) == list(range(4000))

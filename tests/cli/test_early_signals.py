@@ -1,0 +1,47 @@
+"""A command ends with its documented status from the start of ``main`` to the end of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsqclient.cli import _is_ended_by_signals
+from tests.support.processes import handles
+from tests.support.waiting import wait_until
+
+NSQD = "--nsqd-tcp-address=127.0.0.1:1"
+COMMANDS = {
+    "nsq_tail": ["--topic=t", NSQD],
+    "nsq_to_file": ["--topic=t", "--channel=c", NSQD],
+    "nsqd": ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"],
+    "worker": ["json:loads", "--topic=t", "--channel=c", NSQD],
+    "spark": ["ingest", "--topic=t", "--channel=c", NSQD, "--storage=file:///proc/no"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_signal_at_the_start_is_the_documented_end(name: str, tmp_path: Path) -> None:
+    """As soon as the handlers of ``main`` are there, while the command imports what it needs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsqclient", name, *COMMANDS[name]], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_until(lambda: handles(process.pid, signal.SIGTERM) or process.poll() is not None)
+    process.terminate()
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "Traceback" not in printed, printed
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    (["nsq_tail", "--topic=t"], True), (["spark", "ingest"], True), (["worker", "jobs"], True),
+    (["worker", "jobs", "--check"], False), (["spark", "compact"], False), (["spark"], False),
+    (["doctor"], False), (["completion", "bash"], False), ([], False),
+])
+def test_a_command_that_has_a_result_is_ended_by_the_system(
+    words: list[str], expected: bool
+) -> None:
+    """Status 0 would say that it has one."""
+    assert _is_ended_by_signals(words) is expected
