@@ -135,6 +135,9 @@ class NSQConnectionError(NSQError):
 class ConnectError(NSQConnectionError):
     """No connection could be made: refused, unknown host, or no response in time."""
 
+    #: It was reported before, and nothing has changed.
+    is_repeated = False
+
 
 class ConnectionLostError(NSQConnectionError):
     """An open connection ended: EOF, reset, no heartbeat, or closed by this process."""

@@ -1,9 +1,8 @@
 """``MessagePeeker``: shows copies of new messages, or the waiting messages of a channel.
 
 NSQ cannot read a channel's backlog without consuming it. An ephemeral channel gets a copy of each
-message that is published from now on, and is deleted when its reader disconnects. One danger is
-left: the first channel of a topic takes the messages that wait in the topic. So an nsqd where the
-topic has no other permanent channel is left out.
+message that is published from now on, and is deleted when its reader disconnects. An nsqd where
+``look_guard`` refuses that is left out.
 
 A *loan* shows the messages that wait in a channel without consumers, such as a channel of dead
 letters: they are received, held while they are shown, and requeued. Their attempts go up by one.
@@ -23,16 +22,17 @@ from typing import Any, NamedTuple
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, client_count, number, objects, text
 from nsqclient.admin.cluster import Cluster, Node
-from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
-from nsqclient.protocol.names import is_ephemeral
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.version import __version__
 
 logger = logging.getLogger("nsqclient.admin")
 
+#: How the names of new channels end.
+_NEW_CHANNEL = "#ephemeral"
 #: Limits of one peek.
 MAX_MESSAGES = 100
 MAX_SECONDS = 30.0
@@ -79,15 +79,15 @@ class MessagePeeker:
                 if each.get("paused") is True:
                     notes.append(f"the topic is paused on {node.address}: nothing comes from there")
                 names = [text(channel, "channel_name") for channel in objects(each, "channels")]
-                if not all(map(is_ephemeral, names)):
-                    nodes.append(node)
+                reason = refusal(topic, _NEW_CHANNEL, names)
+                if reason:
+                    notes.append(f"nsqd {node.address} is left out: {reason}")
                 else:
-                    notes.append(f"nsqd {node.address} is left out: the topic has no channel"
-                                 " there, and the first one would take the messages that wait")
+                    nodes.append(node)
         if not is_known:
             raise RequestError(404, "TOPIC_NOT_FOUND", f"no nsqd has the topic {topic}")
         if not nodes:
-            raise RequestError(409, "NO_CHANNEL", "create a channel first: " + "; ".join(notes))
+            raise RequestError(409, "NO_CHANNEL", "; ".join(notes))
         return Plan(nodes, notes)
 
     def plan_loan(self, topic: str, channel: str) -> Plan:
@@ -158,10 +158,13 @@ class MessagePeeker:
             max(len(plan.nodes), min(count, 25)),
             max_attempts=0,
         )
-        addresses = {node.tcp_reached_at: node.address for node in plan.nodes}
-        consumer = Consumer(
-            topic, plan.lender or f"peek-{uuid.uuid4().hex[:8]}#ephemeral",
-            nsqd_tcp_addresses=list(addresses), config=config,
+        nodes = {node.tcp_reached_at: node for node in plan.nodes}
+        channel = plan.lender or f"peek-{uuid.uuid4().hex[:8]}{_NEW_CHANNEL}"
+        consumer = LookingConsumer(
+            topic, channel, nsqd_tcp_addresses=list(nodes), config=config,
+            # Again before each subscription: an nsqd may have lost its channels meanwhile.
+            guard=LookGuard(topic, channel, lambda address: self._cluster.nsqd(
+                nodes[address]).stats(topic, include_clients=False).topic(topic)),
             on_error=lambda error: logger.info("peek at %s: %s", topic, error),
         )
         lent: list[Message] = []
@@ -172,7 +175,7 @@ class MessagePeeker:
                 left = max(0.01, until - time.monotonic())
                 try:
                     for message in consumer.messages(timeout=min(_CHECK_INTERVAL, left)):
-                        yield _shown(message, addresses.get(message.nsqd_address, ""))
+                        yield _shown(message, nodes[message.nsqd_address].address)
                         sent += 1
                         if plan.lender:
                             # Held to the end: it would be delivered again at once.

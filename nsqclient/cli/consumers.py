@@ -12,17 +12,27 @@ from nsqclient import (
 )
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.cli.signals import Signals
+from nsqclient.connection.probe import probe
+from nsqclient.consumer.look_guard import (
+    LookGuard, LookingConsumer, LookRefusedError, Obstacle, StatsOfNsqds,
+)
 
 #: Seconds that running handlers have to end, as in the originals.
 STOP_TIMEOUT = 30.0
+#: Seconds to connect to an nsqd whose HTTP API does not answer.
+_PROBE_TIMEOUT = 5.0
 
 
-class _ToolConsumer(Consumer):
+class _ToolConsumer(LookingConsumer):
     """A consumer that ends with its tool when no nsqd that was named can be reached."""
 
     def __init__(self, *args: Any, survives: Callable[[], bool], **options: Any) -> None:
         super().__init__(*args, **options)
         self._survives = survives
+
+    def count_nsqds(self) -> int:
+        """Return how many nsqds, or partitions of them, are known."""
+        return len(self._connections.addresses())
 
     def _is_dial_retried(self, error: NSQError) -> bool:
         return self._survives()
@@ -45,21 +55,30 @@ class Consumers:
         self._config = config
         self._signals = signals
         self._lock = threading.Lock()
-        self._all: list[Consumer] = []  # guarded by _lock, as the rest
+        self._all: list[_ToolConsumer] = []  # guarded by _lock, as the rest
         self._connected = False
-        self._failures: dict[str, NSQError] = {}
+        #: Topic and nsqd -> why the first dial failed, before any was connected.
+        self._failures: dict[tuple[str, str], NSQError] = {}
+        self._has_failed = False
         self._started = False
 
     def add(
-        self, topic: str, channel: str, handler: Callable[[Message], Any], **options: Any
+        self, topic: str, channel: str, handler: Callable[[Message], Any], *,
+        guard: LookGuard | None = None, **options: Any,
     ) -> Consumer:
-        """Make a consumer, and start it if the others run; ``options`` are the Consumer's."""
+        """Make a consumer, and start it if the others run.
+
+        Args:
+            guard: of a consumer that only looks.
+            options: the Consumer's.
+        """
         # As an argument it holds on partitioned topics too, also where it is 1.
         options.setdefault("max_in_flight", self._config.max_in_flight)
-        consumer = _ToolConsumer(
+        consumer: _ToolConsumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
             lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
-            on_error=self._on_error, survives=self._survives, **options,
+            on_error=lambda error: self._on_error(consumer, error), survives=self._survives,
+            guard=guard, **options,
         )
         with self._lock:
             self._all.append(consumer)
@@ -71,7 +90,7 @@ class Consumers:
     def remove(self, consumer: Consumer) -> None:
         """Stop one of them and forget it. Blocks: as ``stop``."""
         with self._lock:
-            self._all.remove(consumer)
+            self._all = [each for each in self._all if each is not consumer]
         consumer.stop(STOP_TIMEOUT)
 
     def run(self) -> None:
@@ -89,9 +108,10 @@ class Consumers:
             pass
         self.stop()
         with self._lock:
-            failures = [] if self._connected else list(self._failures.values())
-        if failures and len(failures) >= len(self._nsqds):
-            raise CommandLineError("; ".join(map(str, failures)))
+            failures = list(self._failures.values())
+            has_failed = self._has_failed and not self._connected
+        if has_failed:
+            raise CommandLineError("; ".join(dict.fromkeys(map(str, failures))))
 
     def limit_in_flight(self, count: int) -> None:
         """Let each consumer have no more than ``count`` messages at once from now on."""
@@ -124,16 +144,46 @@ class Consumers:
         with self._lock:
             return self._connected or not self._nsqds
 
-    def _on_error(self, error: NSQError) -> None:
-        """Stop the tool when no nsqd that was given could be reached at the start."""
+    def _on_error(self, consumer: Consumer, error: NSQError) -> None:
+        """Stop the tool when nothing can be consumed at the start.
+
+        That is so if every nsqd that was given has failed, or if every nsqd that is known may not
+        be subscribed to by a tool that only looks.
+        """
+        obstacle = error.obstacle if isinstance(error, LookRefusedError) else None
         with self._lock:
-            if self._connected or not self._nsqds or isinstance(error, DiscoveryError):
+            if self._connected or isinstance(error, DiscoveryError):
+                return
+            if obstacle is Obstacle.NO_TOPIC or obstacle is None and not self._nsqds:
                 return
             # Errors of a negotiation name no address; each address fails once before any twice.
-            self._failures[getattr(error, "address", str(len(self._failures)))] = error
-            all_failed = len(self._failures) >= len(self._nsqds)
-        if all_failed:
+            address = getattr(error, "address", str(len(self._failures)))
+            self._failures[consumer.topic, address] = error
+            self._has_failed = all(
+                0 < each.count_nsqds() <= sum(
+                    topic == each.topic for topic, _ in self._failures)
+                for each in self._all)
+            has_failed = self._has_failed
+        if has_failed:
             self._signals.stop()
+
+
+def make_guard(
+    values: Mapping[str, Any], config: Config, topic: str, channel: str, *,
+    may_create: bool = False,
+) -> LookGuard:
+    """Build the guard of a command that only looks at a topic.
+
+    Args:
+        values: of the flags of ``add_sources``, with ``--nsqd-http-address``.
+        may_create: the user wants the channel to be created.
+    """
+    nsqds = list(dict.fromkeys(values["nsqd-tcp-address"]))
+    stats = StatsOfNsqds(
+        topic, config, dict(zip(nsqds, values["nsqd-http-address"])),
+        values["lookupd-http-address"])
+    return LookGuard(topic, channel, stats.topic, lambda nsqd: probe(nsqd, config, _PROBE_TIMEOUT),
+                     may_create=may_create)
 
 
 def make_dead_letters(

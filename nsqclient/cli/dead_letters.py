@@ -20,6 +20,7 @@ from typing import Any
 from nsqclient import (
     Config, ConnectError, Consumer, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
 )
+from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.goflags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
     run_no_command,
@@ -27,6 +28,7 @@ from nsqclient.cli.goflags import (
 from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config, run
+from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.runtime.deadline import format_duration
 from nsqclient.sanitize import printable
@@ -88,8 +90,9 @@ def _flags(command: str) -> ToolFlags:
     flags.group("Dead letters (--path or --topic is required)")
     flags.add("path", PATH, "", "directory that a DeadLetterDirectory writes to")
     flags.add("topic", STRING, "", "topic that a DeadLetterTopic publishes to")
-    flags.add("channel", STRING, "dead_letters", "channel of that topic; it is created if it does"
-              " not exist")
+    flags.add("channel", STRING, "dead_letters", "channel of that topic")
+    flags.add("create-channel", BOOL, False, "create the channel if it does not exist; the first"
+              " channel of a topic\n      takes the messages that wait in the topic")
     flags.group("Selection")
     flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
               " the same id; may be repeated")
@@ -107,7 +110,7 @@ def _flags(command: str) -> ToolFlags:
         flags.add("destination-topic", STRING, "", "topic to publish to (default: the original"
                   " topic\n      of each dead letter; required for bodies without an envelope)")
         flags.add("rate", INT, 100, "maximum number of messages per second; 0: no limit")
-    flags.add_sources()
+    flags.add_sources(only_looks=True)
     flags.add_common(quiet=True)
     flags.alternatives.append(frozenset(("path", "topic")))
     return flags
@@ -264,17 +267,24 @@ class _TopicLetters(_Letters):
         self._values = values
         self._config = config
         self._signals = signals
+        self._refused: dict[str, str] = {}  # nsqd -> why it is left out
 
     @contextlib.contextmanager
     def _consumer(self, max_in_flight: int) -> Generator[Consumer, None, None]:
         values = self._values
-        consumer = Consumer(
-            values["topic"], values["channel"], config=self._config,
+        topic, channel = values["topic"], values["channel"]
+        consumer = LookingConsumer(
+            topic, channel, config=self._config,
             nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
             lookupd_http_addresses=values["lookupd-http-address"], max_in_flight=max_in_flight,
+            guard=make_guard(values, self._config, topic, channel,
+                             may_create=values["create-channel"]),
+            on_error=self._on_error,
         )
         try:
             yield consumer
+            for address, reason in self._refused.items():
+                self.report(address, reason)
         finally:
             consumer.stop(_STOP_TIMEOUT)
 
@@ -282,7 +292,8 @@ class _TopicLetters(_Letters):
         """Yield up to ``--count`` messages. A message that is not answered is requeued at once.
 
         Raises:
-            ConnectError: no nsqd was connected for as long as ``--timeout``.
+            ConnectError: no nsqd was connected for as long as ``--timeout``, or none of those
+                that were reached may be subscribed to.
         """
         left, timeout, since = self._values["count"], self._values["timeout"], time.monotonic()
         while left and not self._signals.is_stopping:
@@ -292,11 +303,19 @@ class _TopicLetters(_Letters):
                     left, since = left - 1, time.monotonic()
                     if not left or self._signals.is_stopping:
                         break
-            except ConnectError:
+            except ConnectError as exc:
+                if isinstance(exc.__cause__, LookRefusedError):
+                    raise CommandLineError(
+                        f"{exc.__cause__.address}: {_refusal(exc.__cause__)}") from exc
                 if time.monotonic() - since >= timeout:
                     raise
             if time.monotonic() - since >= timeout:
                 return
+
+    def _on_error(self, error: NSQError) -> None:
+        """Report an nsqd that is left out; where none is left the command ends with it."""
+        if isinstance(error, LookRefusedError) and error.obstacle is not Obstacle.NO_TOPIC:
+            self._refused[error.address] = f"left out: {_refusal(error)}"
 
     def peek(self) -> _Named:
         held: list[Message] = []
@@ -316,6 +335,12 @@ class _TopicLetters(_Letters):
             with contextlib.closing(self._messages(consumer)) as messages:
                 for message in messages:
                     yield *_named(message), message.finish
+
+
+def _refusal(error: LookRefusedError) -> str:
+    if error.obstacle is Obstacle.NO_CHANNEL:
+        return f"{error.reason}, or give --create-channel"
+    return error.reason
 
 
 def _named(message: Message) -> tuple[str, DeadLetter]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nsqclient import Message, Requeue
-from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.consumers import Consumers, make_guard
 from nsqclient.cli.goflags import (
     BOOL, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
@@ -32,7 +32,8 @@ FORMAT = Kind("format", parse_format)
 _SUMMARY = """\
 Prints the messages of one or more topics to stdout, one per line; logs go to stderr. Without
 --channel, it creates a temporary channel, so other consumers still receive every message, and
-messages from before its start are not shown."""
+messages from before its start are not shown. It does so only where the topic exists and has a
+permanent channel: the first channel of a topic would take the messages that wait."""
 
 _EXAMPLES = [
     ("watch a topic", "nsqclient nsq_tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders"),
@@ -60,7 +61,7 @@ def build_flags() -> ToolFlags:
               " and body, or body_base64 if the body is not UTF-8")
     flags.add("gunzip", BOOL, False, "decompress bodies that are compressed with gzip")
     flags.add("no-newline", BOOL, False, "do not print a newline after each message")
-    flags.add_sources()
+    flags.add_sources(only_looks=True)
     flags.add_common()
     return flags
 
@@ -91,7 +92,8 @@ def _run(parsed: Parsed) -> int:
         consumers = Consumers(values, config, signals)
         tail = Tail(_STDOUT, limit, signals.stop, consumers.limit_in_flight)
         for topic in topics:
-            consumers.add(topic, channel, _handler(tail, render, topic))
+            guard = None if values["channel"] else make_guard(values, config, topic, channel)
+            consumers.add(topic, channel, _handler(tail, render, topic), guard=guard)
         consumers.run()
     if tail.error is not None and not isinstance(tail.error, BrokenPipeError):
         raise CommandLineError(f"cannot write to stdout: {tail.error}")

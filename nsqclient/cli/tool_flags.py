@@ -136,8 +136,12 @@ class ToolFlags(FlagSet):
         super().add(name, kind, default, help_text)
         self._groups[-1][1].append(name)
 
-    def add_sources(self) -> None:
-        """Add the group that says where messages come from, and ``--consumer-opt``."""
+    def add_sources(self, *, only_looks: bool = False) -> None:
+        """Add the group that says where messages come from, and ``--consumer-opt``.
+
+        Args:
+            only_looks: the command asks nsqds over HTTP before it subscribes.
+        """
         self.group("Source (one kind of address is required)")
         self.add("nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd,"
                  " <addr>:<port>; may be repeated")
@@ -146,6 +150,10 @@ class ToolFlags(FlagSet):
         self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
                  " max_attempts,5 or tls_v1 (see the options page of the docs); may be repeated")
         self.alternatives.append(frozenset(("nsqd-tcp-address", "lookupd-http-address")))
+        if only_looks:
+            self.add("nsqd-http-address", STRINGS, (), "HTTP address of the nsqd of each"
+                     " --nsqd-tcp-address, in the same order\n      (default: the same host, and"
+                     " the port after the TCP port)")
         add_secret_flags(self)
 
     def add_producer_options(self) -> None:
@@ -263,6 +271,10 @@ def check_sources(values: Mapping[str, Any]) -> None:
         raise FlagError("--nsqd-tcp-address or --lookupd-http-address required")
     if nsqds and lookupds:
         raise FlagError("use --nsqd-tcp-address or --lookupd-http-address not both")
+    nsqd_http = values.get("nsqd-http-address")
+    if nsqds and nsqd_http and len(nsqd_http) != len(nsqds):
+        raise FlagError("give one --nsqd-http-address for each --nsqd-tcp-address, in the same"
+                        " order")
 
 
 def check_name(name: str, flag: str) -> str:

@@ -99,12 +99,14 @@ class ConnectionManager:
         *,
         options: PartitionOptions = PartitionOptions(),
         make_partition: Callable[[PartitionTarget], Subscription] | None = None,
+        check_nsqd: Callable[[str, bool], None] = lambda address, has_partitions: None,
         max_dials: int = MAX_DIALS,
         make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
         self._log = LifecycleLogger(topic) if log is None else log
         self._on_expected = on_expected
         self._make_partition = make_partition
+        self._check_nsqd = check_nsqd
         self._config = config
         self._timer = timer
         self._delegate = delegate
@@ -301,6 +303,7 @@ class ConnectionManager:
                 return
             sub = entry.sub = self._make(place, entry)
         try:
+            self._check_nsqd(place.address, place.partition is not None)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
             self._on_dial_failed(place, entry, exc)
@@ -370,8 +373,9 @@ class ConnectionManager:
             self._report_incompatibility(news)
             return
         self.last_failure = error
-        self._log.cannot_connect(
-            str(place), error, is_repeated=self._delegate.is_dial_retried(error))
+        if not getattr(error, "is_repeated", False):
+            self._log.cannot_connect(
+                str(place), error, is_repeated=self._delegate.is_dial_retried(error))
         self._delegate.on_error(error)
 
     def _want_other_leader(self, refused: Endpoint) -> None:

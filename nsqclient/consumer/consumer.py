@@ -244,6 +244,7 @@ class Consumer:
             self.topic, self._nsqds, self._lookupds, config, self._timer, self._background.put,
             delegate, self._discovery_filter, self._flow.set_expected, self._log,
             options=self._partition_options, make_partition=delegate.make_partition,
+            check_nsqd=self._check_nsqd,
         )
         self._shutdown = delegate.shutdown = Shutdown(
             self._connections, self._flow, self._processor, self._timer, self._background,
@@ -257,6 +258,9 @@ class Consumer:
     def _is_dial_retried(self, error: NSQError) -> bool:
         """Return whether a dial that failed so is certain to be repeated."""
         return True
+
+    def _check_nsqd(self, address: str, has_partitions: bool) -> None:
+        """Return if an nsqd may be subscribed to, or raise an NSQError. On a thread that dials."""
 
     # -- life
 

@@ -6,7 +6,7 @@ over nsqd's HTTP API, and their counters once more after a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -19,8 +19,8 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
+from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
-from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.arguments import closest
 
 T = TypeVar("T")
@@ -87,6 +87,8 @@ class Diagnosis:
         ])))
         if target.topic:
             self._checked("topic", [target.topic], lambda _: self._check_presence(views))
+        else:
+            self._checked("topic", ["topics"], lambda _: self._check_listed(views))
 
     def _checked(
         self, check: str, places: Iterable[str], work: Callable[[str], R]
@@ -164,16 +166,22 @@ class Diagnosis:
         if self._target.nsqd_http:
             return []
 
-        def guess(address: str) -> list[str]:
-            host, port = parse_address(address)
-            beside = format_address(host, port + 1 if port < 65535 else port)
-            try:
-                with NsqdHTTP(beside, self._target.http, connect_timeout=0.5, timeout=1) as http:
-                    return [beside] if http.info().tcp_port == port else []
-            except NSQError:
-                return []
+        found = self._checked(
+            "nsqd http", nsqds, lambda nsqd: find_http_address(nsqd, self._target.http, 1.0))
+        return list(filter(None, found))
 
-        return [address for found in self._checked("nsqd http", nsqds, guess) for address in found]
+    def _check_listed(self, views: list[LookupdView]) -> None:
+        """Check that some nsqlookupd lists each topic."""
+        answered = [view for view in views if view.answered]
+        listed = set().union(*(view.node_topics for view in answered))
+        for address, stats in self._stats.items() if answered else ():
+            names = [topic.name for topic in stats.topics
+                     if topic.partition is None and topic.name not in listed]
+            if names:
+                self.findings.append(warning(
+                    "topic", address, f"no nsqlookupd lists the topics {_some(names)}",
+                    "consumers do not find them: give that nsqd the --lookupd-tcp-address of these"
+                    " nsqlookupds (port 4160)"))
 
     def _check_presence(self, views: list[LookupdView]) -> None:
         """Check that the topic, and the channel, exist somewhere."""
@@ -239,10 +247,13 @@ def _others(kind: str, names: Iterable[str]) -> str:
     names = list(names)
     if not names:
         return f"; there is no {kind}"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     plural = "" if len(names) == 1 else "s"
-    return f"; there {'is' if not plural else 'are'} the {kind}{plural} " + (
-        ", ".join(names[:_MOST_NAMES]) + more)
+    return f"; there {'is' if not plural else 'are'} the {kind}{plural} {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

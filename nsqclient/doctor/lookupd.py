@@ -36,6 +36,7 @@ class LookupdView:
     findings: list[Finding] = field(default_factory=list)
     answered: bool = False
     nodes: list[Producer] = field(default_factory=list)  #: every nsqd that it lists
+    node_topics: set[str] = field(default_factory=set)  #: the topics of these
     producers: list[Producer] | None = None  #: those with the topic; None: it knows no such topic
     topics: tuple[str, ...] = ()  #: where it does not know the topic: those that it knows
     hidden: list[Producer] = field(default_factory=list)  #: those whose topic is tombstoned
@@ -67,6 +68,7 @@ def check_lookupd(
         return view
     view.answered = True
     view.nodes = [node.producer for node in nodes]
+    view.node_topics = {name for node in nodes for name in node.topics}
     view.hidden = [node.producer for node in nodes if topic in node.tombstoned]
     view.findings += [
         ok(_CHECK, address, f"answers, version {version}, lists {counted(len(nodes), 'nsqd')}"),

@@ -112,10 +112,11 @@ def check_topic(stats: Stats, topic: str, channel: str, where: str) -> list[Find
 
 
 def _check_all(stats: Stats, where: str) -> list[Finding]:
-    findings = [found for topic in stats.topics for found in _check_one(topic, "", where)]
+    topics = list(filter(None, map(stats.topic, stats.names)))
+    findings = [found for topic in topics for found in _check_one(topic, "", where)]
     good = [found for found in findings if found.severity is Severity.OK]
     bad = [found for found in findings if found.severity is not Severity.OK]
-    return bad + [ok("topics", where, f"{counted(len(stats.topics), 'topic')},"
+    return bad + [ok("topics", where, f"{counted(len(topics), 'topic')},"
                      f" {counted(len(good), 'channel')} without a problem")]
 
 
@@ -125,6 +126,11 @@ def _check_one(topic: TopicStats, channel: str, where: str) -> list[Finding]:
         findings.append(error(
             "topic", f"{topic.name} at {where}", "the topic is paused", "unpause it",
             curl(nsqd_url(where, "topic/unpause"), topic=topic.name)))
+    if topic.waits_for_channel:
+        findings.append(warning(
+            "topic", f"{topic.name} at {where}",
+            f"it has {counted(topic.depth, 'waiting message')} and no channel",
+            "start a consumer, or create a channel: the first one takes these messages"))
     for each in _chosen(topic, channel):
         findings += _check_channel(each, topic.name, where)
     return findings
@@ -138,8 +144,8 @@ def check_counters(
     An empty ``topic`` or ``channel`` stands for all of them.
     """
     if not topic:
-        return [found for each in after.topics
-                for found in check_counters(before, after, each.name, "", where, seconds)]
+        return [found for name in after.names
+                for found in check_counters(before, after, name, "", where, seconds)]
     old, new = before.topic(topic), after.topic(topic)
     if old is None or new is None:
         return []

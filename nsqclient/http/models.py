@@ -6,13 +6,13 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nsqclient.partitions.lookup_table import TopicMeta
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, is_host
+from nsqclient.runtime.addresses import format_address, is_host, parse_uint
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,36 @@ class ChannelStats:
     latency: Latency
 
     @classmethod
-    def read(cls, fields: JsonReader) -> ChannelStats:
+    def read(cls, fields: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
         """Build it from JSON."""
         clients = tuple(ClientStats.read(item) for item in fields.objects("clients"))
+        depth, in_flight = fields.number("depth"), fields.number("in_flight_count")
+        # Old nsqds list the clients and do not count them.
+        counts = [name for name in ("client_count", "client_num") if fields.has(name)]
         return cls(
-            fields.text("channel_name"), fields.number("depth"), fields.number("backend_depth"),
-            fields.number("in_flight_count"), fields.number("deferred_count"),
+            fields.text("channel_name"),
+            # A partitioned nsqd counts messages in flight among those that wait.
+            max(0, depth - in_flight) if has_partitions else depth,
+            0 if has_partitions else fields.number("backend_depth"), in_flight,
+            fields.number("deferred_count"),
             fields.number("message_count"), fields.number("requeue_count"),
             fields.number("timeout_count"),
-            # Old nsqds list the clients and do not count them.
-            fields.number("client_count") if fields.has("client_count") else len(clients),
+            fields.number(counts[0]) if counts else len(clients),
             fields.flag("paused"), clients, Latency.read(fields.object("e2e_processing_latency")),
+        )
+
+    @classmethod
+    def sum(cls, parts: Sequence[ChannelStats]) -> ChannelStats:
+        """Return the sum of a channel over partitions."""
+
+        def total(name: str) -> int:
+            return sum(getattr(each, name) for each in parts)
+
+        return cls(
+            parts[0].name, total("depth"), total("backend_depth"), total("in_flight_count"),
+            total("deferred_count"), total("message_count"), total("requeue_count"),
+            total("timeout_count"), total("client_count"), any(each.paused for each in parts),
+            tuple(client for each in parts for client in each.clients), Latency(0, ()),
         )
 
 
@@ -159,6 +178,14 @@ class TopicStats:
     paused: bool
     channels: tuple[ChannelStats, ...]
     latency: Latency
+    #: Partitioned NSQ: each partition has an entry of its own; None from a stock nsqd.
+    partition: int | None = None
+    is_leader: bool = False  #: this nsqd leads the partition, and does not only have a copy
+
+    @property
+    def waits_for_channel(self) -> bool:
+        """Whether messages wait for a first channel, which takes them."""
+        return self.depth > 0 and not self.channels
 
     def channel(self, name: str) -> ChannelStats | None:
         """The channel of that name, or None."""
@@ -167,12 +194,33 @@ class TopicStats:
     @classmethod
     def read(cls, fields: JsonReader) -> TopicStats:
         """Build it from JSON."""
+        partition = parse_uint(fields.text("topic_partition"), 19)
+        # What a partitioned nsqd calls the depth of a topic is the size of its queue in bytes.
         return cls(
-            fields.text("topic_name"), fields.number("depth"), fields.number("backend_depth"),
+            fields.text("topic_name"),
+            fields.number("depth") if partition is None else 0,
+            fields.number("backend_depth") if partition is None else 0,
             fields.number("message_count"), fields.number("message_bytes"),
             fields.flag("paused"),
-            tuple(ChannelStats.read(item) for item in fields.objects("channels")),
-            Latency.read(fields.object("e2e_processing_latency")),
+            tuple(ChannelStats.read(item, has_partitions=partition is not None)
+                  for item in fields.objects("channels")),
+            Latency.read(fields.object("e2e_processing_latency")), partition,
+            fields.flag("is_leader"),
+        )
+
+    @classmethod
+    def sum(cls, partitions: Sequence[TopicStats]) -> TopicStats:
+        """Return the sum of the partitions of a topic that are led; of the others it has none."""
+        led = {each.partition: each for each in partitions if each.is_leader}
+        by_name: dict[str, list[ChannelStats]] = {}
+        for topic in led.values():
+            for channel in topic.channels:
+                by_name.setdefault(channel.name, []).append(channel)
+        return cls(
+            partitions[0].name, 0, 0, sum(each.message_count for each in led.values()),
+            sum(each.message_bytes for each in led.values()),
+            any(each.paused for each in led.values()),
+            tuple(map(ChannelStats.sum, by_name.values())), Latency(0, ()), is_leader=bool(led),
         )
 
 
@@ -186,9 +234,21 @@ class Stats:
     topics: tuple[TopicStats, ...]
     producers: tuple[ClientStats, ...]  #: connections that published something
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the topics, each once."""
+        return list(dict.fromkeys(topic.name for topic in self.topics))
+
     def topic(self, name: str) -> TopicStats | None:
-        """The topic of that name, or None."""
-        return next((topic for topic in self.topics if topic.name == name), None)
+        """The topic of that name, or None.
+
+        Of a partitioned topic this is the sum of the partitions that the nsqd leads, so that those
+        of all nsqds add up to the whole topic; ``topics`` has the partitions themselves.
+        """
+        found = [topic for topic in self.topics if topic.name == name]
+        if any(topic.partition is not None for topic in found):
+            return TopicStats.sum(found)
+        return found[0] if found else None
 
     @classmethod
     def read(cls, fields: JsonReader) -> Stats:

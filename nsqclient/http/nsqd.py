@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.errors import NSQHTTPError, NSQHTTPStatusError, InvalidMessageError
+from nsqclient.errors import InvalidMessageError, NSQError, NSQHTTPError, NSQHTTPStatusError
 from nsqclient.http.models import NsqdInfo, Stats, check_stats
 from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
@@ -16,10 +16,28 @@ from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import InvalidJson, JsonLimitError, JsonReader, read_json
+from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 _SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
 _size = struct.Struct(">i")
+
+
+def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
+    """Return the address of the HTTP API of an nsqd; empty if it is not beside the TCP port.
+
+    Args:
+        nsqd: ``host:port`` of its TCP port. The port after it is asked whether it is the same
+            nsqd's.
+        timeout: seconds to connect, and for the answer.
+    """
+    host, port = parse_address(nsqd)
+    beside = format_address(host, min(port + 1, 65535))
+    try:
+        with NsqdHTTP(beside, config, connect_timeout=timeout, timeout=timeout) as client:
+            return beside if client.info().tcp_port == port else ""
+    except NSQError:
+        return ""
 
 
 class NsqdHTTP(HTTPClient):

@@ -6,7 +6,8 @@ which creates topic and channel: so it is sent for channels that the nsqd has, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from nsqclient.config import Config
 from nsqclient.connection.probe import probe
@@ -18,6 +19,9 @@ from nsqclient.hints import with_hint
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.sanitize import without_password
 from nsqclient.worker.group import ConsumerGroup
+
+if TYPE_CHECKING:
+    from nsqclient.http.models import TopicStats
 
 #: What leaves no trace but its end: nsqd deletes it when its last consumer leaves.
 _EPHEMERAL = "#ephemeral"
@@ -37,10 +41,12 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
         if line.startswith("consuming "):
             report(f"OK     {line}")
     is_well = True
+    topics = list(dict.fromkeys(consumer.topic for consumer in group.consumers))
+    listed: set[str] = set()
     nsqds = list(group.addresses.get("nsqd_tcp_addresses", ()))
     for lookupd in group.addresses.get("lookupd_http_addresses", ()):
         shown = f"nsqlookupd {without_password(lookupd)}"
-        for topic in dict.fromkeys(consumer.topic for consumer in group.consumers):
+        for topic in topics:
             try:
                 found = lookup(lookupd, topic, group.config)
             except NSQError as exc:
@@ -48,8 +54,13 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
                 is_well = False
                 break
             nsqds += found
+            listed |= {topic} if found else set()
             report(f"OK     {shown} lists {counted(len(found), 'nsqd')} for {topic}")
-    guarded = []
+    for topic in topics if group.addresses.get("lookupd_http_addresses") and is_well else ():
+        if topic not in listed:
+            report(f"NOTE   no nsqlookupd lists the topic {topic}: check its spelling, or publish"
+                   " to it")
+    guarded = {}
     for address in dict.fromkeys(nsqds):
         try:
             seen = probe(address, group.config, _timeout(group.config))
@@ -58,19 +69,30 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
             is_well = False
         else:
             report(f"OK     nsqd {address}")
+            found_topics = _topics_of(address, topics, group.config)
+            for each in found_topics.values():
+                if each.waits_for_channel:
+                    waiting = counted(each.depth, "waiting message")
+                    report(f"NOTE   nsqd {address}: {each.name} has {waiting} and no channel: the"
+                           " first channel takes them")
             if seen.settings.auth_required and not seen.is_partitioned:
-                guarded.append(address)
+                guarded[address] = found_topics
     return _check_rights(group, guarded, report) and is_well
 
 
 def _check_rights(
-    group: ConsumerGroup, nsqds: list[str], report: Callable[[str], None]
+    group: ConsumerGroup, nsqds: Mapping[str, Mapping[str, TopicStats]],
+    report: Callable[[str], None],
 ) -> bool:
-    """Subscribe where that creates and deletes nothing; return whether nsqd permits it."""
+    """Subscribe where that creates and deletes nothing; return whether nsqd permits it.
+
+    Args:
+        nsqds: those that ask for authentication, each with its topics.
+    """
     is_well = True
     unchecked = {id(consumer): consumer for consumer in group.consumers} if nsqds else {}
-    for address in nsqds:
-        for consumer in _with_channel(address, group):
+    for address, topics in nsqds.items():
+        for consumer in _with_channel(topics, group):
             unchecked.pop(id(consumer), None)
             place = f"{consumer.topic}/{consumer.channel}"
             try:
@@ -87,26 +109,31 @@ def _check_rights(
     return is_well
 
 
-def _with_channel(address: str, group: ConsumerGroup) -> Iterator[Consumer]:
+def _with_channel(
+    topics: Mapping[str, TopicStats], group: ConsumerGroup
+) -> Iterator[Consumer]:
     """Yield the consumers whose channel an nsqd has, and keeps when a consumer leaves."""
+    for consumer in group.consumers:
+        if consumer.topic.endswith(_EPHEMERAL) or consumer.channel.endswith(_EPHEMERAL):
+            continue
+        topic = topics.get(consumer.topic)
+        if topic is not None and topic.channel(consumer.channel) is not None:
+            yield consumer
+
+
+def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str, TopicStats]:
+    """Return the topics that an nsqd has; none where it is not at the usual HTTP port."""
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqd import NsqdHTTP
 
     try:
-        with NsqdHTTP(_http_address(address), group.config) as client:
+        with NsqdHTTP(_http_address(address), config) as client:
             if client.info().tcp_port != parse_address(address)[1]:
-                return  # another nsqd's
-            for consumer in group.consumers:
-                if consumer.topic.endswith(_EPHEMERAL) or consumer.channel.endswith(_EPHEMERAL):
-                    continue
-                topic = client.stats(
-                    consumer.topic, consumer.channel, include_clients=False).topic(consumer.topic)
-                if topic is not None and any(
-                    channel.name == consumer.channel for channel in topic.channels
-                ):
-                    yield consumer
+                return {}  # another nsqd's
+            found = (client.stats(topic, include_clients=False).topic(topic) for topic in topics)
+            return {each.name: each for each in found if each is not None}
     except NSQError:
-        return  # it is not there, or for others
+        return {}  # it is not there, or for others
 
 
 def _http_address(address: str) -> str:

@@ -65,7 +65,8 @@ class _Place:
         self._server = server
         self._is_topic = place == "topic"
         self._path = folder / f"{place}-{server.kind}"
-        self.words = ["replay", "--rate=0", f"--nsqd-tcp-address={server.tcp_address}"]
+        self.words = ["replay", "--rate=0", f"--nsqd-tcp-address={server.tcp_address}",
+                      f"--nsqd-http-address={server.http_address}"]
         self.words += (["--topic=dead", "--count=1000000", f"--timeout={_SILENCE:g}s"]
                        if self._is_topic else [f"--path={self._path}", "--all"])
 
@@ -73,6 +74,8 @@ class _Place:
         """Write a letter for each body, of the topic ``orders``."""
         if self._is_topic:
             letters = [DeadLetter(body.encode(), "orders", "work").to_envelope() for body in bodies]
+            self._server.post("/topic/create", topic="dead")
+            self._server.post("/channel/create", topic="dead", channel="dead_letters")
             with Producer([self._server.tcp_address]) as producer:
                 producer.publish_many("dead", letters)
             return

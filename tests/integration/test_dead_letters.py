@@ -26,11 +26,14 @@ def letter(body, topic="orders", **facts):
 def run(server, command, *words):
     """Run a command on the topic ``orders.dead``; return its status."""
     return main(["dead_letters", command, "--topic=orders.dead", "--timeout=1s",
-                 f"--nsqd-tcp-address={server.tcp_address}", *words])
+                 f"--nsqd-tcp-address={server.tcp_address}",
+                 f"--nsqd-http-address={server.http_address}", *words])
 
 
 def fill(server, *letters):
-    """Put letters, or bare bodies, into ``orders.dead``."""
+    """Put letters, or bare bodies, into ``orders.dead``, for its channel."""
+    server.post("/topic/create", topic="orders.dead")
+    server.post("/channel/create", topic="orders.dead", channel="dead_letters")
     publish(server, *(each if isinstance(each, bytes) else each.to_envelope()
                       for each in letters), topic="orders.dead")
 
@@ -78,6 +81,42 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
         assert any("orders/billing  5 attempts  no total" in line for line in lines)
         assert any("a body of 4 bytes, without an envelope" in line for line in lines)
         wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 3)
+
+
+@pytest.mark.parametrize("command", ["list", "show", "replay", "delete"])
+def test_a_topic_or_channel_that_does_not_exist_is_not_created(server, capsys, command):
+    """A mistyped name changes nothing; the messages of a topic without a channel stay in it."""
+    words = [command, *(["--count=1"] if command in ("replay", "delete") else [])]
+    assert run(server, *words) == 1
+    assert "there is no topic orders.dead there" in capsys.readouterr().err
+    assert server.stats()["topics"] == []
+    publish(server, letter(b"a").to_envelope(), topic="orders.dead")
+    assert run(server, *words) == 1
+    assert "give --create-channel" in capsys.readouterr().err
+    assert server.stats("orders.dead")["channels"] == []
+    assert server.stats("orders.dead")["depth"] == 1
+
+
+def test_a_channel_is_created_on_request(server, capsys):
+    """It is the first one of its topic, and takes what waits there."""
+    publish(server, letter(b"a").to_envelope(), topic="orders.dead")
+    assert run(server, "list", "--create-channel") == 0
+    assert "orders/billing" in capsys.readouterr().out
+    assert waiting(server) == 1
+
+
+def test_an_nsqd_without_the_channel_is_left_out(server_factory, capsys):
+    """The letters of the others are listed, and the status says that it is not all."""
+    with_channel, without = server_factory(), server_factory()
+    fill(with_channel, letter(b"a"))
+    publish(without, letter(b"b").to_envelope(), topic="orders.dead")
+    assert main([
+        "dead_letters", "list", "--topic=orders.dead", "--timeout=1s",
+        *(f"--nsqd-tcp-address={each.tcp_address}" for each in (with_channel, without)),
+        *(f"--nsqd-http-address={each.http_address}" for each in (with_channel, without)),
+    ]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("a000") and f"{without.tcp_address}: left out" in err
 
 
 def test_show_has_the_traceback_and_the_body(server, capsys):
@@ -135,7 +174,8 @@ def test_a_signal_ends_a_replay_in_order(server, signum):
     """What it has not reached waits again at once: nothing is in flight any more."""
     fill(server, *(letter(b"%d" % number) for number in range(20)))
     words = ["replay", "--topic=orders.dead", "--count=20", "--rate=1",
-             f"--nsqd-tcp-address={server.tcp_address}"]
+             f"--nsqd-tcp-address={server.tcp_address}",
+             f"--nsqd-http-address={server.http_address}"]
     with tool("ours", "dead_letters", *words) as process:
         process.stdout.readline()
         process.send_signal(signum)
@@ -226,6 +266,8 @@ def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
     (["list"], 2, "--path or --topic required"),
     (["list", "--path=.", "--topic=t"], 2, "not both"),
     (["list", "--topic=t"], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
+    (["list", "--topic=t", "--nsqd-tcp-address=a:1", "--nsqd-http-address=a:2",
+      "--nsqd-http-address=a:3"], 2, "one --nsqd-http-address for each --nsqd-tcp-address"),
     (["list", "--topic=t", "--id=x"], 2, "--id needs --path"),
     (["list", "--topic=a b"], 1, "--topic is invalid"),
     (["list", "--path=/no/such"], 1, "is no directory"),

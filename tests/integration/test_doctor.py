@@ -77,6 +77,27 @@ def test_a_healthy_cluster_has_no_findings(cluster, examine):
     assert nsqd.stats()["topics"] == before
 
 
+def test_a_topic_without_a_channel_is_reported(cluster, examine):
+    """Its messages wait for the first channel."""
+    lookupd, nsqd = cluster()
+    nsqd.post("/pub", b"x", topic="events")
+    for topic in ("--topic=events", "--topic="):
+        status, [found] = examine(f"--nsqd-tcp-address={nsqd.tcp_address}",
+                                  f"--nsqd-http-address={nsqd.http_address}", topic)
+        assert (status, found["severity"]) == (0, "warning")
+        assert found["where"] == f"events at {nsqd.http_address}"
+        assert found["text"] == "it has 1 waiting message and no channel"
+
+
+def test_topics_that_no_nsqlookupd_lists_are_reported(cluster, server, examine):
+    """An nsqd that was given beside the nsqlookupds does not register with them."""
+    lookupd, _ = cluster()
+    server.post("/topic/create", topic="hidden")
+    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
+                          f"--nsqd-http-address={server.http_address}", "--topic=")
+    assert [found["text"] for found in findings] == ["no nsqlookupd lists the topics hidden"]
+
+
 def test_a_misspelt_channel_or_topic_gets_the_names_that_there_are(cluster, examine):
     """With the name that was probably meant."""
     lookupd, nsqd = cluster()

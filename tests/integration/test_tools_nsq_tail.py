@@ -151,14 +151,77 @@ def test_formats_and_gzip_are_printed(nsqd):
     assert done.stdout == b"1:t:plain"
 
 
+def looks(nsqd, *more, topic="t"):
+    """Words that look at a topic without a channel of their own."""
+    return [f"--topic={topic}", f"--nsqd-tcp-address={nsqd.tcp_address}",
+            f"--nsqd-http-address={nsqd.http_address}", *more]
+
+
 def test_the_default_channel_is_ephemeral(nsqd):
     """Without --channel it makes tailNNNNNN#ephemeral, as the original."""
-    nsqd.post("/topic/create", topic="t")
-    with tool("ours", "nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"):
-        names = wait_until(lambda: [c["channel_name"] for c in nsqd.stats("t")["channels"]])
-        client = wait_until(lambda: nsqd.stats("t", names[0])["clients"])[0]
-    assert names[0].startswith("tail") and names[0].endswith("#ephemeral") and len(names[0]) == 20
+    publish(nsqd, "t", b"before")
+    with tool("ours", "nsq_tail", *looks(nsqd, "-n=1")) as process:
+        name = wait_until(lambda: [c["channel_name"] for c in nsqd.stats("t")["channels"][1:]])[0]
+        client = wait_until(lambda: nsqd.stats("t", name)["clients"])[0]
+        nsqd.post("/pub", b"after", topic="t")
+        assert process.communicate(timeout=20)[0] == b"after\n"
+    assert name.startswith("tail") and name.endswith("#ephemeral") and len(name) == 20
     assert client["user_agent"].startswith("nsq_tail/") and " nsqclient/" in client["user_agent"]
+    assert nsqd.stats("t", "c")["depth"] == 2
+
+
+def test_messages_that_wait_for_a_first_channel_are_left_alone(nsqd):
+    """It ends with status 1 and says what to do, in place of taking them."""
+    nsqd.post("/mpub", b"\n".join([b"x"] * 1000), topic="t")
+    done = run_tool("ours", "nsq_tail", *looks(nsqd, "-n=1"))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"create a channel first" in done.stderr
+    stats = nsqd.stats("t")
+    assert (stats["depth"], stats["channels"]) == (1000, [])
+
+
+def test_a_topic_is_not_created_but_waited_for(nsqd):
+    """And its first messages are left alone until it has a channel."""
+    with tool("ours", "nsq_tail", *looks(nsqd, "-n=1"), stderr=subprocess.PIPE) as process:
+        assert b"there is no topic t there" in process.stderr.readline() + process.stderr.readline()
+        assert nsqd.stats()["topics"] == []
+        publish(nsqd, "t", b"before")
+        wait_until(lambda: len(nsqd.stats("t")["channels"]) == 2)
+        nsqd.post("/pub", b"after", topic="t")
+        assert process.communicate(timeout=20)[0] == b"after\n"
+    assert nsqd.stats("t", "c")["depth"] == 2
+
+
+def test_an_nsqd_that_cannot_be_asked_is_left_alone(nsqd):
+    """Its HTTP address is not known: that must be given."""
+    nsqd.post("/topic/create", topic="t")
+    words = [word for word in looks(nsqd) if "http" not in word]
+    done = run_tool("ours", "nsq_tail", *words)
+    assert done.returncode == 1 and b"give --nsqd-http-address" in done.stderr
+    assert nsqd.stats("t")["channels"] == []
+
+
+@pytest.mark.parametrize("more", [[], ["--topic=other"]])
+def test_a_backlog_is_left_alone_on_an_nsqd_that_nsqlookupd_lists(
+    real_nsqlookupd, real_nsqd, more
+):
+    """Status 1 where it may look nowhere; with another topic to look at it goes on."""
+    lookupd = real_nsqlookupd()
+    nsqd = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
+    nsqd.post("/pub", b"x", topic="t")
+    if more:
+        publish(nsqd, "other", b"x")
+    topics = {"t", *(["other"] if more else [])}
+    wait_until(lambda: topics <= {*lookupd.get("/topics").json()["topics"]})
+    address = f"--lookupd-http-address={lookupd.http_address}"
+    with tool("ours", "nsq_tail", "--topic=t", address, "-n=1", *more,
+              stderr=subprocess.PIPE) as process:
+        if more:
+            wait_until(lambda: len(nsqd.stats("other")["channels"]) == 2)
+            nsqd.post("/pub", b"y", topic="other")
+        assert process.communicate(timeout=20)[0] == (b"y\n" if more else b"")
+        assert process.returncode == (0 if more else 1)
+    assert nsqd.stats("t")["depth"] == 1 and nsqd.stats("t")["channels"] == []
 
 
 def test_a_topic_that_comes_later_is_found(real_nsqlookupd, real_nsqd):

@@ -11,6 +11,7 @@ from nsqclient.worker.group import ConsumerGroup
 from nsqclient.worker.registry import register
 from tests.support.certificates import Certificates
 from tests.support.servers.auth_server import AuthServer, granted
+from tests.support.waiting import wait_until
 
 
 def handle(message):
@@ -27,10 +28,12 @@ def create(server, topic, channel):
 @pytest.fixture
 def check(monkeypatch):
     """Check the handlers of some channels at a server; return the outcome and the lines."""
-    def run(server, *places, beside=None, **options):
+    def run(server, *places, beside=None, lookupd=None, **options):
         http_address = (beside or server).address
         monkeypatch.setattr(checks, "_http_address", lambda address: http_address)
-        group = ConsumerGroup(Config(**options), {"nsqd_tcp_addresses": [server.tcp_address]})
+        addresses = {"nsqd_tcp_addresses": [server.tcp_address]} if lookupd is None else {
+            "lookupd_http_addresses": [lookupd.http_address]}
+        group = ConsumerGroup(Config(**options), addresses)
         for place in places or ["events/c"]:
             group.add(register(*place.split("/"), handle))
         lines: list[str] = []
@@ -38,6 +41,23 @@ def check(monkeypatch):
         return is_well, [line for line in lines if not line.startswith("OK     consuming")]
 
     return run
+
+
+def test_a_topic_without_a_channel_and_one_that_is_not_listed_are_noted(
+    server_factory, lookupd_factory, check
+):
+    """Its messages wait for the first channel; a mistyped topic is listed by none."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    server.post("/pub", b"x", topic="events")
+    wait_until(lambda: "events" in lookupd.get("/topics").json()["topics"])
+    is_well, lines = check(server, "events/c", "typo/c", lookupd=lookupd)
+    assert is_well
+    assert [line for line in lines if line.startswith("NOTE")] == [
+        "NOTE   no nsqlookupd lists the topic typo: check its spelling, or publish to it",
+        f"NOTE   nsqd {server.tcp_address}: events has 1 waiting message and no channel: the first"
+        " channel takes them"]
+    assert server.stats("events")["channels"] == []
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_the_openssl_trial_of_the_page_works(empty_terminal: Terminal) -> None:
     make, server, tail = commands_of(named("TLS trial"))
     terminal.run(make)
     terminal.serve(server)
-    tailing = terminal.start(tail + " --channel=c")
+    tailing = terminal.start(tail)
     config = Config(tls_v1=True, tls_root_ca_file=str(terminal.folder / "cert.pem"))
     publish(terminal, config)
     tailing.wait_for("x\n")

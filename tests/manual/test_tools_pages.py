@@ -59,8 +59,10 @@ def end(*commands: Command) -> None:
 def test_the_commands_of_the_nsq_tail_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Bodies, topics in front, a format that ends by itself, JSON through jq, and a file."""
     nsqd = cluster.nsqd
-    cluster.create_topic("refunds")
-    cluster.create_topic("orders")
+    for topic in ("refunds", "orders"):
+        cluster.create_topic(topic)
+        nsqd.create_channel(topic, "c")
+    terminal.environment["NSQD_HTTP_ADDRESSES"] = nsqd.http_address
     plain, both, ten, as_json, to_file = (
         terminal.start(complete(command)) for command in commands_of(named("nsq_tail")))
     soon(lambda: len(channels(nsqd, "orders")) == 5, "five tails of orders")
@@ -255,6 +257,8 @@ def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster
     """The file of the page, a variable that wins over it, a mistake, and completion."""
     (terminal.folder / "nsq.toml").write_text(terminal.here(text_of(named("configuration file"))))
     cluster.create_topic("orders")
+    cluster.nsqd.create_channel("orders", "c")
+    terminal.environment["NSQD_HTTP_ADDRESSES"] = cluster.nsqd.http_address
     [block] = named("configuration commands")
     first, second = (terminal.start(command) for command in block.commands)
     soon(lambda: len(channels(cluster.nsqd, "orders")) == 2, "two tails of orders")
