@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nsqclient.devserver")
 
-_JSON = "application/json; charset=utf-8"
-#: The type of texts.
+JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 _NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
 #: The bytes of a body that are read: nsqd's default max-body-size.
@@ -95,7 +94,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """The response of a handler. An empty body has no Content-Type."""
+    """A response as it is sent. An empty body has no Content-Type."""
 
     status: int
     body: bytes = b""
@@ -103,34 +102,25 @@ class Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_response(value: object) -> Response:
-    """A 200 with JSON."""
-    return Response(200, encode_json(value), _JSON, _NSQ_HEADER)
-
-
-def text_response(text: str) -> Response:
-    """A 200 with text; an empty one has no content type."""
-    return Response(200, text.encode("utf-8", "replace"), TEXT, _NSQ_HEADER)
-
-
-def empty_response() -> Response:
-    """A 200 without a body."""
-    return Response(200, headers=_NSQ_HEADER)
-
-
-def plain_response(status: int, text: str) -> Response:
-    """A response without NSQ's header, as that of /ping."""
-    return Response(status, text.encode(), TEXT)
-
-
 def error_response(
     status: int, code: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> Response:
     """An error: the code as JSON."""
-    return Response(status, encode_json({"message": code}), _JSON, (*headers, *_NSQ_HEADER))
+    return Response(status, encode_json({"message": code}), JSON, (*headers, *_NSQ_HEADER))
 
 
-Handler = Callable[[Request], Response]
+#: Returns a Response, or the content of a 200: a text, None for an empty body, or JSON.
+Handler = Callable[[Request], object]
+
+
+def _response(value: object) -> Response:
+    if isinstance(value, Response):
+        return value
+    if value is None:
+        return Response(200, headers=_NSQ_HEADER)
+    if isinstance(value, str):
+        return Response(200, value.encode("utf-8", "replace"), TEXT, _NSQ_HEADER)
+    return Response(200, encode_json(value), JSON, _NSQ_HEADER)
 
 
 class HTTPServer:
@@ -192,7 +182,7 @@ class HTTPServer:
         if self._https_port is not None:
             # With nsqd's spaces.
             body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self._https_port
-            return Response(403, body, _JSON, _NSQ_HEADER)
+            return Response(403, body, JSON, _NSQ_HEADER)
         methods = self._routes.get(request.path)
         if methods is None:
             parent, _, option = request.path.rpartition("/")
@@ -205,7 +195,7 @@ class HTTPServer:
             return error_response(
                 405, "METHOD_NOT_ALLOWED", (("Allow", ", ".join(sorted(methods))),))
         try:
-            return handler(request)
+            return _response(handler(request))
         except HTTPError as exc:
             return error_response(exc.status, exc.code)
         except Exception:

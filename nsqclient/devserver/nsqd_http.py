@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 from nsqclient.devserver import stats
 from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFound
 from nsqclient.devserver.http_server import (
+    TEXT,
     Handler,
     HTTPError,
     HTTPServer,
     Request,
     Response,
-    empty_response,
-    json_response,
-    plain_response,
-    text_response,
 )
 from nsqclient.devserver.options import LEVELS, config_values
 from nsqclient.protocol.names import is_valid_name
@@ -48,7 +45,7 @@ class NsqdHTTPServer(HTTPServer):
         options = nsqd.options
         super().__init__("nsqd-http", host, port, [
             ("GET", "/ping", self._ping),
-            ("GET", "/info", lambda request: json_response(nsqd.info())),
+            ("GET", "/info", lambda request: nsqd.info()),
             ("GET", "/stats", self._stats),
             ("POST", "/pub", self._pub),
             ("POST", "/mpub", self._mpub),
@@ -69,11 +66,11 @@ class NsqdHTTPServer(HTTPServer):
 
     # -- information
 
-    def _ping(self, _request: Request) -> Response:
+    def _ping(self, _request: Request) -> object:
         health = self._nsqd.health()
-        return plain_response(200 if health == "OK" else 500, health)
+        return Response(200 if health == "OK" else 500, health.encode(), TEXT)
 
-    def _stats(self, request: Request) -> Response:
+    def _stats(self, request: Request) -> object:
         numbers = self._nsqd.stats(
             request.get("topic"), request.get("channel"),
             _flag(request, "include_clients"),
@@ -82,12 +79,12 @@ class NsqdHTTPServer(HTTPServer):
         answer = stats.build(
             numbers, self._nsqd.health(), started, _flag(request, "include_mem"))
         if request.get("format") == "json":
-            return json_response(answer)
-        return text_response(stats.to_text(answer, started, time.time()))
+            return answer
+        return stats.to_text(answer, started, time.time())
 
     # -- publishing
 
-    def _pub(self, request: Request) -> Response:
+    def _pub(self, request: Request) -> object:
         options = self._nsqd.options
         body = request.read_body(options.max_msg_size, "MSG_TOO_BIG")
         if not body:
@@ -101,9 +98,9 @@ class NsqdHTTPServer(HTTPServer):
         if not 0 <= defer <= options.max_req_timeout:
             raise HTTPError(400, "INVALID_DEFER")
         self._publish(topic, [body], defer)
-        return text_response("OK")
+        return "OK"
 
-    def _mpub(self, request: Request) -> Response:
+    def _mpub(self, request: Request) -> object:
         options = self._nsqd.options
         body = request.read_body(options.max_body_size, "BODY_TOO_BIG")
         topic = self._open_topic(request)
@@ -112,7 +109,7 @@ class NsqdHTTPServer(HTTPServer):
         bodies = (read_binary if is_binary else read_lines)(body, options.max_msg_size)
         if bodies:
             self._publish(topic, bodies, 0.0)
-        return text_response("OK")
+        return "OK"
 
     def _publish(self, topic: str, bodies: list[bytes], defer: float) -> None:
         try:
@@ -132,31 +129,28 @@ class NsqdHTTPServer(HTTPServer):
 
     # -- topics and channels
 
-    def _create_topic(self, request: Request) -> Response:
+    def _create_topic(self, request: Request) -> None:
         self._open_topic(request)
-        return empty_response()
 
     @staticmethod
     def _on_topic(change: Callable[[str], None]) -> Handler:
-        def handler(request: Request) -> Response:
+        def handler(request: Request) -> None:
             with _broker_errors():
                 change(request.require("topic"))
-            return empty_response()
 
         return handler
 
     @staticmethod
     def _on_channel(change: Callable[[str, str], None]) -> Handler:
-        def handler(request: Request) -> Response:
+        def handler(request: Request) -> None:
             with _broker_errors():
                 change(*request.topic_and_channel())
-            return empty_response()
 
         return handler
 
     # -- options
 
-    def _get_config(self, request: Request) -> Response:
+    def _get_config(self, request: Request) -> object:
         nsqd = self._nsqd
         info, options = nsqd.info(), nsqd.options
         values = config_values(options) | {
@@ -171,9 +165,9 @@ class NsqdHTTPServer(HTTPServer):
         if request.option not in values:
             raise HTTPError(400, "INVALID_OPTION")
         value = values[request.option]
-        return text_response(value) if isinstance(value, str) else json_response(value)
+        return value
 
-    def _put_config(self, request: Request) -> Response:
+    def _put_config(self, request: Request) -> object:
         body = request.read_body(self._nsqd.options.max_msg_size, "INVALID_VALUE")
         if not body:
             raise HTTPError(413, "INVALID_VALUE")

@@ -11,13 +11,11 @@ from typing import Any, BinaryIO
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.http_server import (
+    TEXT,
     HTTPError,
     HTTPServer,
     Request,
     Response,
-    empty_response,
-    json_response,
-    plain_response,
 )
 from nsqclient.devserver.options import ANY_HOST
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, CommandError
@@ -29,7 +27,7 @@ from nsqclient.devserver.protocol.lookupd import (
     sized,
     topic_and_channel,
 )
-from nsqclient.devserver.registry import PeerInfo, Registry
+from nsqclient.devserver.registry import PeerInfo, Producer, Registry
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.sanitize import printable
@@ -79,8 +77,8 @@ class Nsqlookupd:
         self._acceptor = Acceptor("lookupd-tcp", host, tcp_port, self._serve)
         self._http = HTTPServer(
             "lookupd-http", host if http_host is None else http_host, http_port, [
-                ("GET", "/ping", lambda request: plain_response(200, "OK")),
-                ("GET", "/info", lambda request: json_response({"version": NSQD_VERSION})),
+                ("GET", "/ping", lambda request: Response(200, b"OK", TEXT)),
+                ("GET", "/info", lambda request: {"version": NSQD_VERSION}),
                 ("GET", "/debug", self._debug),
                 ("GET", "/lookup", self._lookup),
                 ("GET", "/topics", self._topics),
@@ -201,78 +199,66 @@ class Nsqlookupd:
 
     # -- the HTTP API
 
-    def _topics(self, _request: Request) -> Response:
+    def _topics(self, _request: Request) -> object:
         with self._lock:
-            return json_response({"topics": self._registry.topics()})
+            return {"topics": self._registry.topics()}
 
-    def _channels(self, request: Request) -> Response:
+    def _channels(self, request: Request) -> object:
         topic = request.require("topic")
         with self._lock:
-            return json_response({"channels": self._registry.channels(topic)})
+            return {"channels": self._registry.channels(topic)}
 
-    def _lookup(self, request: Request) -> Response:
+    def _lookup(self, request: Request) -> object:
         topic = request.require("topic")
         with self._lock:
             found = self._registry.lookup(topic, self._clock())
         if found is None:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         producers = [_producer(peer) for peer in found.producers]
-        return json_response({"channels": found.channels, "producers": producers})
+        return {"channels": found.channels, "producers": producers}
 
-    def _nodes(self, _request: Request) -> Response:
+    def _nodes(self, _request: Request) -> object:
         with self._lock:
             nodes = self._registry.nodes(self._clock())
         producers = [
             _producer(node.peer) | {"tombstones": node.tombstones, "topics": node.topics}
             for node in nodes
         ]
-        return json_response({"producers": producers})
+        return {"producers": producers}
 
-    def _debug(self, _request: Request) -> Response:
-        producers: dict[str, list[dict[str, Any]]] = {}
+    def _debug(self, _request: Request) -> object:
         with self._lock:
-            for key, entries in sorted(self._registry.entries(), key=lambda item: item[0]):
-                for entry in entries:
-                    facts = _debug_facts(entry.peer)
-                    at = entry.tombstoned_at
-                    facts["tombstoned"] = at is not None
-                    facts["tombstoned_at"] = _ZERO_TIME if at is None else int(at * 1e9)
-                    producers.setdefault(":".join(key), []).append(dict(sorted(facts.items())))
-        return json_response(producers)
+            entries = self._registry.entries()
+        return {key: list(map(_debug_facts, found)) for key, found in entries.items() if found}
 
-    def _create_topic(self, request: Request) -> Response:
+    def _create_topic(self, request: Request) -> None:
         topic = request.require("topic")
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_ARG_TOPIC")
         with self._lock:
             self._registry.create(topic)
-        return empty_response()
 
-    def _delete_topic(self, request: Request) -> Response:
+    def _delete_topic(self, request: Request) -> None:
         topic = request.require("topic")
         with self._lock:
             self._registry.delete_topic(topic)
-        return empty_response()
 
-    def _tombstone(self, request: Request) -> Response:
+    def _tombstone(self, request: Request) -> None:
         topic, node = request.require("topic"), request.require("node")
         with self._lock:
             self._registry.tombstone(topic, node, self._clock())
-        return empty_response()
 
-    def _create_channel(self, request: Request) -> Response:
+    def _create_channel(self, request: Request) -> None:
         topic, channel = request.topic_and_channel()
         with self._lock:
             self._registry.create(topic, channel)
-        return empty_response()
 
-    def _delete_channel(self, request: Request) -> Response:
+    def _delete_channel(self, request: Request) -> None:
         topic, channel = request.topic_and_channel()
         with self._lock:
             deleted = self._registry.delete_channel(topic, channel)
         if not deleted:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
-        return empty_response()
 
 
 def _producer(peer: PeerInfo) -> dict[str, Any]:
@@ -288,8 +274,11 @@ def _producer(peer: PeerInfo) -> dict[str, Any]:
     }
 
 
-def _debug_facts(peer: PeerInfo) -> dict[str, Any]:
-    facts = _producer(peer)
+def _debug_facts(producer: Producer) -> dict[str, Any]:
+    facts = _producer(producer.peer)
     facts["id"] = facts.pop("remote_address")
-    facts["last_update"] = int(peer.last_update * 1e9)
-    return facts
+    facts["last_update"] = int(producer.peer.last_update * 1e9)
+    at = producer.tombstoned_at
+    facts["tombstoned"] = at is not None
+    facts["tombstoned_at"] = _ZERO_TIME if at is None else int(at * 1e9)
+    return dict(sorted(facts.items()))

@@ -20,7 +20,6 @@ from nsqclient.devserver.command_handler import AuthResult, CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
-from nsqclient.devserver.protocol.identify import to_log
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.protocol.frames import MAGIC_V2
@@ -298,7 +297,7 @@ class Session:
                 logger.error("client(%s) bad protocol magic '%s'", self.address, magic)
                 core.sent_errors.clear()
         while core.identified:
-            payload = printable(to_log(core.identified.pop(0)), LONGEST_TEXT)
+            payload = printable(core.identified.pop(0).decode("utf-8", "replace"), LONGEST_TEXT)
             logger.info("[%s] IDENTIFY: %s", self.address, payload)
         while core.sent_errors:
             text = core.sent_errors.pop(0).decode("utf-8", "replace")

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 #: Seconds that a TLS handshake may take: nsqd's.
 HANDSHAKE_TIMEOUT = 5.0
 
-#: OpenSSL's name of a cipher suite -> nsqd's; it has no others.
-_SUITES = {
-    "AES128-SHA": "TLS_RSA_WITH_AES_128_CBC_SHA",
-    "AES256-SHA": "TLS_RSA_WITH_AES_256_CBC_SHA",
-    "ECDHE-ECDSA-AES128-SHA": "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-    "ECDHE-ECDSA-AES256-SHA": "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-    "ECDHE-RSA-AES128-SHA": "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-    "ECDHE-RSA-AES256-SHA": "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-    "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-}
-
 
 class NegotiatedLayers:
     """The layers of one client; ``context`` is None for a server without a certificate."""
@@ -87,7 +75,7 @@ class NegotiatedLayers:
         version = suite = ""
         if self._tls is not None and self.is_secure:
             version = (self._tls.tls.version() or "").replace("TLSv", "TLS")
-            suite = self._suite()
+            suite = (self._tls.tls.cipher() or ("",))[0]
         return {
             "tls": self.is_secure,
             "tls_cipher_suite": suite,
@@ -96,12 +84,3 @@ class NegotiatedLayers:
             # Always true in nsqd, whose Go has retired the field.
             "tls_negotiated_protocol_is_mutual": self.is_secure,
         }
-
-    def _suite(self) -> str:
-        assert self._tls is not None and self._context is not None
-        cipher = self._tls.tls.cipher()
-        name = "" if cipher is None else cipher[0]
-        if name in _SUITES:
-            return _SUITES[name]
-        numbers = {each["name"]: each["id"] & 0xFFFF for each in self._context.get_ciphers()}
-        return f"Unknown {numbers.get(name, 0)}"

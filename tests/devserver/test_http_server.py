@@ -9,9 +9,6 @@ from nsqclient.devserver.http_server import (
     HTTPServer,
     Request,
     Response,
-    empty_response,
-    json_response,
-    text_response,
 )
 from tests.support.servers.raw_socket import ask, connect, read_all, read_exactly
 
@@ -22,13 +19,13 @@ def refuse(_request: Request) -> Response:
 
 
 ROUTES = [
-    ("GET", "/ping", lambda request: text_response("pong")),
-    ("POST", "/ping", lambda request: text_response("pong")),
-    ("POST", "/echo", lambda request: text_response(request.read_body(100, "BIG").decode())),
-    ("GET", "/config/:option", lambda request: text_response(request.option)),
-    ("PUT", "/config/:option", lambda request: text_response("put")),
+    ("GET", "/ping", lambda request: "pong"),
+    ("POST", "/ping", lambda request: "pong"),
+    ("POST", "/echo", lambda request: request.read_body(100, "BIG").decode()),
+    ("GET", "/config/:option", lambda request: request.option),
+    ("PUT", "/config/:option", lambda request: "put"),
     ("GET", "/refuse", refuse),
-    ("GET", "/bug", lambda request: text_response(str(1 // 0))),
+    ("GET", "/bug", lambda request: str(1 // 0)),
 ]
 
 
@@ -66,12 +63,16 @@ def test_a_path_finds_its_handler(server, caplog, method, path, status, body):
         assert dict(answer.headers)["Allow"] == "GET, POST"
 
 
-def test_responses_have_nsq_header_and_content_type():
-    """JSON and text have their types; an empty response has none."""
-    for answer in (json_response({}), text_response("x"), empty_response()):
-        assert ("X-Nsq-Content-Type", "nsq; version=1.0") in answer.headers
-    assert json_response({}).content_type == "application/json; charset=utf-8"
-    assert empty_response().content_type is None
+@pytest.mark.parametrize(("value", "body", "content_type"), [
+    ({"a": 1}, b'{"a":1}', "application/json; charset=utf-8"),
+    ("x", b"x", "text/plain; charset=utf-8"),
+    (None, b"", None),
+])
+def test_a_handler_returns_a_response_or_its_content(value, body, content_type):
+    """Text, nothing or JSON; all have NSQ's header."""
+    server = HTTPServer("test", "127.0.0.1", 0, [("GET", "/x", lambda request: value)])
+    assert server.handle(make_request("GET", "/x")) == Response(
+        200, body, content_type, (("X-Nsq-Content-Type", "nsq; version=1.0"),))
 
 
 @pytest.mark.parametrize(("params", "code"), [

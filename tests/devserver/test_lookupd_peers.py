@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from nsqclient.devserver.broker import TopicChange
-from nsqclient.devserver.http_server import HTTPServer, json_response
+from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.lookupd_peers import LookupdPeer, LookupdPeers, read_channels
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
 from nsqclient.devserver.protocol.lookupd import Identity
@@ -154,7 +154,7 @@ def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplo
 def test_response_without_channels_is_an_error(leak_guard, answer):
     """The error quotes the response of another server."""
     server = HTTPServer("test-http", "127.0.0.1", 0, [
-        ("GET", "/channels", lambda request: json_response(answer))])
+        ("GET", "/channels", lambda request: answer)])
     server.start()
     try:
         with pytest.raises(ValueError, match="not a list of channels"):

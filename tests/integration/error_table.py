@@ -220,7 +220,6 @@ SUB = (
     fatal(b"SUB t1 " + 65 * b"c" + b"\n",
           'E_BAD_CHANNEL SUB channel name "' + 65 * "c" + '" is not valid'),
     fatal(b"SUB t1 \xc3\xa9\n", 'E_BAD_CHANNEL SUB channel name "é" is not valid'),
-    fatal(b'SUB t"\x01\xff c\n', 'E_BAD_TOPIC SUB topic name "t\\"\\x01\\xff" is not valid'),
     fatal(b"SUB #ephemeral c\n", 'E_BAD_TOPIC SUB topic name "#ephemeral" is not valid'),
     stays(b"SUB x#ephemeral c#ephemeral\n", response("OK")),
     fatal(b"SUB x#eph c\n", 'E_BAD_TOPIC SUB topic name "x#eph" is not valid'),
@@ -239,10 +238,7 @@ RDY = (
     fatal(b"RDY 2501\n", "E_INVALID RDY count 2501 out of range 0-2500", after_sub=True),
     fatal(b"RDY -1\n", "E_INVALID RDY could not parse count -1", after_sub=True),
     fatal(b"RDY abc\n", "E_INVALID RDY could not parse count abc", after_sub=True),
-    stays(b"RDY \n", after_sub=True),
     stays(b"RDY 1 2\n", after_sub=True),
-    fatal(b"RDY 99999999999999999999999\n",
-          "E_INVALID RDY count 200376420520689663 out of range 0-2500", after_sub=True),
     stays(b"CLS\nRDY 5\n", response("CLOSE_WAIT"), after_sub=True),
     stays(b"CLS\nRDY 99999\n", response("CLOSE_WAIT"), after_sub=True),
 )

@@ -10,14 +10,13 @@ from typing import Any
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.http_server import (
+    JSON,
+    TEXT,
     Handler,
     HTTPError,
     HTTPServer,
     Request,
     Response,
-    empty_response,
-    json_response,
-    plain_response,
 )
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.state import ClusterState, Topic
@@ -31,7 +30,6 @@ from nsqclient.runtime.deadline import Deadline
 
 #: The exact Accept header for responses without the wrapping of older servers.
 _BARE = "application/vnd.nsq; version=1.0"
-_JSON = "application/json; charset=utf-8"
 _NO_CHANNEL = "Topic has no channel, should init at least one for the new topic"
 
 
@@ -133,7 +131,7 @@ class PartitionedLookupd:
     def _with_mode(self, handler: Callable[[Request], Any]) -> Handler:
         """Respond in the style that was asked for; hang in mode HANG."""
 
-        def answer(request: Request) -> Response:
+        def answer(request: Request) -> object:
             with self._changed:
                 self._changed.wait_for(lambda: self._mode is not LookupdMode.HANG)
             is_bare = request.headers.get("accept", "") == _BARE
@@ -143,23 +141,21 @@ class PartitionedLookupd:
                 if is_bare:
                     raise
                 wrapped = {"status_code": 500, "status_txt": exc.code, "data": None}
-                return Response(500, encode_json(wrapped), _JSON)
-            if isinstance(data, Response):
+                return Response(500, encode_json(wrapped), JSON)
+            if is_bare or isinstance(data, Response):
                 return data
-            if is_bare:
-                return empty_response() if data is None else json_response(data)
             wrapped = {"status_code": 200, "status_txt": "OK", "data": data}
-            return Response(200, encode_json(wrapped), _JSON)
+            return Response(200, encode_json(wrapped), JSON)
 
         return answer
 
     def _ping(self, _request: Request) -> Response:
-        return plain_response(200, "OK")
+        return Response(200, b"OK", TEXT)
 
-    def _info(self, _request: Request) -> Any:
+    def _info(self, _request: Request) -> object:
         return {"version": PARTITIONED_VERSION, "ha_support": True}
 
-    def _list_lookup(self, _request: Request) -> Any:
+    def _list_lookup(self, _request: Request) -> object:
         if self._mode is LookupdMode.NO_LIST:
             raise HTTPError(404, "NOT_FOUND")
         if self._mode is LookupdMode.NO_COORDINATOR:
@@ -179,7 +175,7 @@ class PartitionedLookupd:
             "HttpPort": port, "RpcPort": "0", "Epoch": 0,
         }
 
-    def _lookup(self, request: Request) -> Any:
+    def _lookup(self, request: Request) -> object:
         name = request.require("topic")
         access = request.get("access", "r")
         if access not in ("r", "w"):
@@ -217,7 +213,7 @@ class PartitionedLookupd:
             answer["meta"] = _meta(TopicMeta())
         return answer
 
-    def _nodes(self, _request: Request) -> Any:
+    def _nodes(self, _request: Request) -> object:
         producers = []
         with self._engine as state:
             for nsqd in self._nsqds:
@@ -235,11 +231,11 @@ class PartitionedLookupd:
                 })
         return {"producers": producers}
 
-    def _topics(self, _request: Request) -> Any:
+    def _topics(self, _request: Request) -> object:
         with self._engine as state:
             return {"topics": sorted(state.topics)}
 
-    def _channels(self, request: Request) -> Any:
+    def _channels(self, request: Request) -> object:
         name = request.require("topic")
         with self._engine as state:
             topic = state.topics.get(name)
@@ -247,7 +243,7 @@ class PartitionedLookupd:
 
     # -- changes
 
-    def _create(self, request: Request) -> Any:
+    def _create(self, request: Request) -> None:
         name = request.require("topic")
         if not is_valid_name(name):
             raise HTTPError(400, "INVALID_ARG_TOPIC")
@@ -274,18 +270,16 @@ class PartitionedLookupd:
         )
         with self._engine as state:
             state.create_topic(name, meta, len(self._nsqds), (), self._engine.now)
-        return None
 
-    def _delete(self, request: Request) -> Any:
+    def _delete(self, request: Request) -> None:
         name = request.require("topic")
         with self._engine as state:
             try:
                 state.delete_topic(name, self._engine.now)
             except CommandError:
                 raise HTTPError(404, "Key not found") from None
-        return None
 
-    def _tombstone(self, request: Request) -> Any:
+    def _tombstone(self, request: Request) -> None:
         name, node = request.require("topic"), request.require("node")
         numbers = [nsqd.number for nsqd in self._nsqds if nsqd.http_address == node]
         with self._engine as state:
@@ -295,7 +289,6 @@ class PartitionedLookupd:
                     topic.tombstones.difference_update(numbers)
                 else:
                     topic.tombstones.update(numbers)
-        return None
 
 
 def _meta(meta: TopicMeta) -> dict[str, object]:

@@ -8,14 +8,11 @@ from typing import Any
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.http_server import (
+    TEXT,
     HTTPError,
     HTTPServer,
     Request,
     Response,
-    empty_response,
-    json_response,
-    plain_response,
-    text_response,
 )
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
 from nsqclient.devserver.partitioned.queue import NO_POSITION, LogMessage, PartitionChannel
@@ -38,7 +35,7 @@ class NsqdHTTP(HTTPServer):
         self, nsqd: int, engine: Engine[ClusterState], host: str, port: int, tcp_port: int
     ) -> None:
         super().__init__("devserver-nsqd-http", host, port, [
-            ("GET", "/ping", lambda request: plain_response(200, "OK")),
+            ("GET", "/ping", lambda request: Response(200, b"OK", TEXT)),
             ("GET", "/info", self._info),
             ("GET", "/stats", self._stats),
             ("POST", "/pub", self._pub),
@@ -54,14 +51,14 @@ class NsqdHTTP(HTTPServer):
         self._started_at = int(time.time())
         self._engine = engine
 
-    def _info(self, _request: Request) -> Response:
-        return json_response({
+    def _info(self, _request: Request) -> object:
+        return {
             "version": PARTITIONED_VERSION, "broadcast_address": self._host,
             "hostname": socket.gethostname(), "http_port": self.port,
             "tcp_port": self._tcp_port, "start_time": self._started_at,
-        })
+        }
 
-    def _stats(self, request: Request) -> Response:
+    def _stats(self, request: Request) -> object:
         """The partitions with a copy here, in JSON whatever format was asked for."""
         only = request.get("topic")
         with self._engine as state:
@@ -70,10 +67,10 @@ class NsqdHTTP(HTTPServer):
                 for topic in state.topics.values() if only in ("", topic.name)
                 for partition in topic.partitions.values() if self._nsqd in partition.replicas
             ]
-        return json_response({
+        return {
             "version": PARTITIONED_VERSION, "health": "OK", "start_time": self._started_at,
             "topics": topics,
-        })
+        }
 
     def _partition_stats(self, topic: Topic, partition: Partition) -> dict[str, Any]:
         log, meta = partition.log, topic.meta
@@ -92,27 +89,27 @@ class NsqdHTTP(HTTPServer):
             ],
         }
 
-    def _pub(self, request: Request) -> Response:
+    def _pub(self, request: Request) -> object:
         self._publish(request, [NewMessage(_read_message(request))])
-        return text_response("OK")
+        return "OK"
 
-    def _pub_trace(self, request: Request) -> Response:
+    def _pub_trace(self, request: Request) -> object:
         trace_id = parse_uint(request.get("trace_id") or "0", 20)
         if trace_id is None or trace_id >= 2**64:
             raise HTTPError(400, "INVALID_TRACE_ID")
         stored = self._publish(request, [NewMessage(_read_message(request), trace_id)])[0]
-        return json_response({
+        return {
             "status": "OK", "id": stored.ids.internal_id, "trace_id": str(trace_id),
             "queue_offset": stored.offset, "rawsize": stored.size,
-        })
+        }
 
-    def _mpub(self, request: Request) -> Response:
+    def _mpub(self, request: Request) -> object:
         limits = ServerLimits()
         read = read_binary if request.get("binary") == "true" else read_lines
         bodies = read(request.read_body(limits.max_body_size, "BODY_TOO_BIG"), limits.max_msg_size)
         if bodies:
             self._publish(request, list(map(NewMessage, bodies)))
-        return text_response("OK")
+        return "OK"
 
     def _publish(self, request: Request, messages: list[NewMessage]) -> list[LogMessage]:
         topic, partition = request.get("topic"), _partition(request.get("partition"))
@@ -124,7 +121,7 @@ class NsqdHTTP(HTTPServer):
             except CommandError as exc:
                 raise _http_error(exc) from None
 
-    def _create_channel(self, request: Request) -> Response:
+    def _create_channel(self, request: Request) -> None:
         if not is_valid_name(request.require("channel")):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         with self._engine as state:
@@ -133,7 +130,6 @@ class NsqdHTTP(HTTPServer):
                 raise HTTPError(403, f"channel {request.require('channel')} not registered. channel"
                                 " should be initialized before use.")
             state.open_channel(topic, partition, request.require("channel"))
-        return empty_response()
 
     def _find_led(self, state: ClusterState, request: Request) -> tuple[Topic, Partition]:
         """Return the partition of a request, which this nsqd must lead."""
@@ -152,14 +148,13 @@ class NsqdHTTP(HTTPServer):
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         return channel
 
-    def _set_order(self, request: Request) -> Response:
+    def _set_order(self, request: Request) -> None:
         with self._engine as state:
             channel = self._find_channel(state, request)
             channel.is_ordered = request.require("order") == "true"
             channel.flow(self._engine.now)
-        return empty_response()
 
-    def _set_offset(self, request: Request) -> Response:
+    def _set_offset(self, request: Request) -> None:
         """The body is that of ``StartPosition``. Whatever consumers the channel has, it moves."""
         try:
             body = request.read_body(100, "INVALID_OFFSET")
@@ -171,7 +166,6 @@ class NsqdHTTP(HTTPServer):
             if not channel.has_position(start):
                 raise HTTPError(500, NO_POSITION)
             channel.set_position(start, self._engine.now)
-        return empty_response()
 
 
 def _read_message(request: Request) -> bytes:

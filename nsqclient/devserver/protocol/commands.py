@@ -11,12 +11,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple, Union
 
-from nsqclient.devserver.protocol.go_compat import (
-    as_int64,
-    parse_milliseconds,
-    parse_uint64,
-    quote,
-)
+from nsqclient.devserver.protocol.go_compat import parse_number, quote
 from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
 
@@ -260,13 +255,10 @@ def read_sub(params: list[bytes]) -> Sub:
 
 def read_rdy(params: list[bytes], limits: ServerLimits) -> Rdy:
     """Read ``RDY count``; without a count it is 1."""
-    count = 1
-    if len(params) > 1:
-        number = parse_uint64(params[1])
-        if number is None:
-            raise CommandError("E_INVALID", b"RDY could not parse count " + params[1])
-        count = as_int64(number)
-    if not 0 <= count <= limits.max_rdy_count:
+    count = parse_number(params[1]) if len(params) > 1 else 1
+    if count is None:
+        raise CommandError("E_INVALID", b"RDY could not parse count " + params[1])
+    if count > limits.max_rdy_count:
         raise CommandError("E_INVALID", f"RDY count {count} out of range 0-{limits.max_rdy_count}")
     return Rdy(count)
 
@@ -284,22 +276,22 @@ def read_touch(params: list[bytes]) -> Touch:
 def read_req(params: list[bytes], limits: ServerLimits) -> Req:
     """Read ``REQ id delay``; a delay out of range is clamped."""
     message_id = _message_id(b"REQ", params, 3)
-    delay = parse_milliseconds(params[2])
+    delay = parse_number(params[2])
     if delay is None:
         raise CommandError("E_INVALID", b"REQ could not parse timeout " + params[2])
-    return Req(message_id, min(max(0, delay[1]), limits.max_req_timeout))
+    return Req(message_id, min(delay, limits.max_req_timeout))
 
 
 def read_dpub(params: list[bytes], limits: ServerLimits) -> tuple[str, int]:
     """Read the topic and the delay of ``DPUB topic delay``; out of range is an error."""
     topic = read_topic(b"DPUB", params, 3)
-    delay = parse_milliseconds(params[2])
+    delay = parse_number(params[2])
     if delay is None:
         raise CommandError("E_INVALID", b"DPUB could not parse timeout " + params[2])
-    if not 0 <= delay[1] <= limits.max_req_timeout:
-        text = f"DPUB timeout {delay[0]} out of range 0-{limits.max_req_timeout}"
+    if delay > limits.max_req_timeout:
+        text = f"DPUB timeout {delay} out of range 0-{limits.max_req_timeout}"
         raise CommandError("E_INVALID", text)
-    return topic, delay[1]
+    return topic, delay
 
 
 def check_body_size(command: str, size: int, limits: ServerLimits) -> None:

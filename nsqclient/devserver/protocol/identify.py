@@ -19,9 +19,6 @@ _FIELDS: dict[str, type] = {
     "feature_negotiation": bool, "tls_v1": bool, "deflate": bool, "snappy": bool,
 }
 
-#: The integer types of that structure that have fewer than 64 bits.
-_LIMITS = {"sample_rate": 2**31}
-
 
 def decode(body: bytes) -> dict[str, Any]:
     """Read the payload.
@@ -30,7 +27,7 @@ def decode(body: bytes) -> dict[str, Any]:
         CommandError: not JSON, not an object, or a value of a wrong type.
     """
     try:
-        return go_compat.decode_json(body, _FIELDS, _LIMITS)
+        return go_compat.decode_json(body, _FIELDS)
     except go_compat.InvalidJSON:
         raise CommandError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
 
@@ -108,24 +105,6 @@ def response(settings: ClientSettings, limits: ServerLimits) -> bytes:
         "output_buffer_timeout": settings.output_buffer_timeout,
     }
     return json.dumps(answer, separators=(",", ":")).encode()
-
-
-#: key -> its name in nsqd's log.
-_LOGGED = {
-    "client_id": "ClientID", "hostname": "Hostname", "heartbeat_interval": "HeartbeatInterval",
-    "output_buffer_size": "OutputBufferSize", "output_buffer_timeout": "OutputBufferTimeout",
-    "feature_negotiation": "FeatureNegotiation", "tls_v1": "TLSv1", "deflate": "Deflate",
-    "deflate_level": "DeflateLevel", "snappy": "Snappy", "sample_rate": "SampleRate",
-    "user_agent": "UserAgent", "msg_timeout": "MsgTimeout",
-}
-
-
-def to_log(fields: dict[str, Any]) -> str:
-    """Return a payload as nsqd logs it."""
-    values = [
-        f"{name}:{fields.get(key, _FIELDS[key]())}" for key, name in _LOGGED.items()
-    ]
-    return "{" + " ".join(values).replace(":True", ":true").replace(":False", ":false") + "}"
 
 
 def _choose(

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nsqclient.devserver.protocol import commands, identify
 from nsqclient.devserver.protocol.commands import (
@@ -40,7 +40,6 @@ from nsqclient.devserver.protocol.commands import (
     Pub,
     ServerLimits,
 )
-from nsqclient.devserver.protocol.go_compat import tls_reason
 from nsqclient.errors import SERVER_ERRORS, RemoteProtocolError, TLSError
 from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
 from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
@@ -215,7 +214,7 @@ class ServerProtocol:
         #: The first bytes of the connection, once they are there.
         self.magic: bytes | None = None
         #: The payloads of IDENTIFY, for the log; the owner removes them.
-        self.identified: list[dict[str, Any]] = []
+        self.identified: list[bytes] = []
         #: The errors that were sent, for the log; the owner removes them.
         self.sent_errors: list[bytes] = []
         self._layers = LayerStack()
@@ -270,7 +269,7 @@ class ServerProtocol:
             else:
                 self._pending_error = error
         except TLSError as exc:
-            self.fail_handshake(tls_reason(exc.reason))
+            self.fail_handshake(f"tls: {exc.reason}")
         except RemoteProtocolError:
             self.close()  # a broken stream: nsqd drops the connection without a frame
         return events
@@ -444,7 +443,7 @@ class ServerProtocol:
 
     def _take_identify(self, body: bytes) -> None:
         fields = identify.decode(body)
-        self.identified.append(fields)
+        self.identified.append(body)
         self.settings = identify.negotiate(fields, self.settings, self._limits)
         answer = identify.response(self.settings, self._limits)
         self._events.append(Identify(self.settings, answer))
