@@ -1,7 +1,8 @@
 """``log_fields``: what a log record is about, as fields for formatters that write JSON.
 
 They are attributes of the record, as ``logging`` makes them of ``extra``: ``topic``, ``channel``,
-``nsqd`` (``host:port``) and ``message_id``. A record has those that are known where it is logged.
+``nsqd`` (``host:port``), ``message_id`` and ``attempts``. A record has those that are known where
+it is logged.
 """
 
 from __future__ import annotations
@@ -16,19 +17,31 @@ class _Message(Protocol):
     def id(self) -> object: ...
 
     @property
+    def topic(self) -> str: ...
+
+    @property
+    def channel(self) -> str: ...
+
+    @property
     def nsqd_address(self) -> str: ...
+
+    @property
+    def attempts(self) -> int: ...
 
 
 def log_fields(
     *, topic: str = "", channel: str = "", nsqd: str = "", message: _Message | None = None
-) -> dict[str, str]:
+) -> dict[str, object]:
     """Return the fields of a record, for ``extra``; what is empty is left out.
 
     Args:
-        message: gives ``message_id`` and ``nsqd``.
+        message: gives all of them.
     """
-    fields = {"topic": topic, "channel": channel, "nsqd": nsqd}
+    fields: dict[str, object] = {"topic": topic, "channel": channel, "nsqd": nsqd}
     if message is not None:
-        fields["nsqd"] = message.nsqd_address
-        fields["message_id"] = str(message.id)
+        fields |= {
+            "topic": topic or message.topic, "channel": channel or message.channel,
+            "nsqd": message.nsqd_address, "message_id": str(message.id),
+            "attempts": message.attempts,
+        }
     return {name: value for name, value in fields.items() if value}

@@ -81,7 +81,8 @@ def test_fields_without_a_value_are_left_out():
     """A formatter for JSON then writes nothing; an id is text, whatever a server sends."""
     assert log_fields() == {}
     message = Message(b"x", b"\xff" * 4, 1, 0, 0.0, 0.0, None)
-    assert log_fields(topic="t", message=message) == {"topic": "t", "message_id": "ff" * 4}
+    assert log_fields(topic="t", message=message) == {
+        "topic": "t", "message_id": "ff" * 4, "attempts": 1}
 
 
 #: What a call logs that there is a field for.

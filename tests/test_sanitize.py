@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nsqclient.cli.tool_flags import LineFormatter
+from nsqclient.log_formatters import LineFormatter
 from nsqclient.discovery import check_addresses
 from nsqclient.errors import (
     ConfigError, ConnectError, DiscoveryError, NSQHTTPTransportError, NSQHTTPStatusError, NSQError,

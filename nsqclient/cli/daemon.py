@@ -14,8 +14,9 @@ from nsqclient.cli.goflags import (
     BOOL, PATH, STRING, CommandLineError, FlagError, FlagSet, Parsed,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL, LineFormatter
+from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL
 from nsqclient.errors import NSQError
+from nsqclient.log_formatters import LineFormatter
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.sanitize import LONGEST_TEXT, printable
 

@@ -19,8 +19,8 @@ from nsqclient.cli.goflags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed,
 )
 from nsqclient.errors import ConfigError, NSQError
+from nsqclient.log_formatters import LineFormatter
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.sanitize import printable
 from nsqclient.secrets import SECRETS, read_secret, secrets_of, with_secrets
 from nsqclient.version import __version__
 
@@ -55,25 +55,6 @@ OPTIONS = Kind("key,value", str, is_list=True, separator=" ", joint=",")
 
 #: A file with a secret; the value of the flag is what the file holds, so the file is read once.
 SECRET_FILE = Kind("path", read_secret, is_path=True)
-
-
-class LineFormatter(logging.Formatter):
-    """A formatter that escapes control characters, as a second line of defence.
-
-    The library escapes what peers send where it comes in; this covers what a handler, a hook or
-    another library puts into a record. A traceback keeps its lines, each indented, so that none of
-    them can be taken for a record.
-    """
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its traceback."""
-        record.message = printable(record.message)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:
-        """The lines of a traceback."""
-        lines = super().formatException(ei).split("\n")
-        return "\n".join("  " + printable(line) for line in lines)
 
 
 def add_secret_flags(flags: FlagSet) -> None:
@@ -195,9 +176,13 @@ class ToolFlags(FlagSet):
 
 
 def run(
-    flags: ToolFlags, argv: Sequence[str] | None, body: Callable[[Parsed], int]
+    flags: ToolFlags, argv: Sequence[str] | None, body: Callable[[Parsed], int], *,
+    has_logs: bool = True,
 ) -> int:
     """Parse ``argv`` and run ``body`` with logs on stderr; return the exit status.
+
+    Args:
+        has_logs: False: ``body`` sees to logging itself.
 
     A CommandLineError, NSQError or OSError of ``body`` becomes one line on stderr.
     """
@@ -213,6 +198,8 @@ def run(
             raise FlagError(f"unexpected argument {shown!r}: flags begin with --")
         if parsed.values["log-level"].lower() not in LEVELS:
             raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
+        if not has_logs:
+            return with_errors(parsed)
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
             LineFormatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
@@ -221,12 +208,16 @@ def run(
         root.addHandler(handler)
         root.setLevel(LEVELS[parsed.values["log-level"].lower()])
         try:
-            return body(parsed)
-        except (NSQError, OSError) as exc:
-            raise CommandLineError(str(exc)) from exc
+            return with_errors(parsed)
         finally:
             root.removeHandler(handler)
             root.setLevel(former)
+
+    def with_errors(parsed: Parsed) -> int:
+        try:
+            return body(parsed)
+        except (NSQError, OSError) as exc:
+            raise CommandLineError(str(exc)) from exc
 
     return goflags.run(flags, argv, with_logs)
 

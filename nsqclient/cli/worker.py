@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nsqclient import Config
 from nsqclient.cli.colors import has_colors, paint_result
 from nsqclient.cli.goflags import (
-    BOOL, DURATION, EXIT_USAGE, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    BOOL, DURATION, EXIT_USAGE, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.tool_flags import (
-    ToolFlags, check_name, check_sources, check_topics, read_config, run,
+    LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config, run,
 )
 from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError, LocalProtocolError
@@ -50,6 +50,16 @@ _EXAMPLES = [
      "nsqclient worker shop.mail:send --topic=orders --channel=mail --workers=8 ..."),
     ("does everything import and connect?", "nsqclient worker shop.handlers --check ..."),
 ]
+
+
+def _parse_format(text: str) -> str:
+    if text not in _FORMATS:
+        raise ValueError(f"invalid log format '{text}' ({', '.join(_FORMATS)})")
+    return text
+
+
+_FORMATS = ("text", "json")
+LOG_FORMAT = Kind("value", _parse_format, str, choices=_FORMATS)
 
 
 class _WrongCommandLine(CommandLineError):
@@ -101,6 +111,7 @@ def build_flags() -> ToolFlags:
     flags.add("check", BOOL, False, "import the handlers, connect to every server, and exit")
     flags.add_sources()
     flags.add_common()
+    flags.add("log-format", LOG_FORMAT, "text", "form of the log lines: text or json")
     return flags
 
 
@@ -110,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return run(build_flags(), argv, _run)
+        return run(build_flags(), argv, _run, has_logs=False)
     except KeyboardInterrupt:
         return _INTERRUPTED
 
@@ -147,7 +158,7 @@ def _run(parsed: Parsed) -> int:
         return group
 
     try:
-        options = read_options(values, Path.cwd() if values["reload"] else None)
+        options = read_options(parsed, Path.cwd() if values["reload"] else None)
         return run_worker(build, options, _report, make_worker_metrics)
     except UsageError as exc:
         raise _WrongCommandLine(str(exc)) from exc
@@ -155,17 +166,20 @@ def _run(parsed: Parsed) -> int:
         raise CommandLineError(str(exc)) from exc
 
 
-def read_options(values: Mapping[str, Any], reload_folder: Path | None) -> WorkerOptions:
-    """Return the options of a worker from the values of its flags.
+def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:
+    """Return the options of a worker from its flags.
 
     Raises:
         UsageError: one is out of range.
     """
+    values = parsed.values
+    level = LEVELS[values["log-level"]] if "log-level" in parsed.given else None
     return WorkerOptions(
         processes=values["processes"], reload_folder=reload_folder,
         health_address=_any_host(values["health-address"]),
         metrics_address=_any_host(values["metrics-address"]), is_check=values["check"],
         stop_timeout=values["stop-timeout"], hang_timeout=values["hang-timeout"],
+        log_level=level, is_log_json=values["log-format"] == "json",
     )
 
 

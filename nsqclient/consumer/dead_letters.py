@@ -42,8 +42,9 @@ def log_giving_up(message: Message) -> None:
     # Where nothing was raised, no handler had this delivery.
     attempts = message.attempts - (failure is None or failure.exception is None)
     logger.error(
-        "giving up %r after %s (%s); its body is dropped", message, counted(attempts, "attempt"),
-        _why(message), extra=log_fields(message=message),
+        "%s/%s: giving up %r after %s (%s); its body is dropped", message.topic,
+        message.channel, message, counted(attempts, "attempt"), _why(message),
+        extra=log_fields(message=message),
     )
 
 
@@ -80,8 +81,8 @@ class DeadLetterDirectory:
         path = self._file(_name_of(letter))
         self._write(path, letter.to_envelope())
         self._sync_names()
-        logger.error("gave up %r (%s): kept as %s", message, _why(message), path,
-                     extra=log_fields(message=message))
+        logger.error("%s/%s: gave up %r (%s): kept as %s", message.topic, message.channel, message,
+                     _why(message), path, extra=log_fields(message=message))
 
     def names(self) -> list[str]:
         """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, the oldest first."""
@@ -197,7 +198,8 @@ class DeadLetterTopic:
             self._publish_envelope(message)
         else:
             self._producer.publish(self._topic, message.body)
-        logger.error("gave up %r (%s): published to %s", message, _why(message), self._topic,
+        logger.error("%s/%s: gave up %r (%s): published to %s", message.topic, message.channel,
+                     message, _why(message), self._topic,
                      extra=log_fields(message=message))
 
     def _publish_envelope(self, message: Message) -> None:

@@ -28,7 +28,8 @@ from flask.helpers import get_debug_flag
 from nsqclient.cli.colors import has_colors, paint_result
 from nsqclient.cli.framework_flags import read_flags, read_settings, source_flags
 from nsqclient.cli.goflags import Parsed
-from nsqclient.cli.worker import read_options
+from nsqclient.cli.tool_flags import LEVELS
+from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.processor import Handler
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.contrib.worker_metrics import make_worker_metrics
@@ -206,6 +207,10 @@ class NSQ:
                       help="Address on which to serve /live and /ready.")
         @click.option("--metrics-address", metavar="HOST:PORT",
                       help="Address on which to serve /metrics (Prometheus).")
+        @click.option("--log-level", type=click.Choice(tuple(LEVELS)),
+                      help="Minimum level to log (default: info, or as the app configures it).")
+        @click.option("--log-format", type=click.Choice(LOG_FORMAT.choices),
+                      help="Form of the log lines, unless the app configures it (default: text).")
         @click.option("--check", "is_check", is_flag=True,
                       help="Connect to every server, and exit.")
         @_source_options
@@ -229,7 +234,7 @@ class NSQ:
                 status = run_worker(
                     lambda metrics: self._make_group(load_app(), parsed, metrics),
                     read_options(
-                        parsed.values, Path(load_app().root_path) if reloads else None),
+                        parsed, Path(load_app().root_path) if reloads else None),
                     _report, make_worker_metrics)
             except UsageError as exc:
                 raise click.UsageError(str(exc)) from exc

@@ -70,7 +70,7 @@ class PrefixedLogger(_Adapter):
     """
 
     def __init__(
-        self, logger: logging.Logger, prefix: str, fields: Mapping[str, str] | None = None
+        self, logger: logging.Logger, prefix: str, fields: Mapping[str, object] | None = None
     ) -> None:
         super().__init__(logger, {})
         self._fields = dict(fields or {})

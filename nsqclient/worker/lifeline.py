@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.runtime.threads import LibraryThread
 
-#: In the environment of a child: "DESCRIPTOR ROLE".
+#: In the environment of a child: "DESCRIPTOR IS_FIRST ROLE".
 _VARIABLE = "NSQCLIENT_WORKER_PARENT"
 #: The role of a child that a Reloader runs.
 RELOADED = "reloaded"
@@ -38,8 +38,11 @@ class Child(NamedTuple):
     socket: socket.socket
 
 
-def spawn(role: str) -> Child:
+def spawn(role: str, is_first: bool = True) -> Child:
     """Run this process's command line again in a child with a role.
+
+    Args:
+        is_first: whether the child says what the worker consumes.
 
     Raises:
         OSError: no process could be made.
@@ -48,7 +51,7 @@ def spawn(role: str) -> Child:
     try:
         process = subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]], pass_fds=[theirs.fileno()],
-            env={**os.environ, _VARIABLE: f"{theirs.fileno()} {role}"},
+            env={**os.environ, _VARIABLE: f"{theirs.fileno()} {is_first:d} {role}"},
         )
     except OSError:
         ours.close()
@@ -65,8 +68,9 @@ class Lifeline:
     Life: created, ``watch()`` once. Threads: ``report`` from one.
     """
 
-    def __init__(self, connection: socket.socket, role: str) -> None:
+    def __init__(self, connection: socket.socket, role: str, is_first: bool) -> None:
         self.role = role
+        self.is_first = is_first
         self._socket = connection
         self._unsent = b""
         self._is_watching = False
@@ -122,7 +126,7 @@ def attach() -> Lifeline | None:
     children of the worker.
     """
     if not _attached:
-        descriptor, _, role = os.environ.pop(_VARIABLE, "").partition(" ")
+        descriptor, is_first, role = [*os.environ.pop(_VARIABLE, "").split(" ", 2), "", "", ""][:3]
         found = None
         if role and descriptor.isdecimal():
             try:
@@ -131,6 +135,6 @@ def attach() -> Lifeline | None:
                 pass  # inherited by a program that is no child: the descriptor is not there
             else:
                 os.set_inheritable(connection.fileno(), False)
-                found = Lifeline(connection, role)
+                found = Lifeline(connection, role, is_first == "1")
         _attached.append(found)
     return _attached[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 #: Seconds: a child that lives for less has died at once.
 AT_ONCE = 5.0
+#: Seconds: after a child that lived for so long the pauses begin again at 0.
+_GOOD_LIFE = 60.0
 #: Deaths at once in a row after which the worker ends.
 MOST_DEATHS = 5
-#: Seconds before the second start in a row, which double with each, and the longest pause.
+#: Seconds before a start, which double with each death in a row, and the longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 #: Seconds that count at most between two looks at a child.
 _LONGEST_LOOK = 1.0
@@ -22,6 +24,7 @@ class RestartPolicy:
     def __init__(self, at_once: float = AT_ONCE) -> None:
         self._at_once = at_once
         self.deaths = 0  #: at once, in a row
+        self._pauses = 0  # in a row
 
     def on_death(self, lived: float, has_started: bool) -> float | None:
         """Return the seconds until the next start; None: that is enough.
@@ -32,11 +35,15 @@ class RestartPolicy:
         """
         if has_started and lived >= self._at_once:
             self.deaths = 0
-            return 0.0
-        self.deaths += 1
-        if self.deaths >= MOST_DEATHS:
-            return None
-        return min(_FIRST_PAUSE * 2.0 ** (self.deaths - 1), _LONGEST_PAUSE)
+            if lived >= _GOOD_LIFE:
+                self._pauses = 0
+                return 0.0
+        else:
+            self.deaths += 1
+            if self.deaths >= MOST_DEATHS:
+                return None
+        self._pauses += 1
+        return min(_FIRST_PAUSE * 2.0 ** min(self._pauses - 1, 16), _LONGEST_PAUSE)
 
 
 class Silence:

@@ -7,6 +7,7 @@ is decided whether this process watches the code, supervises others, checks, or 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from nsqclient.worker.checks import check_group
 from nsqclient.worker.errors import UsageError
 from nsqclient.worker.group import ConsumerGroup, Metrics, stop_error
 from nsqclient.worker.lifeline import RELOADED, Lifeline, attach
+from nsqclient.worker.logs import WorkerLog
 from nsqclient.worker.reloading import Reloader
 from nsqclient.worker.status_server import (
     ProcessState, Response, StatusServer, live_response, ready_response,
@@ -58,6 +60,8 @@ class WorkerOptions:
     is_check: bool = False
     stop_timeout: float = 30.0  #: seconds
     hang_timeout: float = HANG_TIMEOUT  #: seconds without a report of a process; 0: no limit
+    log_level: int | None = None  #: None: INFO, or as the program configures logging
+    is_log_json: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.processes <= _MOST_PROCESSES:
@@ -98,29 +102,31 @@ def run_worker(
     lifeline = attach()
     if lifeline is not None:
         lifeline.watch(options.stop_timeout)
-    if options.is_check:
-        if check_group(build(make_metrics() if options.metrics_address else None), report):
+    process = "" if lifeline is None or lifeline.role == RELOADED else lifeline.role
+    if process:  # of a supervisor, which hands Ctrl-C on as SIGTERM
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        multiprocessing.current_process().name = process  # the processName of log records
+    with WorkerLog(options.log_level, options.is_log_json, process) as log:
+        if not options.is_check and lifeline is None and options.reload_folder is not None:
+            return Reloader(options.reload_folder, report).run()
+        if not options.is_check and options.processes and not process:
+            return _supervise(options, report, make_metrics, escalates=lifeline is None)
+        metrics = make_metrics() if options.metrics_address else None
+        group = build(metrics)
+        log.on_imported()
+        if options.is_check:
+            if not check_group(group, report):
+                return FAILED
             report("OK     everything is in order")
             return 0
-        return FAILED
-    if lifeline is None and options.reload_folder is not None:
-        return Reloader(options.reload_folder, report).run()
-    if options.processes and (lifeline is None or lifeline.role == RELOADED):
-        return _supervise(options, report, make_metrics, escalates=lifeline is None)
-    is_supervised = lifeline is not None and lifeline.role != RELOADED
-    if is_supervised:
-        # The supervisor hands Ctrl-C on as SIGTERM.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    metrics = make_metrics() if options.metrics_address else None
-    group = build(metrics)
-    if is_supervised:
-        return _consume(group, options, report, lifeline, reports=True)
+        if process:
+            return _consume(group, options, report, lifeline, reports=True)
 
-    def states() -> dict[str, ProcessState]:
-        return {"1": ProcessState(group.health(), metrics and metrics.snapshot())}
+        def states() -> dict[str, ProcessState]:
+            return {"1": ProcessState(group.health(), metrics and metrics.snapshot())}
 
-    with _status_servers(options, states, lambda: True, 1, metrics) as addresses:
-        return _consume(group, options, report, lifeline, addresses)
+        with _status_servers(options, states, lambda: True, 1, metrics) as addresses:
+            return _consume(group, options, report, lifeline, addresses)
 
 
 def _supervise(
@@ -200,7 +206,7 @@ def _consume(
             lifeline.report(consumers=group.health(), metrics=metrics)
 
     with catch_shutdown_signals() if lifeline is None else _first_signal() as signaled:
-        if lifeline is None or lifeline.role in (RELOADED, "process 1"):
+        if lifeline is None or lifeline.is_first:
             # Inside: a reader of these lines may send a signal at once.
             report(f"nsqclient {__version__}")
             for line in [*group.banner(), *addresses]:

@@ -267,7 +267,7 @@ class Supervisor:
 
     def _spawn(self, slot: _Slot, now: float) -> _Process | None:
         try:
-            child = spawn(f"process {slot.number}")
+            child = spawn(f"process {slot.number}", not self._has_started)
         except OSError as exc:
             logger.error("process %d cannot be started: %s", slot.number, exc)
             return None

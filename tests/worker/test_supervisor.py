@@ -31,13 +31,20 @@ def test_pauses_between_deaths_at_once_grow_until_the_fifth():
     assert pauses == [0.5, 1.0, 2.0, 4.0, None]
 
 
-def test_a_child_that_worked_for_a_while_starts_again_at_once():
+def test_a_child_that_worked_for_a_minute_starts_again_at_once():
     """And the deaths before it are forgotten; a child that never came to consume has not worked."""
     policy = RestartPolicy(at_once=5)
     assert policy.on_death(1, True) == 0.5
     assert policy.on_death(60, False) == 1.0
-    assert policy.on_death(5, True) == 0.0
+    assert policy.on_death(60, True) == 0.0
     assert policy.on_death(1, True) == 0.5
+
+
+def test_a_child_that_dies_every_few_seconds_starts_again_after_longer_and_longer_pauses():
+    """It is no reason to end: each of them has worked."""
+    policy = RestartPolicy(at_once=5)
+    pauses = [policy.on_death(6, True) for _ in range(9)]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0] and policy.deaths == 0
 
 
 def test_a_child_without_a_report_hangs_after_its_limit():
@@ -81,7 +88,7 @@ def supervise(monkeypatch):
     started = []
 
     def run(*programs: str, processes: int = 1, on_start=None, **options) -> int:
-        def spawn(role: str) -> Child:
+        def spawn(role: str, is_first: bool) -> Child:
             ours, theirs = socket.socketpair()
             code = programs[min(len(started), len(programs) - 1)]
             child = subprocess.Popen([sys.executable, "-S", "-c", code, str(theirs.fileno())],
@@ -198,7 +205,7 @@ def test_a_successor_that_is_not_healthy_does_not_take_over(supervise, caplog):
 
 def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
     """It is tried five times."""
-    def spawn(role):
+    def spawn(role, is_first):
         raise OSError("too many processes")
 
     monkeypatch.setattr(module, "spawn", spawn)

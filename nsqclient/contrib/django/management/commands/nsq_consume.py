@@ -22,7 +22,8 @@ from nsqclient.cli.framework_flags import (
     SOURCE_FLAGS, read_flags, read_settings, source_flags,
 )
 from nsqclient.cli.goflags import Parsed
-from nsqclient.cli.worker import read_options
+from nsqclient.cli.tool_flags import LEVELS
+from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.middleware import Handling, Middleware
 from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.worker.errors import UnknownTargetError, UsageError
@@ -36,7 +37,7 @@ _USAGE = 2
 #: Flags with the names of the worker's.
 _SHARED = (
     "workers", "max-in-flight", "processes", "stop-timeout", "hang-timeout", "health-address",
-    "metrics-address", *SOURCE_FLAGS,
+    "metrics-address", "log-format", "log-level", *SOURCE_FLAGS,
 )
 
 
@@ -111,6 +112,10 @@ class Command(BaseCommand):
                             help="address on which to serve /live and /ready")
         parser.add_argument("--metrics-address", metavar="HOST:PORT",
                             help="address on which to serve /metrics (Prometheus)")
+        parser.add_argument("--log-level", choices=tuple(LEVELS),
+                            help="minimum level to log (default: info, or as LOGGING says)")
+        parser.add_argument("--log-format", choices=LOG_FORMAT.choices,
+                            help="form of the log lines, unless LOGGING says it (default: text)")
         parser.add_argument("--check", action="store_true", dest="is_check",
                             help="connect to every server, and exit")
         for name, text, is_list in source_flags():
@@ -131,7 +136,7 @@ class Command(BaseCommand):
             self._check_command_line(options, parsed)
             status = run_worker(
                 lambda metrics: self._make_group(options, parsed, metrics),
-                read_options(parsed.values, _project_folder() if reloads else None),
+                read_options(parsed, _project_folder() if reloads else None),
                 self._report, make_worker_metrics)
         except UsageError as exc:
             raise CommandError(str(exc), returncode=_USAGE) from exc

@@ -1,0 +1,57 @@
+"""Formatters for the log records of commands: a line of text, or a JSON object."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+from typing import Any
+
+from nsqclient.sanitize import printable
+
+#: Attributes that every record has, or gets while it is formatted.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LineFormatter(logging.Formatter):
+    """A formatter that escapes control characters, as a second line of defence.
+
+    The library escapes what peers send where it comes in; this covers what a handler, a hook or
+    another library puts into a record. A traceback keeps its lines, each indented, so that none of
+    them can be taken for a record.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line of a record, without its traceback."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """The lines of a traceback."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join("  " + printable(line) for line in lines)
+
+
+class JsonFormatter(logging.Formatter):
+    """A formatter that writes a JSON object in one line, with every ``extra`` of the record.
+
+    Args:
+        process: the value of ``process``; empty: it is left out.
+    """
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object of a record."""
+        values = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname, "logger": record.name, "message": record.getMessage(),
+            "process": self._process, "pid": record.process, "thread": record.threadName,
+            "exception": self.formatException(record.exc_info) if record.exc_info else "",
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
+        }
+        return json.dumps(
+            {name: value for name, value in values.items() if value not in ("", None)},
+            default=str)

@@ -1,0 +1,155 @@
+"""What a worker logs: its own records, and those of the handlers."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+
+from nsqclient.log_formatters import JsonFormatter
+from nsqclient.worker import logs as module
+from nsqclient.worker.logs import WorkerLog
+from tests.support.processes import LIMIT
+from tests.worker.conftest import save
+
+USERS = logging.getLogger("shop.mail")
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Returns a function that runs a worker's log around calls, and returns the lines."""
+    def run(configure, level=None, as_json=False, process=""):
+        stream = io.StringIO()
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
+        monkeypatch.setattr(module.sys, "stderr", stream)
+        with WorkerLog(level, as_json, process) as log:
+            configure()
+            log.on_imported()
+            for logger in (USERS, logging.getLogger("nsqclient.consumer")):
+                logger.info("handled %d", 7)
+                logger.debug("details")
+        assert module._OURS.handlers == []
+        return stream.getvalue().splitlines()
+
+    former = logging.getLogger().level
+    yield run
+    logging.getLogger().setLevel(former)
+    USERS.handlers.clear()
+    USERS.setLevel(logging.NOTSET)
+
+
+def configured(*loggers):
+    """Return a function with which a program gives loggers a handler, and their lines."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+
+    def configure():
+        for logger in loggers:
+            logger.setLevel(logging.DEBUG)
+            logger.addHandler(handler)
+
+    return configure, lines
+
+
+def test_the_lines_of_the_program_look_like_those_of_the_worker(logged):
+    """From INFO on; in one of several processes with its name."""
+    lines = logged(lambda: None, process="process 2")
+    assert [line.split(" ", 2)[2] for line in lines] == ["INFO [process 2] handled 7"] * 2
+    assert len(logged(lambda: None, logging.DEBUG)) == 4
+
+
+def test_a_program_that_has_configured_logging_logs_itself(logged):
+    """All that comes, once: a handler and a level of its own."""
+    configure, theirs = configured(logging.getLogger())
+    assert logged(configure) == [] and theirs == ["handled 7", "details"] * 2
+
+
+def test_a_logger_with_a_handler_of_its_own_is_not_shown_twice(logged):
+    """The others are shown by the worker."""
+    configure, theirs = configured(USERS)
+    assert len(logged(configure)) == 1 and theirs == ["handled 7", "details"]
+
+
+def test_a_level_of_the_command_line_counts_for_the_library(logged):
+    """Whatever the program has configured."""
+    configure, theirs = configured(logging.getLogger())
+    logged(configure, logging.WARNING)
+    assert theirs == ["handled 7", "details"]
+
+
+def test_json_is_an_object_for_each_record(logged):
+    """With the fields of the library, and every ``extra`` of the program."""
+    lines = logged(lambda: USERS.addFilter(add_order), as_json=True, process="process 2")
+    USERS.filters.clear()
+    first, second = map(json.loads, lines)
+    assert first.items() >= {
+        "level": "INFO", "logger": "shop.mail", "message": "handled 7", "order": 7,
+        "process": "process 2"}.items()
+    assert first["time"].endswith("+00:00") and "order" not in second
+
+
+def add_order(record):
+    """Adds a field to a record."""
+    record.order = 7
+    return True
+
+
+def test_json_has_the_traceback():
+    """In the same line."""
+    try:
+        raise ValueError("no total")
+    except ValueError as exc:
+        record = logging.LogRecord("x", logging.ERROR, "", 1, "failed", (), (
+            ValueError, exc, exc.__traceback__))
+    line = JsonFormatter().format(record)
+    assert "\n" not in line and json.loads(line)["exception"].endswith("ValueError: no total")
+
+
+LOGGING = """
+import logging, os
+import nsqclient
+
+CONFIGURE
+
+@nsqclient.handler("orders", "billing")
+def bill(message):
+    logging.getLogger("shop").info("billing %s", message.body.decode())
+    if message.body == b"crash":
+        os._exit(1)
+    raise nsqclient.GiveUp("no customer")
+"""
+
+
+@pytest.mark.parametrize("configure, line", [
+    ("", "INFO [process 1] billing a"),
+    ("logging.basicConfig(level=logging.INFO, format='%(processName)s|%(message)s')",
+     "process 1|billing a"),
+])
+def test_a_line_of_a_handler_comes_once_and_names_the_process(
+    worker, project, nsqd, configure, line
+):
+    """As does the line of a message that is given up, with its topic and channel."""
+    save(project, code=LOGGING.replace("CONFIGURE", configure))
+    running = worker("shop", "--processes=1")
+    nsqd.publish("orders", b"a")
+    running.wait_for("giving up")
+    assert running.log.count("billing a") == 1 and line in running.log
+    assert running.log.count("giving up <Message") == 1
+    assert "orders/billing: giving up" in running.log
+
+
+def test_the_banner_comes_once(worker, project, nsqd):
+    """Not again with each child."""
+    save(project, code=LOGGING.replace("CONFIGURE", ""))
+    running = worker("shop", "--processes=1")
+    running.wait_for("Ctrl-C stops")
+    nsqd.publish("orders", b"crash")
+    running.wait_for("it starts again in 0.5 s")
+    nsqd.publish("orders", b"after")
+    running.wait_for("billing after")
+    assert running.log.count("Ctrl-C stops") == 1
+    running.process.terminate()
+    assert running.process.wait(LIMIT) == 0
