@@ -88,7 +88,8 @@ def main() -> int:
             print(f"dead letter after {letter.attempts}: {letter.reason}")
         return nsqclient([
             "dead_letters", "replay", "--topic=orders.dead", "--count=3", "--timeout=2s",
-            f"--nsqd-tcp-address={nsqd.tcp_address}"])
+            "--destination-topic=orders", "--create-channel",
+            f"--nsqd-tcp-address={nsqd.tcp_address}", f"--nsqd-http-address={nsqd.http_address}"])
 
 
 if __name__ == "__main__":

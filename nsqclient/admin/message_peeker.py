@@ -175,7 +175,8 @@ class MessagePeeker:
                 left = max(0.01, until - time.monotonic())
                 try:
                     for message in consumer.messages(timeout=min(_CHECK_INTERVAL, left)):
-                        yield _shown(message, nodes[message.nsqd_address].address)
+                        yield _shown(message, nodes[message.nsqd_address].address,
+                                     self._cluster.settings.dead_letter_key)
                         sent += 1
                         if plan.lender:
                             # Held to the end: it would be delivered again at once.
@@ -211,8 +212,8 @@ def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:
     return [each for each in objects(values, list_name) if text(each, key) == name]
 
 
-def _shown(message: Message, node: str) -> dict[str, Any]:
-    letter = DeadLetter.parse(message.body)
+def _shown(message: Message, node: str, key: str) -> dict[str, Any]:
+    letter = DeadLetter.parse(message.body, key)
     body = letter.body[:MAX_BODY]
     shown: dict[str, Any] = {
         "id": str(message.id),
@@ -223,7 +224,7 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
         "truncated": len(letter.body) > MAX_BODY,
     }
     if letter.body is not message.body:  # it came in an envelope
-        shown["dead_letter"] = letter.facts()
+        shown["dead_letter"] = {**letter.facts(), "is_signed": bool(key)}
     try:
         # The cut may lie within a character.
         shown["text"] = body.decode("utf-8", "ignore" if shown["truncated"] else "strict")

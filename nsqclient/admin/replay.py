@@ -1,4 +1,4 @@
-"""``Replayer``: publishes all dead letters of a channel to the topics that they came from.
+"""``Replayer``: publishes all dead letters of a channel to a topic, or to where they came from.
 
 As ``nsqclient dead_letters replay`` does: a letter is finished after nsqd has stored its body, so a
 replay that is interrupted causes duplicates and no loss. A letter that cannot be published ends the
@@ -78,11 +78,11 @@ class Replayer:
         """End a replay that is under way, soon."""
         self._closing.set()
 
-    def run(self, topic: str, channel: str, default: str, rate: float) -> _Steps:
+    def run(self, topic: str, channel: str, target: str, rate: float) -> _Steps:
         """Replay what waits in a channel now; yield ``wanted``, then ``done`` or ``error``.
 
         Args:
-            default: the topic of bodies without an envelope; empty: they cannot be replayed.
+            target: the topic for all that the key of the settings has not signed.
             rate: messages per second at most, on average.
 
         Raises:
@@ -103,10 +103,10 @@ class Replayer:
             raise RequestError(429, "REPLAY_RUNNING", "another replay is under way: wait for it")
         sources = [node.tcp_reached_at for node, depth in depths.items() if depth]
         targets = [node.tcp_reached_at for node in stats]
-        return self._replay(topic, channel, default, rate, sum(depths.values()), sources, targets)
+        return self._replay(topic, channel, target, rate, sum(depths.values()), sources, targets)
 
     def _replay(
-        self, topic: str, channel: str, default: str, rate: float, wanted: int,
+        self, topic: str, channel: str, target: str, rate: float, wanted: int,
         sources: list[str], targets: list[str],
     ) -> _Steps:
         try:
@@ -122,7 +122,7 @@ class Replayer:
                 topic, channel, nsqd_tcp_addresses=sources, config=config,
                 on_error=lambda error: logger.info("replay of %s: %s", topic, error))
             try:
-                yield from self._letters(consumer, producer, default, rate, wanted)
+                yield from self._letters(consumer, producer, target, rate, wanted)
             finally:
                 consumer.stop(_STOP_TIMEOUT)
                 producer.close(_STOP_TIMEOUT)
@@ -130,27 +130,25 @@ class Replayer:
             self._running.release()
 
     def _letters(
-        self, consumer: Consumer, producer: Producer, default: str, rate: float, wanted: int
+        self, consumer: Consumer, producer: Producer, target: str, rate: float, wanted: int
     ) -> _Steps:
         done, since = 0, time.monotonic()
         pace: Pace | None = None  # from the first letter on
+        key = self._cluster.settings.dead_letter_key
         consumer.start()
         while not self._closing.is_set() and time.monotonic() - since < _LAST_WAIT:
             try:
                 for message in consumer.messages(timeout=_CHECK_INTERVAL):
-                    letter = DeadLetter.parse(message.body)
-                    target = letter.topic or default
+                    letter = DeadLetter.parse(message.body, key)
+                    # Without a key anybody may have written what the letter says.
+                    to = (key and letter.topic) or target
                     if pace is None:
                         pace = Pace(rate, time.monotonic())
-                    if not target:
-                        message.requeue(0, backoff=False)
-                        yield {"error": "the topic of a letter is not known: it has no envelope"}
-                        return
                     try:
-                        producer.publish(target, letter.body)
+                        producer.publish(to, letter.body)
                     except NSQError as exc:
                         message.requeue(0, backoff=False)
-                        yield {"error": f"not replayed to {target}: {exc}"}
+                        yield {"error": f"not replayed to {to}: {exc}"}
                         return
                     message.finish()
                     done += 1

@@ -15,7 +15,6 @@ from nsqclient.admin.fanout import UpstreamError
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
-from nsqclient.admin.replay import source_of_dead_letters
 from nsqclient.doctor.findings import in_order, summary
 
 blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
@@ -72,17 +71,21 @@ def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 @blueprint.post("/replay")
 def replay() -> Response:
-    """Replay the dead letters in a ``channel`` of a ``topic``; a line of JSON for each."""
+    """Replay the dead letters in a ``channel`` of a ``topic``; a line of JSON for each.
+
+    They go to the topic ``target``, unless their signature shows that they name the right one.
+    """
     here = context()
     check_may_act(here.settings, request)
     values = json_body()
     topic = check_topic(text_of(values, "topic"))
     channel = check_channel(text_of(values, "channel"))
+    target = check_topic(text_of(values, "target"))
     rate = values.get("rate", _RATE)
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not (
             0 < rate <= _HIGHEST_RATE):
         raise RequestError(400, "INVALID_BODY", "rate is above 0, and at most 10000 a second")
-    steps = here.replayer.run(topic, channel, source_of_dead_letters(topic), rate)
+    steps = here.replayer.run(topic, channel, target, rate)
     first = next(steps)  # begun at once: a generator that never began would not be closed
     here.report("replay_dead_letters", topic, channel)
 

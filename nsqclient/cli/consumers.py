@@ -199,4 +199,5 @@ def make_dead_letters(
     )
     stack.callback(producer.close)
     return DeadLetterTopic(
-        producer, values["dead-letter-topic"], envelope=values["dead-letter-envelope"])
+        producer, values["dead-letter-topic"], envelope=values["dead-letter-envelope"],
+        key=values["dead-letter-key-file"])

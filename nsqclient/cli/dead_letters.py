@@ -28,6 +28,7 @@ from nsqclient.cli.goflags import (
 from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config, run
+from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.runtime.deadline import format_duration
@@ -52,7 +53,9 @@ Shows dead letters with all details, including the traceback and the body. Dead 
 are received and requeued, which adds one to their attempts.""",
     "replay": """\
 Publishes the bodies of dead letters to their original topics. A dead letter is deleted or finished
-only after nsqd has stored its body: a message may be duplicated, but not lost.""",
+only after nsqd has stored its body: a message may be duplicated, but not lost. For dead letters in
+a topic, name the destination: only a signature (--dead-letter-key-file) shows that what a message
+says about its origin is true.""",
     "delete": """\
 Permanently deletes dead letters from a directory, or finishes those of a topic.""",
 }
@@ -71,7 +74,7 @@ _EXAMPLES = {
     "replay": [
         ("replay the next 100 dead letters of a topic, 20 per second",
          "nsqclient dead_letters replay --lookupd-http-address=127.0.0.1:4161 \\\n"
-         "      --topic=orders.dead --count=100 --rate=20"),
+         "      --topic=orders.dead --count=100 --rate=20 --destination-topic=orders"),
         ("replay all dead letters of a directory",
          "nsqclient dead_letters replay --path=dead-letters --all \\\n"
          "      --nsqd-tcp-address=127.0.0.1:4150"),
@@ -93,6 +96,8 @@ def _flags(command: str) -> ToolFlags:
     flags.add("channel", STRING, "dead_letters", "channel of that topic")
     flags.add("create-channel", BOOL, False, "create the channel if it does not exist; the first"
               " channel of a topic\n      takes the messages that wait in the topic")
+    flags.add_dead_letter_key("with --topic: file with the key of the DeadLetterTopic; what it has"
+                              " not signed is shown\n      and replayed as a bare body")
     flags.group("Selection")
     flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
               " the same id; may be repeated")
@@ -107,8 +112,9 @@ def _flags(command: str) -> ToolFlags:
         flags.add("json", BOOL, False, "print one JSON object per dead letter")
     if command == "replay":
         flags.group("Destination (the nsqds of the addresses below)")
-        flags.add("destination-topic", STRING, "", "topic to publish to (default: the original"
-                  " topic\n      of each dead letter; required for bodies without an envelope)")
+        flags.add("destination-topic", STRING, "", "topic to publish to; required with --topic"
+                  " unless --dead-letter-key-file\n      is given (default: the original topic of"
+                  " each dead letter)")
         flags.add("rate", INT, 100, "maximum number of messages per second; 0: no limit")
     flags.add_sources(only_looks=True)
     flags.add_common(quiet=True)
@@ -148,8 +154,14 @@ def _run(parsed: Parsed, command: str, body: _Body) -> int:
         check_name(values["destination-topic"], "destination-topic")
     if values.get("rate", 0) < 0:
         raise FlagError("--rate must not be negative")
+    if values["dead-letter-key-file"]:
+        check_key(values["dead-letter-key-file"])
     if values["topic"]:
         _check_topic_flags(values, parsed.given)
+        if command == "replay" and not (
+                values["destination-topic"] or values["dead-letter-key-file"]):
+            raise FlagError("--destination-topic or --dead-letter-key-file required: any publisher"
+                            " can write what looks like a dead letter")
     else:
         _check_path_flags(values, command)
     if values["topic"] or command == "replay":
@@ -324,7 +336,7 @@ class _TopicLetters(_Letters):
                 for message in self._messages(consumer):
                     message.enable_async()  # held to the end: it would be delivered again at once
                     held.append(message)
-                    yield _named(message)
+                    yield self._named(message)
             finally:
                 for message in held:
                     with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
@@ -334,18 +346,17 @@ class _TopicLetters(_Letters):
         with self._consumer(min(self._values["count"], _MAX_IN_FLIGHT)) as consumer:
             with contextlib.closing(self._messages(consumer)) as messages:
                 for message in messages:
-                    yield *_named(message), message.finish
+                    yield *self._named(message), message.finish
+
+    def _named(self, message: Message) -> tuple[str, DeadLetter]:
+        letter = DeadLetter.parse(message.body, self._values["dead-letter-key-file"])
+        return letter.id or message.id.decode("ascii", "replace"), letter
 
 
 def _refusal(error: LookRefusedError) -> str:
     if error.obstacle is Obstacle.NO_CHANNEL:
         return f"{error.reason}, or give --create-channel"
     return error.reason
-
-
-def _named(message: Message) -> tuple[str, DeadLetter]:
-    letter = DeadLetter.parse(message.body)
-    return letter.id or message.id.decode("ascii", "replace"), letter
 
 
 # -- the commands
@@ -389,8 +400,8 @@ def _replay(values: Mapping[str, Any], config: Config, letters: _Letters, signal
     def publish(name: str, letter: DeadLetter) -> str:
         topic = values["destination-topic"] or letter.topic
         if not topic:
-            raise _Unreplayable("the topic that it came from is not known: give"
-                                " --destination-topic")
+            raise _Unreplayable("the topic that it came from is not known, or not signed with the"
+                                " key: give --destination-topic")
         while not limiter.take(1, time.monotonic()):
             if signals.wait(limiter.wait()):
                 raise _Stopped

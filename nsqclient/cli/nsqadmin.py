@@ -99,6 +99,9 @@ def build_flags() -> FlagSet:
               "option of the consumer that reads copies of messages, such as tls_v1 (may be given"
               " multiple times)")
     add_secret_flags(flags)
+    flags.add("dead-letter-key-file", SECRET_FILE, "",
+              "path to a file with the key of signed dead letters: a replay publishes them to the"
+              " topics that they name")
     flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
               "A CIDR from which to allow HTTP requests to the /config endpoint")
     for name, kind in _IGNORED:
@@ -160,6 +163,7 @@ def build_settings(parsed: Parsed) -> AdminSettings:
             request_timeout=values["http-client-request-timeout"],
             allow_config_from_cidr=values["allow-config-from-cidr"],
             http_config=_http_config(parsed),
+            dead_letter_key=values["dead-letter-key-file"],
             consumer_config=read_options(values, PROGRAM, "consumer-opt"),
         )
     except TLSError as exc:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.consumer.envelope import DeadLetter, check_key
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, InvalidMessageError, PublishRejectedError
 from nsqclient.log_fields import log_fields
@@ -165,10 +165,13 @@ class DeadLetterTopic:
         topic: the topic of the copies.
         body: a function that returns what to publish for a message.
         envelope: False: publish the body as it is.
+        key: a secret of at least 16 bytes that signs the JSON objects. A replay with the same key
+            knows that the consumer has written them, and publishes to the topics that they name.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.
-        ConfigError: ``body`` cannot be called with a message, or ``envelope`` is not a bool.
+        ConfigError: ``body`` cannot be called with a message, ``envelope`` is not a bool, or
+            ``key`` is too short, or given where no envelope is published.
 
     Threads: any.
     """
@@ -180,6 +183,7 @@ class DeadLetterTopic:
         body: Callable[[Message], bytes] | None = None,
         *,
         envelope: bool = True,
+        key: str | bytes = b"",
     ) -> None:
         self._producer = producer
         self._topic = check_topic(topic)
@@ -187,8 +191,11 @@ class DeadLetterTopic:
             check_function(body, "body", "message")
         if not isinstance(envelope, bool):
             raise ConfigError(f"envelope must be True or False, not {envelope!r}")
+        if key and (body is not None or not envelope):
+            raise ConfigError("key signs envelopes: leave out body, and envelope=False")
         self._body = body
         self._envelope = envelope
+        self._key = check_key(key) if key else b""
 
     def __call__(self, message: Message) -> None:
         """Publish one message. Raises what the publish raises."""
@@ -204,7 +211,7 @@ class DeadLetterTopic:
 
     def _publish_envelope(self, message: Message) -> None:
         letter = _letter_of(message)
-        envelope = letter.to_envelope()
+        envelope = letter.to_envelope(self._key)
         try:
             self._producer.publish(self._topic, envelope)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
 import traceback
 from collections.abc import Mapping
@@ -15,12 +16,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from nsqclient.errors import ConfigError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
 #: The key that an envelope has, and its value: the version of the form.
 _MARK, _VERSION = "dead_letter", 1
+#: What is added to an envelope with a key.
+_SIGNATURE = b', "hmac": "%b"'
+#: Bytes of the shortest key.
+_LEAST_KEY = 16
 #: Characters of a traceback that are kept, from its end.
 _MOST_TRACEBACK = 4000
 #: The same where it is read: escaped characters take more.
@@ -86,13 +92,35 @@ class DeadLetter:
             body, encoding = base64.b64encode(self.body).decode("ascii"), "base64"
         return {**self.facts(), "body": body, "body_encoding": encoding}
 
-    def to_envelope(self) -> bytes:
-        """Return the letter as a JSON object in UTF-8, for a dead-letter topic."""
-        return json.dumps({_MARK: _VERSION, **self.to_json()}, ensure_ascii=False).encode()
+    def to_envelope(self, key: str | bytes = b"") -> bytes:
+        """Return the letter as a JSON object in UTF-8, for a dead-letter topic.
+
+        Args:
+            key: signs the object, in its last field ``hmac`` (HMAC-SHA256, in hex).
+
+        Raises:
+            ConfigError: the key is too short.
+        """
+        data = json.dumps({_MARK: _VERSION, **self.to_json()}, ensure_ascii=False).encode()
+        if not key:
+            return data
+        return data[:-1] + _SIGNATURE % _signature(data, check_key(key)) + b"}"
 
     @classmethod
-    def parse(cls, data: bytes) -> DeadLetter:
-        """Read the body of a message of a dead-letter topic: an envelope, or a bare body."""
+    def parse(cls, data: bytes, key: str | bytes = b"") -> DeadLetter:
+        """Read the body of a message of a dead-letter topic: an envelope, or a bare body.
+
+        Without a key, whoever publishes to the topic, or has published a message that is there as
+        a bare body, may have written what looks like an envelope: do not act on what it says.
+
+        Args:
+            key: that of the ``DeadLetterTopic``; what it has not signed is a bare body.
+
+        Raises:
+            ConfigError: the key is too short.
+        """
+        if key and not _is_signed(data, check_key(key)):
+            return cls(data)
         if f'"{_MARK}"'.encode() not in data:
             return cls(data)
         try:
@@ -125,6 +153,31 @@ class DeadLetter:
             number("attempts"), number("timestamp"), text("given_up_at"), text("reason"),
             text("exception"), trace, text("nsqd_address"), text("host"),
         )
+
+
+def check_key(key: str | bytes) -> bytes:
+    """Return the key of envelopes as bytes.
+
+    Raises:
+        ConfigError: it has less than 16 bytes, or is no text and no bytes.
+    """
+    if not isinstance(key, (str, bytes)):
+        raise ConfigError("the key of dead letters must be a str or bytes")
+    data = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+    if len(data) < _LEAST_KEY:
+        raise ConfigError(f"the key of dead letters must have at least {_LEAST_KEY} bytes")
+    return data
+
+
+def _signature(envelope: bytes, key: bytes) -> bytes:
+    return hmac.new(key, envelope, "sha256").hexdigest().encode()
+
+
+def _is_signed(data: bytes, key: bytes) -> bool:
+    """Return whether an envelope ends with the right signature of what stands before it."""
+    size = len(_SIGNATURE % (b"0" * 64)) + 1
+    rest = data[:-size] + b"}"
+    return hmac.compare_digest(data, rest[:-1] + _SIGNATURE % _signature(rest, key) + b"}")
 
 
 def shown_id(message_id: bytes) -> str:

@@ -88,21 +88,35 @@ def bodies(cluster, topic, count):
         return sorted(next(messages).body for _ in range(count))
 
 
-def test_all_dead_letters_go_back_to_their_topics(cluster):
-    """Envelopes to the topic that they name, others to that of the name; the channel is empty."""
+def test_all_dead_letters_go_to_the_topic_that_is_named(cluster):
+    """Whatever they say; those that the key of the page has signed to their own topics."""
+    key = "the key of the operator"
     cluster.fill("failed.dead", "keep", 0)
     for topic in ("orders", "failed"):
         cluster.fill(topic, "work", 0)
-    letters = [DeadLetter(b"%d" % number, "orders", "work").to_envelope() for number in range(5)]
-    for number, letter in enumerate([*letters, b"plain"]):
+    letters = [DeadLetter(b"%d" % number, "orders", "work").to_envelope(key) for number in range(4)]
+    forged = DeadLetter(b"gift", "payments", "work").to_envelope()
+    for number, letter in enumerate([*letters, forged, b"plain"]):
         cluster.nsqds[number % 2].post("/pub", letter, topic="failed.dead")
     wait_until(lambda: sum(nsqd.stats("failed.dead", "keep")["depth"]
                            for nsqd in cluster.nsqds) == 6)
-    found = steps(cluster.admin(), topic="failed.dead", channel="keep", rate=1000)
+    found = steps(cluster.admin(dead_letter_key=key), topic="failed.dead", channel="keep",
+                  target="failed", rate=1000)
     assert found[0] == {"wanted": 6} and found[-1] == {"done": 6}
-    assert bodies(cluster, "orders", 5) == [b"0", b"1", b"2", b"3", b"4"]
-    assert bodies(cluster, "failed", 1) == [b"plain"]
+    assert bodies(cluster, "orders", 4) == [b"0", b"1", b"2", b"3"]
+    assert bodies(cluster, "failed", 2) == [b"plain", forged]
     assert [nsqd.stats("failed.dead", "keep")["depth"] for nsqd in cluster.nsqds] == [0, 0]
+
+
+def test_without_a_key_no_letter_says_where_it_goes(cluster):
+    """Its publisher may have written it."""
+    cluster.fill("failed.dead", "keep", 0)
+    cluster.fill("failed", "work", 0)
+    letter = DeadLetter(b"gift", "payments", "work").to_envelope()
+    cluster.nsqds[0].post("/pub", letter, topic="failed.dead")
+    wait_until(lambda: cluster.nsqds[0].stats("failed.dead", "keep")["depth"])
+    steps(cluster.admin(), topic="failed.dead", channel="keep", target="failed")
+    assert bodies(cluster, "failed", 1) == [b"gift"]
 
 
 @pytest.mark.parametrize(("took", "waits"), [
@@ -124,23 +138,28 @@ def test_a_replay_makes_up_for_one_second_at_most():
     assert [pace.wait(160.0) for _ in range(6)] == [0.0, 0.0, 0.0, 0.0, 0.0, 0.25]
 
 
-def test_a_letter_whose_topic_is_not_known_stays(cluster):
+def test_a_letter_that_cannot_be_published_stays(cluster):
     """The replay ends with the reason, and the message is requeued."""
-    cluster.fill("letters", "keep", 1)
-    found = steps(cluster.admin(), topic="letters", channel="keep")
-    assert "no envelope" in found[-1]["error"]
-    wait_until(lambda: [nsqd.stats("letters", "keep")["depth"] for nsqd in cluster.nsqds] == [1, 1])
+    cluster.fill("letters", "keep", 0)
+    empty = DeadLetter(b"", "orders", "work").to_envelope()
+    cluster.nsqds[0].post("/pub", empty, topic="letters")
+    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
+    found = steps(cluster.admin(), topic="letters", channel="keep", target="orders")
+    assert "not replayed to orders" in found[-1]["error"]
+    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"] == 1)
 
 
 def test_an_empty_channel_is_replayed_at_once(cluster):
     """And a channel that does not exist is an error."""
     cluster.fill("orders.dead", "keep", 0)
     admin = cluster.admin()
-    assert steps(admin, topic="orders.dead", channel="keep") == [{"wanted": 0}]
-    body = {"topic": "orders.dead", "channel": "gone"}
+    assert steps(admin, topic="orders.dead", channel="keep", target="t") == [{"wanted": 0}]
+    body = {"topic": "orders.dead", "channel": "keep"}
+    assert admin.post("/api/live/replay", body).status_code == 400
+    body = {"topic": "orders.dead", "channel": "gone", "target": "t"}
     assert admin.post("/api/live/replay", body).status_code == 404
     for rate in (0, -1, True, "x", 1e9):
-        body = {"topic": "orders.dead", "channel": "keep", "rate": rate}
+        body = {"topic": "orders.dead", "channel": "keep", "target": "t", "rate": rate}
         assert admin.post("/api/live/replay", body).status_code == 400
 
 
@@ -150,13 +169,13 @@ def test_one_replay_runs_at_a_time(cluster, monkeypatch):
     cluster.fill("orders.dead", "keep", 2)
     cluster.nsqds[0].post("/channel/pause", topic="orders.dead", channel="keep")
     admin = cluster.admin()
-    body = {"topic": "orders.dead", "channel": "keep"}
+    body = {"topic": "orders.dead", "channel": "keep", "target": "orders"}
     with requests.post(f"{admin.url}/api/live/replay", json=body, stream=True, timeout=30) as first:
         assert first.status_code == 200
         assert admin.post("/api/live/replay", body).status_code == 429
     cluster.fill("other.dead", "keep", 0)
     wait_until(lambda: admin.post("/api/live/replay", {
-        "topic": "other.dead", "channel": "keep"}).status_code == 200)
+        "topic": "other.dead", "channel": "keep", "target": "t"}).status_code == 200)
 
 
 def test_the_doctor_reports_what_is_wrong(cluster):

@@ -66,7 +66,7 @@ class _Place:
         self._is_topic = place == "topic"
         self._path = folder / f"{place}-{server.kind}"
         self.words = ["replay", "--rate=0", f"--nsqd-tcp-address={server.tcp_address}",
-                      f"--nsqd-http-address={server.http_address}"]
+                      f"--nsqd-http-address={server.http_address}", "--destination-topic=orders"]
         self.words += (["--topic=dead", "--count=1000000", f"--timeout={_SILENCE:g}s"]
                        if self._is_topic else [f"--path={self._path}", "--all"])
 

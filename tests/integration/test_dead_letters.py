@@ -16,6 +16,9 @@ from tests.support.docs.tool_runs import tool
 from tests.support.waiting import wait_until
 
 
+KEY = "the key of the operator"
+
+
 def letter(body, topic="orders", **facts):
     """A dead letter of a topic."""
     return DeadLetter(body, topic, "billing", id=body.decode("ascii", "replace").ljust(16, "0"),
@@ -86,7 +89,8 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
 @pytest.mark.parametrize("command", ["list", "show", "replay", "delete"])
 def test_a_topic_or_channel_that_does_not_exist_is_not_created(server, capsys, command):
     """A mistyped name changes nothing; the messages of a topic without a channel stay in it."""
-    words = [command, *(["--count=1"] if command in ("replay", "delete") else [])]
+    words = {"replay": ["--count=1", "--destination-topic=orders"], "delete": ["--count=1"]}
+    words = [command, *words.get(command, [])]
     assert run(server, *words) == 1
     assert "there is no topic orders.dead there" in capsys.readouterr().err
     assert server.stats()["topics"] == []
@@ -131,26 +135,42 @@ def test_show_has_the_traceback_and_the_body(server, capsys):
         "/w==", "base64", "billing")
 
 
+@pytest.fixture
+def key_file(tmp_path):
+    """The flag with the operator's key."""
+    path = tmp_path / "key"
+    path.write_text(f"{KEY}\n")
+    return f"--dead-letter-key-file={path}"
+
+
 def test_a_replay_of_a_topic_publishes_the_next_ones(server, capsys):
-    """The original bodies go to the topics that they came from; the others stay."""
-    fill(server, *(letter(b"%d" % number) for number in range(5)), letter(b"x", "other"))
-    assert run(server, "replay", "--count=4") == 0
-    assert capsys.readouterr().out.endswith("replayed 4 dead letters\n")
+    """The original bodies go to the topic that the operator names; the others stay."""
+    fill(server, *(letter(b"%d" % number) for number in range(5)), letter(b"x", "other"), b"bare")
+    words = ["replay", "--destination-topic=orders"]
+    assert run(server, *words, "--count=5") == 0
+    assert capsys.readouterr().out.endswith("replayed 5 dead letters\n")
     wait_until(lambda: waiting(server) == 2)
-    assert run(server, "replay", "--count=9") == 0
+    assert run(server, *words, "--count=9") == 0
     assert capsys.readouterr().out.endswith("replayed 2 dead letters of 9\n")
-    assert bodies(server, "orders", 5) == [b"0", b"1", b"2", b"3", b"4"]
-    assert bodies(server, "other", 1) == [b"x"]
+    assert bodies(server, "orders", 7) == [b"0", b"1", b"2", b"3", b"4", b"bare", b"x"]
     wait_until(lambda: waiting(server) == 0)
 
 
-def test_a_bare_body_needs_a_topic(server, capsys):
-    """Without one it stays, and the command fails; with one it is published there."""
-    fill(server, b"bare")
-    assert run(server, "replay", "--count=1") == 1
+def test_letters_that_the_key_has_signed_go_where_they_came_from(server, key_file, capsys):
+    """Any other stays until a topic is named, whatever it says: its publisher has written it."""
+    signed = [letter(b"a").to_envelope(KEY), letter(b"b", "other").to_envelope(KEY)]
+    forged = letter(b"gift", "payments").to_envelope()
+    fill(server, *signed)
+    assert run(server, "replay", "--count=2", key_file) == 0
+    assert bodies(server, "orders", 1) == [b"a"] and bodies(server, "other", 1) == [b"b"]
+    fill(server, forged)
+    assert run(server, "replay", "--count=1", key_file) == 1
     assert "give --destination-topic" in capsys.readouterr().err
-    assert run(server, "replay", "--count=1", "--destination-topic=orders") == 0
-    assert bodies(server, "orders", 1) == [b"bare"]
+    assert run(server, "list", key_file) == 0
+    assert "without an envelope" in capsys.readouterr().out
+    assert run(server, "replay", "--count=1", key_file, "--destination-topic=orders") == 0
+    assert bodies(server, "orders", 1) == [forged]
+    assert "payments" not in [topic["topic_name"] for topic in server.stats()["topics"]]
 
 
 def test_delete_finishes_the_next_ones(server, capsys):
@@ -164,7 +184,7 @@ def test_delete_finishes_the_next_ones(server, capsys):
 def test_a_body_that_nsqd_refuses_stays(server, capsys):
     """A letter with an empty body, say, which can only be deleted."""
     fill(server, letter(b""))
-    assert run(server, "replay", "--count=1") == 1
+    assert run(server, "replay", "--count=1", "--destination-topic=orders") == 1
     assert "not replayed" in capsys.readouterr().err
     wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 1)
 
@@ -174,6 +194,7 @@ def test_a_signal_ends_a_replay_in_order(server, signum):
     """What it has not reached waits again at once: nothing is in flight any more."""
     fill(server, *(letter(b"%d" % number) for number in range(20)))
     words = ["replay", "--topic=orders.dead", "--count=20", "--rate=1",
+             "--destination-topic=orders",
              f"--nsqd-tcp-address={server.tcp_address}",
              f"--nsqd-http-address={server.http_address}"]
     with tool("ours", "dead_letters", *words) as process:
@@ -189,7 +210,7 @@ def test_a_signal_ends_a_replay_in_order(server, signum):
 def test_an_nsqd_that_is_not_there_is_an_error(capsys):
     """After the timeout; nothing is said to be replayed."""
     assert main(["dead_letters", "replay", "--topic=t", "--count=1", "--timeout=100ms",
-                 "--nsqd-tcp-address=127.0.0.1:1"]) == 1
+                 "--destination-topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -274,6 +295,9 @@ def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
     (["show", "--path=."], 2, "--id required"),
     (["replay", "--topic=t"], 2, "--count required"),
     (["replay", "--topic=t", "--count=0"], 2, "--count must be 1 or more"),
+    (["replay", "--topic=t", "--count=1", "--nsqd-tcp-address=a:1"], 2,
+     "--destination-topic or --dead-letter-key-file required"),
+    (["list", "--topic=t", f"--dead-letter-key-file={__file__[:-3]}"], 2, "cannot read"),
     (["replay", "--topic=t", "--count=1", "--all"], 2, "--all needs --path"),
     (["replay", "--path=.", "--all"], 2, "required"),
     (["replay", "--path=.", "--all", "--id=x"], 2, "--id or --all not both"),

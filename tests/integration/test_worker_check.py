@@ -43,7 +43,7 @@ def check(monkeypatch):
     return run
 
 
-def test_a_topic_without_a_channel_and_one_that_is_not_listed_are_noted(
+def test_a_topic_without_a_channel_and_an_unlisted_topic_are_noted(
     server_factory, lookupd_factory, check
 ):
     """Its messages wait for the first channel; a mistyped topic is listed by none."""

@@ -80,6 +80,7 @@ def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> 
     """Listed and shown, they are all there; two are replayed, and one deleted."""
     cluster.create_topic("orders.dead")
     cluster.create_topic("orders")
+    cluster.nsqd.create_channel("orders.dead", "dead_letters")
     cluster.nsqd.publish_many("orders.dead", [LETTER.to_envelope()] * 4)
     listing, show, replay, delete = (
         f"{command} --timeout=2s" for command in commands_of(named("dead_letters topic")))

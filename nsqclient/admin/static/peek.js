@@ -23,7 +23,8 @@ const shown = (message) => {
   ];
   const body = message.pretty ?? message.text ?? message.base64;
   const letter = message.dead_letter;
-  const source = letter?.topic || panel.dataset.source;
+  // Anybody may have written what a letter without a signature says.
+  const source = (letter?.is_signed && letter.topic) || panel.dataset.source;
   const again = [];
   if (source && mayAct && !message.truncated) {
     again.push(el("button", {

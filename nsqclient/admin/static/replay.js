@@ -23,10 +23,11 @@ const replay = async () => {
   if (ending) { ending.abort(); return; }
   const {topic} = panel.dataset;
   const channel = panel.dataset.channel || byId("replay-channel").value;
+  const target = byId("replay-target").value;
   const note = byId("replay-note");
   const sure = await confirmTyped({
     title: `Replay all letters in ${channel}?`, name: channel, button: "Replay",
-    text: "Each is published to the topic that it came from, and finished here. If the replay ends early, a letter may be published twice.",
+    text: `Each is published to ${target}, or if it is signed to the topic that it came from, and finished here. If the replay ends early, a letter may be published twice.`,
   });
   if (!sure) return;
   ending = new AbortController();
@@ -35,7 +36,7 @@ const replay = async () => {
   let wanted = 0;
   let failure = "";
   try {
-    const body = {topic, channel, rate: Number(byId("replay-rate").value)};
+    const body = {topic, channel, target, rate: Number(byId("replay-rate").value)};
     for await (const value of lines("/api/live/replay", body, ending.signal)) {
       if (value.wanted !== undefined) wanted = value.wanted;
       if (value.done) done = value.done;
