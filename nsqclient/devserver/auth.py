@@ -27,6 +27,8 @@ from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
 
+#: Seconds to wait for the auth server: nsqd's default.
+_TIMEOUT = 5.0
 #: Bytes of an answer that are read.
 MAX_ANSWER = 1024 * 1024
 
@@ -204,9 +206,6 @@ class Authorizer:
 
     def _ask(self) -> AuthState:
         """Request from one auth server after the other until one answers."""
-        # With Python's HTTP client: a server without AUTH starts without it.
-        from nsqclient.devserver.auth_request import AuthRequestError, fetch
-
         start = random.randrange(len(self._addresses))
         is_secure, common_name = self._describe_tls()
         query: dict[str, str | bytes] = {
@@ -218,8 +217,8 @@ class Authorizer:
         reasons = []
         for address in self._addresses[start:] + self._addresses[:start]:
             try:
-                self._state = state = read_state(fetch(address, query, MAX_ANSWER))
-            except (AuthRequestError, ValueError) as exc:
+                self._state = state = read_state(_fetch(address, query))
+            except (OSError, ValueError) as exc:
                 reasons.append(f"failed to auth against {address} - {exc}")
                 continue
             self._expires = self._now() + state.ttl
@@ -227,3 +226,39 @@ class Authorizer:
         logger.warning("client(%s) AUTH failed %s", self._remote_ip,
                        printable("; ".join(reasons), LONGEST_TEXT))
         raise CommandError("E_AUTH_FAILED", b"AUTH failed")
+
+
+def _fetch(address: str, query: dict[str, str | bytes]) -> bytes:
+    """Return the body of an auth server's answer, up to ``MAX_ANSWER`` bytes of it.
+
+    Not with ``requests``: the secret is in the URL, and urllib3 logs URLs at DEBUG.
+
+    Raises:
+        OSError: no answer, or one with another status than 200. The text may be logged.
+    """
+    import urllib.error  # a server without AUTH starts without it
+    import urllib.request
+    from http.client import HTTPException
+    from urllib.parse import urlencode
+
+    url = address if "://" in address else f"http://{address}/auth"
+    # Without proxies, as nsqd's own client.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        request = urllib.request.Request(
+            f"{url}{'&' if '?' in url else '?'}{urlencode(query)}",
+            headers={"Accept": "application/vnd.nsq; version=1.0"},
+        )
+        with opener.open(request, timeout=_TIMEOUT) as answer:
+            if answer.status == 200:
+                body: bytes = answer.read(MAX_ANSWER)
+                return body
+            reason = f"got response {answer.status} {answer.reason}"
+    except urllib.error.HTTPError as exc:
+        with exc:
+            reason = f"got response {exc.code} {exc.reason}"
+    except (OSError, HTTPException, ValueError) as exc:
+        # Without its text, and unchained: a URL in it would show the secret.
+        cause = exc.reason if isinstance(exc, urllib.error.URLError) else exc
+        reason = getattr(cause, "strerror", None) or type(cause).__name__
+    raise OSError(reason)

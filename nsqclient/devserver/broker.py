@@ -15,7 +15,6 @@ from nsqclient.devserver.queues import (
     Backend,
     Channel,
     Consumer,
-    MemoryBackend,
     MessageQueue,
     NullBackend,
     QueueLimits,
@@ -162,7 +161,7 @@ class Broker:
         if is_ephemeral(topic if channel is None else channel):
             return NullBackend()
         if self._open_backend is None:
-            return MemoryBackend()
+            return Backend()
         return self._open_backend(topic, channel)
 
     def _check_exiting(self) -> None:

@@ -15,10 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from io import IOBase
 from typing import Generic, Protocol, TypeVar
 
 from nsqclient.devserver.broker import TopicChange
-from nsqclient.devserver.queues import Closable, Container, Scheduler
+from nsqclient.devserver.queues import Container, Scheduler
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
@@ -35,7 +36,7 @@ _FREE_SLICE = 5000
 _FREE_PAUSE = 0.0005
 
 
-def _free(discarded: Container | Closable) -> None:
+def _free(discarded: Container | IOBase) -> None:
     """Free messages in slices, or close a file: all at once would stop the other threads."""
     if not isinstance(discarded, (dict, list, deque)):
         discarded.close()
@@ -51,12 +52,9 @@ def _free(discarded: Container | Closable) -> None:
         time.sleep(_FREE_PAUSE)
 
 
-class Observer(Protocol):
-    """Is called when topics and channels are created and deleted."""
-
-    def topic_changed(self, change: TopicChange) -> None:
-        """Called in order, one at a time; must not block, and may call the server."""
-        ...
+#: Called when a topic or channel was created or deleted: in order, one at a time; must not block,
+#: and may call the server.
+Observer = Callable[[TopicChange], None]
 
 
 class BrokerProtocol(Protocol):
@@ -202,7 +200,7 @@ class Engine(Generic[B]):
                     change = self._changes.popleft()
                     for observer in self._observers:
                         try:
-                            observer.topic_changed(change)
+                            observer(change)
                         except Exception:
                             logger.exception("observer failed on %s", change)
             finally:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -212,10 +213,10 @@ class LookupdPeers:
         ping_interval: float = PING_INTERVAL,
         timeout: float = IO_TIMEOUT,
     ) -> None:
-        self._identity = identity
-        self._registrations = registrations
-        self._ping_interval = ping_interval
         self._timeout = timeout
+        self._make = partial(
+            LookupdPeer, identity=identity, registrations=registrations,
+            ping_interval=ping_interval, timeout=timeout)
         self._lock = threading.Lock()
         self._peers: dict[str, LookupdPeer] = {}  # guarded by _lock
         self._is_running = False  # guarded by _lock
@@ -307,15 +308,6 @@ class LookupdPeers:
                 continue
             found |= dict.fromkeys(name for name in names if not is_ephemeral(name))
         return list(found)
-
-    def _make(self, address: str) -> LookupdPeer:
-        return LookupdPeer(
-            address,
-            self._identity,
-            self._registrations,
-            ping_interval=self._ping_interval,
-            timeout=self._timeout,
-        )
 
     def _start(self, peers: list[LookupdPeer]) -> None:
         for peer in peers:

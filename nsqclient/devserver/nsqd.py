@@ -16,7 +16,7 @@ from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.broker import Broker, BrokerError, TopicChange
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine, Observer
-from nsqclient.devserver.faults import Faults, ReceivedCommand
+from nsqclient.devserver.faults import ReceivedCommand
 from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
@@ -40,20 +40,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("nsqclient.devserver")
 
 
-class _TopicLog:
-    """Logs which topics and channels are created and deleted."""
-
-    def topic_changed(self, change: TopicChange) -> None:
-        """Log one change, in nsqd's words."""
-        if change.channel is None:
-            if change.created:
-                logger.info("TOPIC(%s): created", change.topic)
-            else:
-                logger.info("TOPIC(%s): deleting", change.topic)
-        elif change.created:
-            logger.info("TOPIC(%s): new channel(%s)", change.topic, change.channel)
-        else:
-            logger.info("TOPIC(%s): deleting channel %s", change.topic, change.channel)
+def _log_change(change: TopicChange) -> None:
+    """Log which topic or channel was created or deleted, in nsqd's words."""
+    if change.channel is None and change.created:
+        logger.info("TOPIC(%s): created", change.topic)
+    elif change.channel is None:
+        logger.info("TOPIC(%s): deleting", change.topic)
+    elif change.created:
+        logger.info("TOPIC(%s): new channel(%s)", change.topic, change.channel)
+    else:
+        logger.info("TOPIC(%s): deleting channel %s", change.topic, change.channel)
 
 
 class HeldMessage(NamedTuple):
@@ -123,7 +119,6 @@ class Nsqd:
         self.start_time = time.time()
         #: Of the embedded servers' log.
         self.log_level = LogLevel(options.log_level)
-        self._session_config: SessionConfig | None = None  # set by start()
         self._data: DataPath | None = None
         broker = Broker(
             options.queue_limits(),
@@ -135,11 +130,12 @@ class Nsqd:
         self._scheduler = broker.scheduler
         self._engine = Engine(broker, options.scan_lag)
         self._loop = SessionLoop("devserver-nsqd-clients")
-        self._sessions = Sessions(self._loop)
+        self._sessions = Sessions(self._loop, self._engine, itertools.count(1))
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = Faults(self._sessions.wake, self._sessions.drop)
+        self.faults = self._sessions.faults
         self._acceptor = Acceptor(
-            "devserver-nsqd", options.host, options.tcp_port, self._serve, has_threads=False)
+            "devserver-nsqd", options.host, options.tcp_port, self._sessions.serve,
+            has_threads=False)
         self._http = self._http_server(options.http_host, options.http_port or 0, None)
         self._https: NsqdHTTPServer | None = None  # set by start()
         self._lookupds = LookupdPeers(
@@ -148,7 +144,6 @@ class Nsqd:
             self.registrations,
             ping_interval=options.lookupd_ping_interval,
         )
-        self._numbers = itertools.count(1)  # of sessions
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
         self._stopping = threading.Lock()
         self._stopper: int | None = None  # the thread that stops it; guarded by _stopping
@@ -226,10 +221,10 @@ class Nsqd:
         options = self.options
         try:
             self.log_level.start()
-            self.add_observer(_TopicLog())
+            self.add_observer(_log_change)
             limits = options.server_limits()
             tls = options.tls_context()
-            self._session_config = SessionConfig(
+            self._sessions.config = SessionConfig(
                 lambda number, layers: CommandHandler(
                     ServerProtocol(limits), self.faults, number, layers
                 ),
@@ -245,7 +240,7 @@ class Nsqd:
                     broker.restore(self._data.load(), self._engine.now)
             self._is_loaded = True
             self._engine.start()
-            self.add_observer(self)
+            self.add_observer(self._on_change)
             self._loop.start()
             self._acceptor.listen()
             self._start_https(tls)
@@ -489,7 +484,10 @@ class Nsqd:
             raise TimeoutError(f"{topic}:{channel} is not empty after {timeout:g} s: {left}")
 
     def add_observer(self, observer: Observer) -> None:
-        """Call ``observer`` when a topic or channel is created or deleted from now on."""
+        """Call ``observer`` with each :class:`~nsqclient.devserver.broker.TopicChange` from now on.
+
+        It is called in their order, one at a time; it must not block, and may call the server.
+        """
         self._engine.add_observer(observer)
 
     def _observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
@@ -500,14 +498,6 @@ class Nsqd:
         """
         with self._engine as broker:
             broker.on_published = observer
-
-    # -- clients
-
-    def _serve(self, sock: socket.socket, address: str) -> None:
-        logger.info("TCP: new client(%s)", address)
-        assert self._session_config is not None
-        self._sessions.serve(
-            self._engine, self.faults, self._session_config, sock, address, next(self._numbers))
 
     # -- nsqlookupd
 
@@ -529,7 +519,7 @@ class Nsqd:
             if not broker.is_exiting and topic not in broker.topics:
                 broker.prepare_topic(topic, channels, self._engine.now)
 
-    def topic_changed(self, change: TopicChange) -> None:
+    def _on_change(self, change: TopicChange) -> None:
         """Register or unregister a topic or channel, and save it. Called by the engine."""
         self._lookupds.notify(change)
         if not is_ephemeral(change.topic if change.channel is None else change.channel):

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from nsqclient.devserver.broker import ChannelMetadata, TopicMetadata
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
-from nsqclient.devserver.queues import Backend, Closable, StoredMessage
+from nsqclient.devserver.queues import Backend, StoredMessage
 from nsqclient.display import counted
 from nsqclient.protocol.frames import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
@@ -41,10 +41,6 @@ _READ_SIZE = 256 * 1024
 _MAX_TRUNCATED = 1024 * 1024
 
 
-def _close(file: Closable) -> None:
-    file.close()
-
-
 class DataPathError(OSError):
     """The data path cannot be used."""
 
@@ -55,7 +51,9 @@ class DataPath:
     ``discard`` is called with each large file that was removed, and closes it, maybe later.
     """
 
-    def __init__(self, path: str, discard: Callable[[Closable], None] = _close) -> None:
+    def __init__(
+        self, path: str, discard: Callable[[io.IOBase], None] = lambda file: file.close()
+    ) -> None:
         self._path = Path(path)
         self._discard = discard
         self._lines = LineLimit(logger)
@@ -191,7 +189,7 @@ def _read_position(folder: Path, queue: str, number: int) -> int:
     return position if file_number == number else 0
 
 
-class DiskQueue:
+class DiskQueue(Backend):
     """A queue in a file: appended at the end, read from the front, emptied when all is read.
 
     Every message is written at once, so a killed process loses none of them.
@@ -201,7 +199,7 @@ class DiskQueue:
         self,
         base: Path,
         on_write: Callable[[OSError | None], None],
-        discard: Callable[[Closable], None],
+        discard: Callable[[io.IOBase], None],
     ) -> None:
         self._on_write = on_write  # called after each write
         self._discard = discard

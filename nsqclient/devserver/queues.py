@@ -11,6 +11,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from io import IOBase
 from typing import NamedTuple, Protocol, Union
 
 from nsqclient.devserver.latency import LatencyWindow
@@ -61,56 +62,8 @@ Container = Union["deque[StoredMessage]", "dict[bytes, StoredMessage]",
                   "list[tuple[float, bytes]]"]
 
 
-class Closable(Protocol):
-    """A file that was removed; closing it frees its blocks, which takes long for a large one."""
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-
-class Backend(Protocol):
-    """Stores the messages beyond ``mem_queue_size``: a file, or nothing for ephemerals."""
-
-    @property
-    def depth(self) -> int:
-        """How many messages it holds."""
-        ...
-
-    def put(self, message: StoredMessage) -> None:
-        """Add a message at the end. Raises OSError when it cannot be stored."""
-        ...
-
-    def get(self) -> StoredMessage:
-        """Remove and return the first message; only while ``depth`` is not 0."""
-        ...
-
-    def peek(self) -> list[StoredMessage]:
-        """Return copies of all messages."""
-        ...
-
-    def adopt(self, other: Backend) -> bool:
-        """Take all messages of another backend at once; False where that is not possible.
-
-        Only while this one is empty.
-        """
-        ...
-
-    def clear(self) -> Container | None:
-        """Remove all messages; return what held them in memory, for the caller to free."""
-        ...
-
-    def close(self) -> None:
-        """Keep the stored messages for the next start."""
-        ...
-
-    def delete(self) -> None:
-        """Remove the messages and the file."""
-        ...
-
-
-class MemoryBackend:
-    """A backend in memory, without a limit."""
+class Backend:
+    """Stores the messages beyond ``mem_queue_size``: this one in memory, without a limit."""
 
     def __init__(self) -> None:
         self._messages: deque[StoredMessage] = deque()
@@ -121,39 +74,46 @@ class MemoryBackend:
         return len(self._messages)
 
     def put(self, message: StoredMessage) -> None:
-        """Add a message; its deferral is lost, as on nsqd's disk."""
+        """Add a message at the end; its deferral is lost, as on nsqd's disk.
+
+        Raises:
+            OSError: it cannot be stored; never in memory.
+        """
         message.deferral = 0
         self._messages.append(message)
 
     def get(self) -> StoredMessage:
-        """Remove and return the first message."""
+        """Remove and return the first message; only while ``depth`` is not 0."""
         return self._messages.popleft()
 
     def peek(self) -> list[StoredMessage]:
-        """Return all messages."""
+        """Return all messages, or copies of them."""
         return list(self._messages)
 
     def adopt(self, other: Backend) -> bool:
-        """Take all messages of another backend in memory."""
-        if type(other) is not type(self) or not isinstance(other, MemoryBackend):
+        """Take all messages of another backend at once; False where that is not possible.
+
+        Only while this one is empty.
+        """
+        if type(other) is not type(self):
             return False
         self._messages, other._messages = other._messages, self._messages
         return True
 
-    def clear(self) -> Container:
-        """Remove all messages."""
+    def clear(self) -> Container | None:
+        """Remove all messages; return what held them in memory, for the caller to free."""
         removed, self._messages = self._messages, deque()
         return removed
 
     def close(self) -> None:
-        """Do nothing: memory ends with the process."""
+        """Keep the stored messages for the next start; memory ends with the process."""
 
     def delete(self) -> None:
-        """Remove all messages."""
+        """Remove the messages and the file."""
         self._messages.clear()
 
 
-class NullBackend(MemoryBackend):
+class NullBackend(Backend):
     """The backend of ephemerals: messages beyond ``mem_queue_size`` are dropped."""
 
     def put(self, message: StoredMessage) -> None:
@@ -291,13 +251,13 @@ class Scheduler:
         #: Topics with messages to move to their channels.
         self.flowing: dict[Topic, None] = {}
         #: What to free without the lock: that takes long, where there are many messages.
-        self.discarded: list[Container | Closable] = []
+        self.discarded: list[Container | IOBase] = []
 
-    def discard(self, what: Container | Closable) -> None:
-        """Add something to free."""
+    def discard(self, what: Container | IOBase) -> None:
+        """Add something to free; a file that was removed is closed, which frees its blocks."""
         self.discarded.append(what)
 
-    def take_discarded(self) -> list[Container | Closable]:
+    def take_discarded(self) -> list[Container | IOBase]:
         """Remove and return what is to be freed."""
         discarded, self.discarded = self.discarded, []
         return discarded

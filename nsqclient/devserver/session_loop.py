@@ -13,7 +13,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
@@ -273,21 +273,31 @@ class SessionLoop:
 
 
 class Sessions:
-    """The sessions of one server, served by a loop. Threads: every method, any thread."""
+    """The sessions of one server, served by a loop. Threads: every method, any thread.
 
-    def __init__(self, loop: SessionLoop) -> None:
+    Args:
+        numbers: of the sessions; unique in the engine.
+    """
+
+    def __init__(self, loop: SessionLoop, engine: Engine[Any], numbers: Iterator[int]) -> None:
         self._loop = loop
+        self._engine = engine
+        self._numbers = numbers
+        #: Set before the first client comes.
+        self.config: SessionConfig | None = None
+        self.faults = Faults(self.wake, self.drop)
         # Taken inside the engine's, never around it; notified when a session has ended.
         self._changed = threading.Condition()
         self._sessions: dict[int, Session] = {}  # guarded by _changed
 
-    def serve(
-        self, engine: Engine[Any], faults: Faults, config: SessionConfig, sock: socket.socket,
-        address: str, number: int,
-    ) -> None:
+    def serve(self, sock: socket.socket, address: str) -> None:
         """Serve a client until its connection ends; takes over its socket."""
+        logger.info("TCP: new client(%s)", address)
+        assert self.config is not None
+        number = next(self._numbers)
         session = Session(
-            engine, faults, config, sock, address, number, self._loop.wake, self._remove)
+            self._engine, self.faults, self.config, sock, address, number, self._loop.wake,
+            self._remove)
         with self._changed:
             self._sessions[number] = session
         if not self._loop.wake(session):

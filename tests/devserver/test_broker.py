@@ -14,12 +14,12 @@ from nsqclient.devserver.broker import (
     TopicNotFound,
     Unwritten,
 )
-from nsqclient.devserver.queues import Consumer, MemoryBackend, QueueLimits
+from nsqclient.devserver.queues import Consumer, Backend, QueueLimits
 
 WALL = 1_795_000_000_000_000_000
 
 
-class FullBackend(MemoryBackend):
+class FullBackend(Backend):
     """A disk that is full once ``is_full`` is set."""
 
     is_full = False
@@ -200,7 +200,7 @@ def test_close_moves_all_messages_to_the_backends():
     backends = {}
 
     def open_backend(topic, channel):
-        return backends.setdefault((topic, channel), MemoryBackend())
+        return backends.setdefault((topic, channel), Backend())
 
     broker = Broker(open_backend=open_backend)
     joined, consumer = subscribe(broker, "t", "c", ready=1)

@@ -335,11 +335,7 @@ def test_observer_gets_changes_in_order(nsqd):
     """It may call the server."""
     heard = []
 
-    class Observer:
-        def topic_changed(self, change: TopicChange) -> None:
-            heard.append((change, nsqd.has_topic("t")))
-
-    nsqd.add_observer(Observer())
+    nsqd.add_observer(lambda change: heard.append((change, nsqd.has_topic("t"))))
     nsqd.create_topic("t")
     nsqd.create_channel("t", "c")
     nsqd.delete_topic("t")

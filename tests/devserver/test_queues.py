@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nsqclient.devserver.queues import (
     Channel,
     Consumer,
-    MemoryBackend,
+    Backend,
     MessageIds,
     NullBackend,
     QueueLimits,
@@ -23,7 +23,7 @@ WALL = 1_795_000_000_000_000_000
 
 
 def make_channel(limits=QueueLimits(), backend=None, rng=None):
-    return Channel("t", "c", limits, backend or MemoryBackend(), Scheduler(rng))
+    return Channel("t", "c", limits, backend or Backend(), Scheduler(rng))
 
 
 def make_message(number, deferral=0.0):
@@ -234,7 +234,7 @@ def test_message_reaches_a_waiting_consumer_without_memory():
 
 def test_deferred_message_loses_its_delay_in_the_backend():
     """A backend keeps no delay, so a deferred message of a topic prefers memory."""
-    backend = MemoryBackend()
+    backend = Backend()
     backend.put(make_message(1, deferral=9.0))
     assert backend.get().deferral == 0
 
@@ -346,7 +346,7 @@ def test_message_copy_keeps_id_and_timestamp():
     assert (copy.id, copy.timestamp, copy.deferral, copy.attempts) == (id_of(3), 3, 1.0, 0)
 
 
-@pytest.mark.parametrize("backend", [MemoryBackend(), NullBackend()])
+@pytest.mark.parametrize("backend", [Backend(), NullBackend()])
 def test_cleared_backend_is_empty(backend):
     """A backend that is cleared or deleted is empty."""
     backend.put(make_message(1))

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import itertools
 import logging
 import selectors
 import socket
@@ -15,7 +16,9 @@ import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.acceptor import Acceptor
+from nsqclient.devserver.broker import Broker
 from nsqclient.devserver.command_handler import CommandHandler
+from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
@@ -93,7 +96,7 @@ def test_topics_are_prepared_in_other_threads_alone(leak_guard, must_prepare, pr
         names.append(topic)
 
     with Nsqd() as nsqd:
-        nsqd._session_config = nsqd._session_config._replace(
+        nsqd._sessions.config = nsqd._sessions.config._replace(
             prepare=prepare, must_prepare=lambda topic: must_prepare)
         with RawClient(nsqd.tcp_address) as client:
             assert client.ask(PUB) == OK
@@ -309,7 +312,7 @@ def test_a_client_after_the_end_is_closed(leak_guard):
     with Nsqd() as nsqd, socket.create_server(("127.0.0.1", 0)) as server:
         nsqd.stop()
         with socket.create_connection(server.getsockname(), timeout=20) as client:
-            nsqd._serve(server.accept()[0], "127.0.0.1:1")
+            nsqd._sessions.serve(server.accept()[0], "127.0.0.1:1")
             assert client.recv(1) == b""
         assert nsqd._sessions.by_number() == {}
 
@@ -330,7 +333,7 @@ def test_a_start_that_fails_leaves_nothing_open(leak_guard, monkeypatch, failing
 
 def test_end_does_not_wait_for_a_thread_that_does_not_run(caplog):
     """In a forked process there is none, and stop() returns."""
-    sessions = Sessions(SessionLoop("test"))
+    sessions = Sessions(SessionLoop("test"), Engine(Broker()), itertools.count(1))
     sessions._sessions[1] = Due(0.0)
     sessions.end()
     assert "did not end in time" in caplog.text

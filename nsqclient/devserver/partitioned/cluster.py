@@ -89,7 +89,7 @@ class PartitionedCluster:
         session_numbers = itertools.count(1)  # unique in the cluster's engine
         self.nsqds = [
             PartitionedNsqd(
-                number, self._engine, self._loop, limits, lambda: next(session_numbers), host,
+                number, self._engine, self._loop, limits, session_numbers, host,
                 _port(tcp_port, number), _port(http_port, number), self._recovery.hung_until,
             )
             for number in range(nsqds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nsqclient.devserver.acceptor import Acceptor
@@ -219,7 +219,7 @@ class PartitionedNsqd:
         engine: Engine[ClusterState],
         loop: SessionLoop,
         limits: ServerLimits,
-        next_session: Callable[[], int],
+        session_numbers: Iterator[int],
         host: str,
         tcp_port: int,
         http_port: int,
@@ -227,18 +227,17 @@ class PartitionedNsqd:
     ) -> None:
         self.number = number
         self._engine = engine
-        self._session_config = SessionConfig(
+        self._sessions = Sessions(loop, engine, session_numbers)
+        #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
+        self.faults = self._sessions.faults
+        self._sessions.config = SessionConfig(
             lambda session, layers: PartitionCommandHandler(
                 PartitionServerProtocol(limits), self.faults, session, layers, number, engine,
                 hung_until,
             )
         )
-        self._next_session = next_session
         self._host = host
         self._ports = (tcp_port, http_port)
-        self._sessions = Sessions(loop)
-        #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = Faults(self._sessions.wake, self._sessions.drop)
         self._listener: Acceptor | None = None
         self._http: NsqdHTTP | None = None
 
@@ -273,7 +272,8 @@ class PartitionedNsqd:
             OSError: a port is taken.
         """
         listener = Acceptor(
-            "devserver-nsqd", self._host, self._ports[0], self._serve, has_threads=False)
+            "devserver-nsqd", self._host, self._ports[0], self._sessions.serve,
+            has_threads=False)
         listener.listen()
         http = NsqdHTTP(self.number, self._engine, self._host, self._ports[1], listener.port)
         try:
@@ -304,7 +304,3 @@ class PartitionedNsqd:
             "tcp_port": tcp_port, "http_port": http_port, "version": PARTITIONED_VERSION,
             "distributed_id": f"{self._host}:{tcp_port}:{self.number}",
         }
-
-    def _serve(self, sock: socket.socket, address: str) -> None:
-        self._sessions.serve(
-            self._engine, self.faults, self._session_config, sock, address, self._next_session())
