@@ -356,11 +356,12 @@ class Connection:
             self._socket_reader.run(self._transport)
         except NSQError as exc:
             error = exc.with_traceback(None)  # its frames would keep the messages that came last
-        except Exception as exc:
-            logger.exception("%s: reader failed", self.address,
-                             extra=log_fields(nsqd=self.address))
+        except BaseException as exc:
             error = ConnectionLostError(self.address, f"internal error: {exc!r}")
-        self._finish(error)
+            logger.error("%s: reader failed", self.address, exc_info=exc,
+                         extra=log_fields(nsqd=self.address))
+        finally:  # also where the log has no memory left
+            self._finish(error)
 
     def serve(self, is_over: Callable[[], bool]) -> None:
         """Receive in the calling thread, for a connection without a reader; may be repeated.

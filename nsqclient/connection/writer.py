@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from nsqclient.errors import NSQError, WriteTimeoutError
+from nsqclient.errors import ConnectionLostError, NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import WITHOUT_WAITING
@@ -166,7 +166,7 @@ class BackgroundFlusher:
     ) -> None:
         self._writer = writer
         self._on_lost = on_lost
-        self._name = f"nsq-writer-{address}"
+        self._address = address
         self._lock = Lock()
         self._thread: LibraryThread | None = None  # by _lock
 
@@ -175,7 +175,7 @@ class BackgroundFlusher:
         with self._lock:
             if self._thread is not None and self._thread.is_launched:
                 return  # it looks for bytes once more, under the lock, before it ends
-            self._thread = LibraryThread(self._run, self._name)
+            self._thread = LibraryThread(self._run, f"nsq-writer-{self._address}")
             # Where no thread can be started, the next sender or heartbeat writes the rest.
             with contextlib.suppress(ThreadStartError):
                 self._thread.launch()
@@ -187,6 +187,9 @@ class BackgroundFlusher:
             except NSQError as exc:
                 self._on_lost(exc)
                 return
+            except BaseException as exc:
+                self._on_lost(ConnectionLostError(self._address, f"internal error: {exc!r}"))
+                raise
             with self._lock:
                 if not self._writer.has_rest():
                     self._thread = None

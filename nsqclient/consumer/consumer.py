@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from nsqclient.http.channel_depth import DepthQuery
 
 
+#: Seconds after which threads are replaced that have ended.
+_THREADS_INTERVAL = 5.0
+
+
 @checks_names("an argument of Consumer")
 class Consumer:
     """Consumes one channel of one topic.
@@ -302,8 +306,15 @@ class Consumer:
                 return
             self._has_begun = True
         self._log.started(self.max_in_flight)
+        self._keep_threads()
         self._flow.start()
         self._connections.start()
+
+    def _keep_threads(self) -> None:
+        """Replace threads that have ended, which only exceptions one upon the other can do."""
+        self._timer.schedule(_THREADS_INTERVAL, self._keep_threads)
+        self._background.start()
+        self._processor.workers.start()
 
     def stop(self, timeout: Duration = 30.0) -> StopReport:
         """Stop the consumer; ``docs/topics/shutdown.rst`` describes the steps.
@@ -561,6 +572,8 @@ class Consumer:
             return Health(False, str(self._connections.incompatibility))
         if self._handler is None and not self._iterators.count:
             return Health(False, "no handler was given, and nobody iterates over messages()")
+        if self._handler is not None and not self._processor.workers.has_threads:
+            return Health(False, "no worker thread runs")
         if self._flow.is_paused:
             return Health(False, "paused: resume() was not called")
         if self._flow.max_in_flight == 0:

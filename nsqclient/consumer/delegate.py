@@ -236,15 +236,17 @@ class ConsumerDelegate:
 
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
-        with self._lock:
-            self.connected_until = time.monotonic()  # first, see Consumer._check_connected
-            if sub in self._running:
-                self._running.remove(sub)
-        self.shutdown.totals.add(sub.counters)
-        self.shutdown.on_drained(sub)
-        self._flow.detach(sub)
-        if not self.shutdown.has_begun:
-            self._log.lost(str(sub.place), error)
-            self._callbacks.on_error(error)
-        self._callbacks.on_disconnect(sub.address)
-        self.connections.lost(sub, error)
+        try:
+            with self._lock:
+                self.connected_until = time.monotonic()  # first, see Consumer._check_connected
+                if sub in self._running:
+                    self._running.remove(sub)
+            self.shutdown.totals.add(sub.counters)
+            self.shutdown.on_drained(sub)
+            self._flow.detach(sub)
+            if not self.shutdown.has_begun:
+                self._log.lost(str(sub.place), error)
+                self._callbacks.on_error(error)
+            self._callbacks.on_disconnect(sub.address)
+        finally:  # a MemoryError must not be the reason that nsqd is not dialed again
+            self.connections.lost(sub, error)

@@ -38,10 +38,11 @@ _FIN_DELAY = 0.004
 class WorkerTask(Message):
     """Something else for a worker to do, in the queue of messages."""
 
-    __slots__ = ("task",)
+    __slots__ = ("task", "has_begun")
 
     def __init__(self, task: Callable[[], None]) -> None:
         self.task = task
+        self.has_begun = False
         self.body = b""  # the queue's bytes are counted
         # Looks like an answered message, so that only run() has to know about it, and only in
         # the branch that is rare.
@@ -77,7 +78,7 @@ class MessageProcessor:
     ) -> None:
         self._log = LifecycleLogger("consumer") if log is None else log
         self.workers: WorkerPool[Message] = WorkerPool(
-            "nsq-worker", workers, self.run, self.flush
+            "nsq-worker", workers, self.run, self.flush, self.settle_interrupted
         )
         self._queue: Callable[[list[Message]], None] = self.workers.put_many
         self._requeues_incoming = False  # a stop has begun; then it stays true
@@ -211,10 +212,11 @@ class MessageProcessor:
 
     def finish(self, message: Message, sub: Subscription) -> None:
         """Finish a message that was handled; its FIN is sent together with others."""
-        message._responded = True
         if self._flow.is_backing_off:
             self._flow.on_result(Outcome.SUCCESS)
+        # In this order: settle_interrupted() finds it there, or without a response.
         sub.finished.append(message)
+        message._responded = True
         self.flush_soon(sub)
 
     def flush_soon(self, sub: Subscription) -> None:
@@ -224,10 +226,29 @@ class MessageProcessor:
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
+    def settle_interrupted(self, message: Message) -> None:
+        """See to the answer of a message that a worker had in hand when an exception came.
+
+        It may come before the handler begins or behind its end, as that of a time limit does.
+        """
+        if isinstance(message, WorkerTask):
+            if not message.has_begun:
+                self.workers.put(message)
+            return
+        self.running.pop(message, None)
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        if message in sub.finished.copy():
+            message._responded = True
+            self.flush_soon(sub)
+        elif not (message._responded or message._is_async):
+            self._answer(lambda: message.requeue(0.0, backoff=False))
+
     def should_handle(self, message: Message) -> Subscription | None:
         """Check a message before the handler sees it; None when it must not."""
         if message._responded:
             if isinstance(message, WorkerTask):
+                message.has_begun = True
                 message.task()
             return None  # else it was requeued while it was queued
         sub = message._responder

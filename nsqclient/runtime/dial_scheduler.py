@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DialQueue, K, Standing
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread, ThreadStartError, keep_running
 
 logger = logging.getLogger("nsqclient.dialing")
 
@@ -150,19 +150,23 @@ class DialScheduler(Generic[K]):
         with self._lock:
             if thread not in self._threads:  # another one looked before it was launched
                 self._threads.append(thread)
+        keep_running(lambda: self._dial_all(thread), lambda error: logger.error(
+            "%s: unexpected error while dialing", thread.name, exc_info=error))
+
+    def _dial_all(self, thread: LibraryThread) -> None:
+        """Dial one address after the other, until none is due."""
         while True:
             with self._lock:
                 key = None if self._is_closed else self._queue.take(time.monotonic())
                 if key is None:
                     self._forget(thread)
                     return
-            thread.name = f"nsq-dialer-{key}"
             try:
+                thread.name = f"nsq-dialer-{key}"
                 self._delegate.dial(key)
-            except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("%s: unexpected error while dialing", key)
-            with self._lock:
-                self._queue.finish(key)
+            finally:
+                with self._lock:
+                    self._queue.finish(key)
             self.dispatch()
 
     def is_dialer(self) -> bool:

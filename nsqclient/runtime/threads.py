@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -98,7 +99,8 @@ class LibraryThread(threading.Thread):
     @property
     def is_under_way(self) -> bool:
         """Return whether it runs or is certain to."""
-        return bool(self._launches) and not self._has_ended
+        is_over = self._has_ended or (self._has_begun and not self.is_alive())
+        return bool(self._launches) and not is_over
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, as ``Thread.join``; return at once where it was never launched."""
@@ -115,6 +117,29 @@ class LibraryThread(threading.Thread):
             super().run()
         finally:
             self._has_ended = True
+
+
+#: Seconds until a loop goes on that an exception has ended: it may end at once again.
+_PAUSE = 0.01
+
+
+def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException], object]) -> None:
+    """Call ``loop`` until it returns; where it raises, call ``on_failure``, and go on.
+
+    For the loop of a thread that must not end. A time limit of the user's raises an exception in a
+    worker's thread at any moment, also behind the end of the handler that it was meant for, and a
+    MemoryError may come anywhere. An exception in ``on_failure`` is handled in the same way.
+    """
+    failures: list[BaseException] = []
+    while True:
+        try:
+            if failures:
+                time.sleep(_PAUSE)
+                on_failure(failures.pop())
+            loop()
+            return
+        except BaseException as exc:
+            failures[:] = (exc,)
 
 
 def can_start_threads() -> bool:

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.threads import LibraryThread, keep_running
 
 logger = logging.getLogger("nsqclient.timer")
 
@@ -96,6 +96,10 @@ class Timer:
 
     def _run(self) -> None:
         waiter = self._changed.waiter()
+        keep_running(lambda: self._run_tasks(waiter), _log_failure)
+
+    def _run_tasks(self, waiter: Waiter) -> None:
+        """Run what is due, until the end. Where a task raises, the others stay."""
         while True:
             with self._changed.lock:
                 task = self._take_due()
@@ -107,13 +111,14 @@ class Timer:
             if task is None:
                 waiter.sleep(wait)
                 continue
-            try:
-                task.run()
-            except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("timer task failed; the timer continues")
+            task.run()
 
     def _take_due(self) -> TimerTask | None:
         """Remove and return the first task that is due. Needs _changed."""
         if self._heap and self._heap[0][0] <= time.monotonic():
             return heapq.heappop(self._heap)[2]
         return None
+
+
+def _log_failure(error: BaseException) -> None:
+    logger.error("timer task failed; the timer continues", exc_info=error)

@@ -15,7 +15,7 @@ from nsqclient.errors import ReentrantCallError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import is_foreign
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.threads import LibraryThread, keep_running
 
 T = TypeVar("T")
 
@@ -27,8 +27,13 @@ logger = logging.getLogger("nsqclient.workers")
 class WorkerPool(Generic[T]):
     """Runs ``run(item)`` for every item that is put, in N threads, in order of arrival.
 
-    ``idle()`` is called by a worker that found the queue empty, before it sleeps. An exception
-    of ``run`` or ``idle`` is logged with its traceback and does not end the worker.
+    An exception is logged with its traceback and does not end a worker, wherever it comes: a time
+    limit of the user's may raise one behind the call that it is meant for.
+
+    Args:
+        idle: called by a worker that found the queue empty, before it sleeps.
+        on_interrupted: called by a worker with the item that it had in hand, maybe before or
+            behind ``run``, when an exception came.
 
     The queue is not bounded: the reader that puts items must never wait (a server-side timeout
     can push more messages than RDY allows). Taking an item is one ``deque.popleft``, with no
@@ -42,11 +47,13 @@ class WorkerPool(Generic[T]):
         name: str,
         threads: int,
         run: Callable[[T], None],
-        idle: Callable[[], None] | None = None,
+        idle: Callable[[], None] = lambda: None,
+        on_interrupted: Callable[[T], None] = lambda item: None,
     ) -> None:
         self._name = name
         self._run_item = run
         self._idle = idle
+        self._on_interrupted = on_interrupted
         self._items: deque[T] = deque()
         # One lock for each thread that sleeps, held by it; the thread that removes it releases it.
         # A condition would cost a wake-up two more locks, and there is one for every message where
@@ -54,36 +61,36 @@ class WorkerPool(Generic[T]):
         self._sleepers: deque[threading.Lock] = deque()
         self._lock = Lock()
         self._stopping = False
-        self._threads = [
-            LibraryThread(self._loop, name if threads == 1 else f"{name}-{n + 1}")
-            for n in range(threads)
+        self._threads = [  # changed under _lock
+            self._make_thread(name if threads == 1 else f"{name}-{n + 1}") for n in range(threads)
         ]
-        self._started = False  # guarded by _lock
+
+    def _make_thread(self, name: str) -> LibraryThread:
+        return LibraryThread(self._run, name)
 
     def __len__(self) -> int:
         """How many items wait for a worker."""
         return len(self._items)
 
     def start(self) -> None:
-        """Start the threads that do not run yet. Idempotent.
+        """Start the threads that do not run, also such as have ended. Idempotent.
 
         Raises:
             ThreadStartError: no thread can be started.
         """
+        # Under the lock, so that stop() from another thread finds all of them started.
         with self._lock:
-            if self._started:
-                return
-            # Under the lock, so that stop() from another thread finds all of them started.
-            for thread in self._threads:
+            for index, thread in enumerate(self._threads):
                 if self._stopping:
                     return
+                if thread.is_launched and not thread.is_under_way:
+                    thread = self._threads[index] = self._make_thread(thread.name)
                 thread.launch()
-            self._started = True
 
     @property
     def has_threads(self) -> bool:
-        """Whether any of its threads was started."""
-        return any([thread.is_launched for thread in self._threads])
+        """Whether any of its threads runs."""
+        return any([thread.is_under_way for thread in self._threads])
 
     def put(self, item: T) -> None:
         """Add one item; never blocks."""
@@ -222,7 +229,7 @@ class WorkerPool(Generic[T]):
         for _ in range(len(self._sleepers)):
             self._wake_one()
         alive = []
-        for thread in self._threads:
+        for thread in self._threads.copy():
             if thread is threading.current_thread() or not thread.is_launched:
                 continue
             thread.join(None if deadline is None else deadline.remaining())
@@ -234,34 +241,46 @@ class WorkerPool(Generic[T]):
         """Return whether the calling thread is one of this pool's."""
         return threading.current_thread() in self._threads
 
-    def _loop(self) -> None:
-        take = self._items.popleft
+    def _run(self) -> None:
+        in_hand: list[T] = []
+
+        def on_failure(error: BaseException) -> None:
+            for item in in_hand:
+                self._on_interrupted(item)
+            in_hand.clear()
+            logger.error("%s: task failed; the worker continues", self._name, exc_info=error)
+
+        keep_running(lambda: self._loop(in_hand), on_failure)
+
+    def _loop(self, in_hand: list[T]) -> None:
+        """Take and run items until the end; ``in_hand`` has an item that is not done."""
+        take_from = (self._items,)
         run = self._run_item
         sleepers = self._sleepers
         baton = _held_lock()
         while True:
-            try:
-                item = take()
-            except IndexError:
+            if not self._items:
                 if not self._wait_for_item(baton):
                     return
+            try:
+                in_hand.extend(map(deque.popleft, take_from))  # no bytecode in between
+            except IndexError as exc:  # another worker took it
+                if is_foreign(exc):
+                    raise
                 continue
             if sleepers and self._items:
                 # Each worker that found more work wakes the next one: a burst reaches all of
                 # them, a trickle only as many as it needs.
                 self._wake_one()
-            try:
-                run(item)
-            except BaseException:  # a SystemExit must not end a thread of ours
-                logger.exception("%s: task failed; the worker continues", self._name)
+            run(in_hand[0])
+            in_hand.clear()
 
     def _wait_for_item(self, baton: threading.Lock) -> bool:
         """Sleep until there may be an item; False when the worker must end."""
-        if self._idle is not None:
-            try:
-                self._idle()
-            except Exception:
-                logger.exception("%s: idle hook failed; the worker continues", self._name)
+        try:
+            self._idle()
+        except Exception:  # not left to keep_running(), which would call it again and again
+            logger.exception("%s: idle hook failed; the worker continues", self._name)
         while not self._items:
             if self._stopping:
                 # Looked at once more: what was put before stop() is still to be done.

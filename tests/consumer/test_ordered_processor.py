@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from nsqclient.consumer.partitioned.ordered_processor import OrderedProcessor
+from nsqclient.consumer.processor import MessageProcessor
+from tests.support.faults.interrupts import interrupt_everywhere
 
 
 def message(partition, number):
@@ -19,6 +23,7 @@ class World(OrderedProcessor):
         super().__init__(None, None, None, 10, None, None, lambda: [])
         self._during = during
         self.seen = None
+        self.is_over = False
 
     def should_handle(self, message):
         if message.number == 0:
@@ -26,6 +31,7 @@ class World(OrderedProcessor):
                 self.run(SimpleNamespace(
                     partition=message.partition, number=number, _responder=None))
             self.seen = self._during(self)
+            self.is_over = True
         return None  # nothing more is done with it
 
 
@@ -44,3 +50,25 @@ def test_pending_messages_can_be_removed():
     world.run(message(1, 0))
     assert [message.number for message in world.seen] == [1, 3]
     assert [message.number for message in world.workers.items()] == [2, 4]
+
+
+@pytest.mark.parametrize("function", [OrderedProcessor.run, OrderedProcessor._leave_partition])
+def test_an_exception_anywhere_on_a_worker_leaves_the_partition_free(function, monkeypatch):
+    """What came meanwhile is queued, wherever the exception of a time limit came."""
+    monkeypatch.setattr(MessageProcessor, "settle_interrupted", lambda world, message: None)
+
+    def work():
+        world, first = World(lambda world: None), message(1, 0)
+        try:
+            world.run(first)
+        except KeyboardInterrupt:
+            world.settle_interrupted(first)
+
+        def check():
+            assert world._busy == {} and world.pending() == []
+            queued = {message.number for message in world.workers.items()}
+            assert queued == {1, 2, 3, 4} or not world.is_over
+
+        return check
+
+    assert interrupt_everywhere(function, work) >= 3

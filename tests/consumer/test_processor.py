@@ -14,6 +14,7 @@ from nsqclient.consumer.subscription import InFlightTable, Subscription
 from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
+from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -460,3 +461,46 @@ def test_tasks_for_workers_are_run():
     done = []
     Bench().processor.run(WorkerTask(lambda: done.append(1)))
     assert done == [1]
+
+
+@pytest.mark.parametrize("handler", [lambda message: None, raising(RuntimeError("x"))])
+@pytest.mark.parametrize("function", [MessageProcessor.run, MessageProcessor.finish,
+                                      MessageProcessor._on_exception])
+def test_a_message_gets_one_answer_wherever_an_exception_comes_on_its_worker(handler, function):
+    """That of a time limit may come before the handler begins or behind its end."""
+    def work():
+        bench = Bench(handler)
+        now = time.monotonic()
+        message = Message(b"x", b"0" * 16, 1, 1, now, now + 60.0, bench.sub)
+        try:
+            bench.processor.run(message)
+        except KeyboardInterrupt:
+            bench.processor.settle_interrupted(message)
+
+        def check():
+            bench.processor.flush()
+            assert len(bench.sub.answers) == 1 and message.has_responded
+            assert bench.processor.running == {}
+
+        return check
+
+    assert interrupt_everywhere(function, work) >= (function is MessageProcessor.run)
+
+
+def test_a_message_of_a_handler_that_answers_later_is_left_alone_by_an_interruption():
+    """Another thread may be answering it at this moment."""
+    bench = Bench(lambda message: message.enable_async())
+    message = bench.run()
+    bench.processor.settle_interrupted(message)
+    assert bench.sub.answers == []
+
+
+def test_an_interrupted_task_is_done_later_unless_it_has_begun():
+    """What has begun may be done already."""
+    processor, done = Bench().processor, []
+    task = WorkerTask(lambda: done.append(1))
+    processor.settle_interrupted(task)
+    assert processor.workers.take_all() == [task]
+    processor.run(task)
+    processor.settle_interrupted(task)
+    assert len(processor.workers) == 0 and done == [1]

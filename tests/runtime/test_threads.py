@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from nsqclient.runtime import threads
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.threads import LibraryThread, is_library_thread, run_in_thread
 from tests.support.faults.interrupts import Interruption
@@ -167,3 +168,22 @@ def test_where_no_thread_can_start_it_runs_in_place(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert run_in_thread(threading.current_thread, Deadline(10), "x") is threading.current_thread()
+
+
+def test_a_loop_goes_on_after_an_exception_also_of_what_reports_it(monkeypatch):
+    """Each exception is reported, the second one in place of the report that it came in."""
+    monkeypatch.setattr(threads, "_PAUSE", 0.0)
+    reported, loops = [], []
+
+    def loop():
+        loops.append(None)
+        if len(loops) == 1:
+            raise SystemExit("first")
+
+    def report(error):
+        reported.append(str(error))
+        if len(reported) == 1:
+            raise MemoryError("second")
+
+    threads.keep_running(loop, report)
+    assert reported == ["first", "second"] and len(loops) == 2

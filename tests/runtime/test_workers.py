@@ -159,6 +159,38 @@ def test_exception_keeps_the_worker(make_pool, caplog):
     assert caplog.text.count("ZeroDivisionError: on purpose") == 2
 
 
+def test_an_exception_at_any_point_of_a_worker_loses_no_item(caplog):
+    """Each item is run, or handed over as interrupted, and the worker works off the others."""
+    caplog.set_level(logging.CRITICAL, "nsqclient.workers")
+
+    def work():
+        run, interrupted = [], []
+        pool = WorkerPool("nsq-test", 0, run.append, on_interrupted=interrupted.append)
+        pool.put_many([1, 2, 3])
+        assert pool.stop() == []
+        pool._run()
+
+        def check():
+            assert set(run + interrupted) == {1, 2, 3} and len(interrupted) <= 1
+
+        return check
+
+    assert interrupt_everywhere(WorkerPool._loop, work) > 5
+
+
+def test_a_thread_that_has_ended_is_replaced(make_pool, monkeypatch):
+    """The next start() does so; until then the pool has no thread."""
+    seen = []
+    with monkeypatch.context() as context:
+        context.setattr(WorkerPool, "_run", lambda pool: None)
+        pool = make_pool(1, seen.append)
+        wait_until(lambda: not pool.has_threads)
+    pool.start()
+    assert pool.has_threads
+    pool.put(1)
+    wait_until(lambda: seen == [1])
+
+
 def test_idle_is_called_before_a_worker_sleeps(make_pool):
     """The idle hook is called when a worker has found the queue empty, before it sleeps."""
     seen = []

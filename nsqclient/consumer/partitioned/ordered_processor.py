@@ -103,8 +103,8 @@ class OrderedProcessor(MessageProcessor):
         self._worker_count = workers
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
         self._queue = self._put_or_keep
-        #: Partition -> what came for it while one of its messages is handled; guarded by _lock.
-        self._busy: dict[int | None, list[Message]] = {}
+        #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
+        self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 
     def run(self, message: Message) -> None:
         """Handle one message, when no other of its partition is being handled. Never raises.
@@ -117,21 +117,30 @@ class OrderedProcessor(MessageProcessor):
             super().run(message)  # a task for a worker
             return
         with self._lock:
-            waiting = self._busy.get(partition)
-            if waiting is not None:
-                waiting.append(message)
+            if partition in self._busy:
+                self._busy[partition][1].append(message)
                 return
-            self._busy[partition] = []
+            self._busy[partition] = (message, [])
         try:
             super().run(message)
         finally:
-            with self._lock:
-                came = self._busy.pop(partition)
-            if came:
-                self.workers.put_many(came)
+            self._leave_partition(message)
         sub = message._responder
         if isinstance(sub, OrderedSubscription):
             self._receive_next(sub)
+
+    def _leave_partition(self, message: Message) -> None:
+        """Let the next message of its partition be handled. Idempotent."""
+        with self._lock:
+            handled, waiting = self._busy.get(message.partition, (None, []))
+            if handled is message:
+                self.workers.put_many(waiting)
+                del self._busy[message.partition]
+
+    def settle_interrupted(self, message: Message) -> None:
+        """See to its answer, and to its partition."""
+        super().settle_interrupted(message)
+        self._leave_partition(message)
 
     def _receive_next(self, sub: OrderedSubscription) -> None:
         """Receive the next message of a partition on this worker, which would only wait for it.
@@ -163,13 +172,13 @@ class OrderedProcessor(MessageProcessor):
     def pending(self) -> list[Message]:
         """Return what came for a partition while one of its messages is handled."""
         with self._lock:
-            return [message for waiting in self._busy.values() for message in waiting]
+            return [message for _, waiting in self._busy.values() for message in waiting]
 
     def remove_pending(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return those of them for which ``condition`` is true."""
         taken: list[Message] = []
         with self._lock:
-            for waiting in self._busy.values():
+            for _, waiting in self._busy.values():
                 taken += filter(condition, waiting)
                 waiting[:] = filterfalse(condition, waiting)
         return taken

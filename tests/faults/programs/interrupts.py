@@ -106,6 +106,7 @@ def main() -> None:
         "flush": lambda: (producer.publish_async("interrupts", b"x"), producer.flush(5)),
         "messages": take,
         "ping": lambda: producer.ping(),
+        "stats": lambda: producer.stats(),
     }
     over = False
 
