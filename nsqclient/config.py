@@ -403,6 +403,22 @@ def _unknown(key: str) -> ConfigError:
     return ConfigError(f"unknown option {name!r}{hint}")
 
 
+def checked_config(config: object) -> Config:
+    """Return the argument ``config`` of a Consumer or Producer; None: all defaults.
+
+    Raises:
+        ConfigError: it is no Config; says what to write.
+    """
+    if config is None:
+        return Config()
+    if isinstance(config, Config):
+        return config
+    # Only the names of options: a value may be a secret.
+    shown = ", ".join(f"{name}=..." for name in config) if isinstance(config, Mapping) else "..."
+    raise ConfigError(
+        f"config must be a Config, not a {type(config).__name__}: write config=Config({shown})")
+
+
 def _checked(name: str, option: Option, value: Any) -> Any:
     """Return ``value`` in its canonical type; raise ConfigError when it does not fit."""
     if option.kind == "duration":

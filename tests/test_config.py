@@ -292,6 +292,20 @@ def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said)
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("config, said", [
+    ({"auth_secret": "s3cret", "snappy": True}, "write config=Config(auth_secret=..., snappy=...)"),
+    ("max_attempts=3", "not a str: write config=Config(...)"),
+    (Config, "not a type: write config=Config(...)"),
+])
+def test_a_config_that_is_none_says_what_to_write(config, said):
+    """It is found in the constructor; no value is shown, as it may be a secret."""
+    for make in (lambda: Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"], config=config),
+                 lambda: Producer(["x:1"], config=config)):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert said in str(caught.value) and "s3cret" not in str(caught.value)
+
+
 def test_the_signatures_of_the_public_classes_are_still_to_be_read():
     """Editors and the reference show them."""
     assert "max_in_flight" in inspect.signature(Consumer).parameters

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.config import Config
+from nsqclient.config import Config, checked_config
 from nsqclient.consumer.backoff import Phase
 from nsqclient.consumer.backpressure import Backpressure
 from nsqclient.consumer.batch import BatchHandler
@@ -162,7 +162,7 @@ class Consumer:
         check_callbacks(locals())
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
             raise ConfigError(f"workers must be a whole number from 1, not {workers!r}")
-        config = Config() if config is None else config
+        config = checked_config(config)
         if max_in_flight is not None:
             config = config.replace(max_in_flight=max_in_flight)
         if config.heartbeat_interval <= 0:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from nsqclient.config import Config
+from nsqclient.config import Config, checked_config
 from nsqclient.discovery import check_addresses
 from nsqclient.display import counted
 from nsqclient.errors import (
@@ -121,7 +121,7 @@ class Producer:
         for value, name in ((max_pending, "max_pending"), (max_pending_bytes, "max_pending_bytes")):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a whole number from 1, not {value!r}")
-        self.config = Config() if config is None else config
+        self.config = checked_config(config)
         self._nsqds, self._lookupds = nsqds, lookupds
         self._retry_unknown = retry_unknown
         self._sticky = sticky

@@ -6,11 +6,13 @@ That each block is run or says why not is held by ``tests/test_docs.py``.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import importlib
 import json
 import re
 import shlex
+import symtable
 
 import pytest
 
@@ -28,6 +30,8 @@ CONSOLE = [block for block in ALL if block.language == "console"]
 PROGRAMS = [block for block in PYTHON if not block.name and not block.reason]
 #: Blocks that show what a misspelt flag leads to.
 MISTAKES = {"configuration mistakes"}
+#: Their blocks go on in the session, and with the frames, that the text above them describes.
+SPARK_PAGES = {page for page in PAGES if page.startswith("docs/topics/spark")}
 #: Pieces of a command that stand for something the reader knows.
 PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 
@@ -61,6 +65,34 @@ def test_a_python_block_is_correct(block: Block) -> None:
             for name in names:
                 if name.startswith("nsqclient"):
                     importlib.import_module(name)
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in PYTHON} - SPARK_PAGES))
+def test_a_python_block_uses_only_what_its_page_has_shown(page: str) -> None:
+    """Each name is imported or defined in the block or above it, so that it can be typed in."""
+    shown: set[str] = set(dir(builtins))
+    for block in blocks(page, "python"):
+        used, defined = global_names(block)
+        assert used - defined - shown == set(), block.where
+        shown |= defined
+
+
+def global_names(block: Block) -> tuple[set[str], set[str]]:
+    """Return the global names that a block uses, and those that it defines."""
+    used: set[str] = set()
+    defined: set[str] = {"__name__", "__file__"}
+    tables = [symtable.symtable(block.text, block.where, "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() != "module" and not symbol.is_global():
+                continue
+            if symbol.is_referenced():
+                used.add(symbol.get_name())
+            if symbol.is_assigned() or symbol.is_imported():
+                defined.add(symbol.get_name())
+    return used, defined
 
 
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config, Consumer
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.devserver import Nsqd
 from nsqclient.log_fields import log_fields
@@ -21,7 +21,7 @@ from tests.support.docs.terminal import Terminal
 
 def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
     """Run a block with the nsqd at the usual address; return its names."""
-    scope = {"Consumer": Consumer, "Producer": Producer, "nsqd": nsqd, **names}
+    scope = dict(names)
     exec(compile(text.replace("127.0.0.1:4150", nsqd.tcp_address), "the page", "exec"), scope)
     return scope
 
@@ -80,40 +80,24 @@ def test_the_module_level_producer_of_the_page_publishes(nsqd: Nsqd) -> None:
 
 def test_the_test_of_the_page_that_names_the_fixture_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a function that publishes an order."""
-    def place_order(nsqd_tcp_address: str) -> None:
-        with Producer([nsqd_tcp_address]) as producer:
-            producer.publish("orders", b"...")
-
-    scope = run(nsqd, text_of(named("pytest fixture")), place_order=place_order)
+    scope = run(nsqd, text_of(named("pytest fixture")))
     scope["test_orders_are_published"](nsqd)
 
 
 def test_the_test_of_a_publisher_on_the_page_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a function that publishes a name."""
-    def sign_up(producer: Producer, name: str) -> None:
-        producer.publish("signups", name.encode())
-
-    run(nsqd, text_of(named("test of a publisher")), sign_up=sign_up)[
+    run(nsqd, text_of(named("test of a publisher")))[
         "test_signup_is_announced"](nsqd, Published(nsqd))
 
 
 def test_the_test_of_a_handler_on_the_page_passes(nsqd: Nsqd) -> None:
     """The test on the page passes for a handler that fills an outbox."""
-    class Mailer:
-        def __init__(self, outbox: list[str]) -> None:
-            self.outbox = outbox
-
-        def handle(self, message: Any) -> None:
-            self.outbox.append(message.body.decode())
-
-    run(nsqd, text_of(named("test of a handler")), Mailer=Mailer)["test_signups_are_mailed"](nsqd)
+    run(nsqd, text_of(named("test of a handler")))["test_signups_are_mailed"](nsqd)
 
 
 def test_the_assertion_on_the_page_about_commands_is_true(nsqd: Nsqd) -> None:
-    """The assertion on the page is true after one publish."""
-    with Producer([nsqd.tcp_address]) as producer:
-        producer.publish("t", b"x")
-    run(nsqd, text_of(named("what the client sent")))
+    """The test on the page passes."""
+    run(nsqd, text_of(named("what the client sent")))["test_one_publish_is_one_command"](nsqd)
 
 
 @pytest.mark.parametrize("hangs, status", [(False, 0), (True, 1)])
@@ -121,18 +105,17 @@ def test_the_service_of_the_page_ends_with_its_exit_status(
     terminal: Terminal, cluster: Cluster, hangs: bool, status: int
 ) -> None:
     """0 after a stop in order, 1 when a message had to be abandoned."""
-    wait = "threading.Event().wait()" if hangs else "pass"
-    (terminal.folder / "service.py").write_text(terminal.here(
-        "import sys, threading\nfrom nsqclient import Consumer\n"
-        f"def handle(message):\n    print('began', flush=True)\n    {wait}\n"
-        "consumer = Consumer('t', 'c', handle, nsqd_tcp_addresses=['127.0.0.1:4150'])\n"
-        + text_of(named("exit status of a service")).replace("stop_timeout=8", "stop_timeout=0.2")
-    ))
-    cluster.nsqd.publish("t", b"x")
-    service = terminal.start("python service.py")
+    program = text_of(named("exit status of a service"))
+    if hangs:
+        program = program.replace(
+            "print(message.body)", "print(message.body); __import__('threading').Event().wait()")
+    (terminal.folder / "service.py").write_text(
+        terminal.here(program.replace("stop_timeout=8", "stop_timeout=0.2")))
+    cluster.nsqd.publish("orders", b"began")
+    service = terminal.start("python -u service.py")
     service.wait_for("began")
     if not hangs:
-        cluster.nsqd.wait_until_empty("t", "c")
+        cluster.nsqd.wait_until_empty("orders", "billing")
     assert service.interrupt() == status
 
 

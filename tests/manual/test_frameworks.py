@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 import requests
 
-from nsqclient import Consumer, Message, Producer
+from nsqclient import Consumer, Message
 from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
 from tests.support.docs.pages import commands_of, named, text_of
@@ -142,22 +143,21 @@ def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(ns
     prometheus = pytest.importorskip("prometheus_client", reason="comes with the test extra")
     port = free_port()
     program = text_of(named("Prometheus")).replace("9100", str(port)).replace(
-        "lookupd_http_addresses=[...]", f"nsqd_tcp_addresses=['{nsqd.tcp_address}']")
+        "127.0.0.1:4150", nsqd.tcp_address)
     assert program.count("start_http_server(") == 1
     program = program.replace("prometheus_client.start", "server, thread = prometheus_client.start")
-    with Producer([nsqd.tcp_address]) as producer:
-        names = {"Consumer": Consumer, "producer": producer, "send_mail": lambda message: None}
-        exec(compile(program, "the page", "exec"), names)
-        try:
-            with names["consumer"]:
-                producer.publish("orders", b"x")
-                nsqd.wait_until_empty("orders", "mail")
-                text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-        finally:
-            names["server"].shutdown()
-            names["server"].server_close()
-            names["thread"].join()
-            prometheus.REGISTRY.unregister(names["metrics"])
+    names: dict[str, Any] = {}
+    exec(compile(program, "the page", "exec"), names)
+    try:
+        with names["producer"] as producer, names["consumer"]:
+            producer.publish("orders", b"x")
+            nsqd.wait_until_empty("orders", "mail")
+            text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    finally:
+        names["server"].shutdown()
+        names["server"].server_close()
+        names["thread"].join()
+        prometheus.REGISTRY.unregister(names["metrics"])
     assert 'nsq_consumer_received_total{channel="mail",topic="orders"} 1.0' in text
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shutil
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from tests.support.docs.terminal import Terminal
 from tests.support.servers.auth_server import AuthServer
 
 PASSWORD = "only for this test"
-NAMES = {"Config": Config, "Producer": Producer, "ssl": ssl, "os": os, "ask": lambda: PASSWORD}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def terminal(empty_terminal: Terminal, etc: Path) -> Terminal:
 
 def run(terminal: Terminal, program: str, **names: Any) -> dict[str, Any]:
     """Run a block with the replacements made; return its names."""
-    scope = {**NAMES, **names}
+    scope = dict(names)
     exec(compile(terminal.here(program), "the page", "exec"), scope)
     return scope
 
@@ -59,19 +58,23 @@ def publish(terminal: Terminal, config: Config, topic: str = "orders") -> None:
         producer.publish(topic, b"x", timeout=10)
 
 
-def test_the_tls_producer_of_the_page_publishes(terminal: Terminal) -> None:
+def test_the_tls_producer_of_the_page_publishes(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client of the page publishes, also with snappy and a secret; a plain one is refused."""
     [server] = commands_of(named("TLS server"))
     terminal.serve(server)
     terminal.replace["nsqd.example.com:4150"] = terminal.replace["127.0.0.1:4150"]
     run(terminal, text_of(named("TLS producer")))
-    config = f"config = {text_of(named('TLS first'))}"
-    publish(terminal, run(terminal, config, secret="a secret")["config"])
+    monkeypatch.setenv("NSQ_SECRET", "a secret")
+    publish(terminal, run(terminal, text_of(named("TLS first")))["config"])
     with pytest.raises(PublishError, match="TLS"):
         publish(terminal, Config())
 
 
-def test_the_client_certificates_of_the_page_are_accepted(terminal: Terminal, etc: Path) -> None:
+def test_the_client_certificates_of_the_page_are_accepted(
+    terminal: Terminal, etc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By options, and by a context whose key has a password; without one nsqd refuses."""
     [server] = commands_of(named("mutual TLS server"))
     terminal.serve(server)
@@ -82,6 +85,7 @@ def test_the_client_certificates_of_the_page_are_accepted(terminal: Terminal, et
         serialization.BestAvailableEncryption(PASSWORD.encode()))
     (etc / "locked-key.pem").write_bytes(locked)
     terminal.replace["/etc/nsq/worker-key.pem"] = str(etc / "locked-key.pem")
+    monkeypatch.setattr(getpass, "getpass", lambda: PASSWORD)
     publish(terminal, run(terminal, text_of(named("TLS context")))["config"])
     with pytest.raises(PublishError):
         publish(terminal, Config(tls_v1=True, tls_root_ca_file=str(etc / "ca.pem")))
@@ -132,7 +136,8 @@ def test_the_tls_options_of_spark_open_tls_on_both_sides(
     terminal.serve(server)
     terminal.replace["client.pem"], terminal.replace["client-key.pem"] = (
         "worker.pem", "worker-key.pem")
-    scope = run(terminal, text_of(named("Spark over TLS")), spark=Options(), df=Options())
+    scope = run(terminal, text_of(named("Spark over TLS")), spark=Options(), df=Options(),
+                os=os)
     nsqd = {"nsqd": terminal.replace["127.0.0.1:4150"]}
     read = read_options({**scope["events"].given, **nsqd, "spoolDir": "/nowhere"}, "stream")
     written = write_options({**scope["sink"].given, **nsqd})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsqclient import BlockedAction, Consumer, Message, Producer
+from nsqclient import Consumer, Message, Producer
 from nsqclient.devserver import PartitionedCluster
 from tests.support.docs.pages import named, text_of
 
@@ -30,15 +30,16 @@ def test_the_consumer_producer_and_trace_of_the_page_work(caplog: pytest.LogCapt
         lookupds = cluster.lookupd_http_addresses
         call = text_of(named("partitions consumer")).replace(f'["{LISTED}"]', repr(lookupds))
         assert LISTED not in call
-        consumer = eval(call, {
-            "Consumer": Consumer, "handle": handled.append,
-            "decide": lambda m, e: BlockedAction.RETRY})
+        page: dict[str, Any] = {"print": handled.append}
+        exec(call, page)
+        consumer = page["consumer"]
         with Producer(lookupd_http_addresses=lookupds) as producer, consumer:
             producer.set_tracing(True, "orders")
             consumer.set_tracing(True)
             with caplog.at_level(logging.INFO, "nsqclient.trace"):
-                exec(text_of(named("partitions producer")),
-                     {"producer": producer, "body": b"an order"})
+                _, publish = text_of(named("partitions producer")).split(
+                    f'producer = Producer(lookupd_http_addresses=["{LISTED}"])\n')
+                exec(publish, {"producer": producer})
                 cluster.wait_until_empty("orders", "billing")
     [message] = handled
     assert message.trace_id == 77 and message.headers["source"] == "shop"
