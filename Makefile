@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 # Tests mostly wait, so more processes than processors pay.
-JOBS ?= 7
+JOBS ?= 5
 # Programs that tests start would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 

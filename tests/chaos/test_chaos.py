@@ -128,6 +128,7 @@ def test_one_loss_of_nsqd_in_a_hundred_thousand_is_tolerated():
     assert RunResult(1, 60, False, lost=["a"], stored=10**9).failures
 
 
+@pytest.mark.long
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_short_run_loses_nothing(tmp_path):

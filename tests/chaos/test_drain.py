@@ -7,11 +7,9 @@ import pytest
 from tests.chaos import drain
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "server_kind", [pytest.param("embedded", marks=pytest.mark.long),
-                    pytest.param("real", marks=pytest.mark.real)])
 def test_a_job_that_is_killed_while_it_drains_loses_nothing(server, tmp_path):
     """Four kills, and the next job takes what the killed ones had."""
     result = drain.run(server, tmp_path, kills=4, seed=2)

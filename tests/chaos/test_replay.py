@@ -7,12 +7,10 @@ import pytest
 from tests.chaos import replay
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "server_kind", [pytest.param("embedded", marks=pytest.mark.long),
-                    pytest.param("real", marks=pytest.mark.real)])
-@pytest.mark.parametrize("place", [pytest.param("topic", marks=pytest.mark.long), "directory"])
+@pytest.mark.parametrize("place", ["topic", "directory"])
 def test_a_replay_that_is_killed_loses_no_letter(server_factory, tmp_path, place):
     """By SIGKILL: before and after the publish and the removal, and at any time."""
     kills = len(replay.POINTS)

@@ -138,6 +138,7 @@ def test_with_debug_it_restarts_when_code_changes(project, tmp_path, nsqd):
     wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
 
 
+@pytest.mark.long
 def test_with_debug_it_waits_until_broken_code_is_fixed(project, tmp_path, nsqd):
     """A syntax error does not end the command: it restarts when the file is fixed."""
     nsqd.publish("jobs", b"0")
@@ -179,6 +180,7 @@ def flask_worker(tmp_path, nsqd):
     wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsqd, signum):
     """It waits until an error is fixed, uses the new handler, and a signal ends both processes."""
@@ -194,6 +196,7 @@ def test_flask_with_debug_restarts_when_code_changes(flask_worker, tmp_path, nsq
     assert end(process, signum) == 0
 
 
+@pytest.mark.long
 def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, nsqd):
     """It waits until the settings are mended; a failing system check neither ends it."""
     settings = project / "shop" / "settings.py"
@@ -210,8 +213,9 @@ def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, n
         assert end(process) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [
-    ["--worker", "2x"], pytest.param(["--channel", "c"], marks=pytest.mark.long), ["slow.handel"]])
+    ["--worker", "2x"], ["--channel", "c"], ["slow.handel"]])
 def test_a_typo_in_the_command_line_ends_the_reloader_at_once(project, tmp_path, nsqd, words):
     """No change of the code would help: the status is 2."""
     usual = ["slow.handle", "--topic", "jobs", "--channel", "c"]
@@ -260,7 +264,8 @@ def test_flask_has_the_flags_of_the_worker(tmp_path, nsqd):
         assert process.wait(LIMIT) == 2
 
 
-@pytest.mark.parametrize("framework", ["django", "flask"])
+@pytest.mark.parametrize(
+    "framework", ["django", pytest.param("flask", marks=pytest.mark.long)])
 def test_variables_and_a_file_are_read_as_by_the_worker(project, tmp_path, nsqd, framework):
     """They win over the setting, whose nsqd does not answer; the command line wins over them."""
     folder = project

@@ -49,13 +49,14 @@ def consumed(nsqd, topic: str, count: int) -> list[str]:
     return names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("framework", "flags", "kind"), [
-    pytest.param("django", SYNC, "embedded", id="django-sync", marks=pytest.mark.long),
+    pytest.param("django", SYNC, "embedded", id="django-sync"),
     pytest.param("django", (*THREADS, "--preload"), "real", id="django-gthread-preload",
                  marks=REAL),
     pytest.param("flask", (*SYNC, "--preload"), "real", id="flask-sync-preload",
-                 marks=[REAL, pytest.mark.long]),
-    pytest.param("flask", THREADS, "embedded", id="flask-gthread", marks=pytest.mark.long),
+                 marks=REAL),
+    pytest.param("flask", THREADS, "embedded", id="flask-gthread"),
 ])
 def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framework, flags, kind):
     """Every successful request has its message in nsqd; gunicorn ends without errors."""
@@ -85,6 +86,7 @@ def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framew
     assert web.accepted <= set(consumed(nsqd, web.topic, len(web.accepted)))
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stopped_finishes_its_requests(servers, tmp_path):
     """When gunicorn stops under load, each request is answered or its connection refused."""
     nsqd = servers("embedded")

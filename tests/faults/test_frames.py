@@ -96,6 +96,7 @@ def old_channels(real_nsqd):
     return server
 
 
+@pytest.mark.long
 def test_a_cut_at_a_frame_loses_nothing(old_channels):
     """Wherever it is in a dialogue: all is handled or stored, and nothing is left."""
     for prefix in PREFIXES:

@@ -178,6 +178,7 @@ def subscribed(
     return work
 
 
+@pytest.mark.long
 def test_answers_to_endless_heartbeats_do_not_pile_up():
     """The answers do not pile up."""
     run_bounded(subscribed(lambda peer: pour(peer, BEAT, 8 * MIB)), LIMIT)
@@ -202,8 +203,8 @@ def test_an_error_of_many_megabytes_ends_the_connection(text):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("ids, size, handler, cuts", [
-    ("one", 1, "hangs", 1),
     ("many", 100_000, "async", 2),
+    pytest.param("one", 1, "hangs", 1, marks=LONG),
     pytest.param("many", 1, "hangs", 1, marks=LONG),
     pytest.param("one", 100_000, "hangs", 2, marks=LONG),
     pytest.param("many", 1_000_000, "hangs", 3, marks=LONG),

@@ -16,7 +16,7 @@ from tests.support.browser.browser import Page
 from tests.support.faults.hostile import HostileNsqlookupd
 from tests.support.servers.factories import LookupdFactory, ServerFactory
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.external]
 
 #: Fills a page that shows the time of a problem.
 SINCE = (r"/(hangs|waiting) since \d\d:\d\d:\d\d/"

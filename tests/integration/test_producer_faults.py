@@ -206,6 +206,7 @@ def test_a_sigkill_of_nsqd_under_load_ends_no_call_late(server):
         log.check()
 
 
+@pytest.mark.long
 def test_stops_in_turn_lose_nothing(servers):
     """Two nsqds are stopped and started in turn, three times each, under load."""
     log = Log()
@@ -221,6 +222,7 @@ def test_stops_in_turn_lose_nothing(servers):
     check_delivery(servers, log, retried)
 
 
+@pytest.mark.long
 def test_cuts_at_any_byte_lose_nothing(servers):
     """Connections end at random bytes in both directions, by FIN or RST, under load."""
     chance = random.Random(4)

@@ -88,6 +88,7 @@ def addresses(consumer):
     return {connection.address for connection in consumer.stats().connections}
 
 
+@pytest.mark.long
 def test_restarts_under_load_lose_nothing(cluster):
     """One nsqd is stopped and started five times; all is handled, it is soon back."""
     lookupds, servers = cluster

@@ -137,9 +137,9 @@ def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
     assert len(b"".join(trees[0].values())) == sum(len(body) + 1 for body in BODIES[:count])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [
-    [], ["--gzip"], ["--rotate-size=60"],
-    pytest.param(["--rotate-interval=1h"], marks=pytest.mark.long),
+    [], ["--gzip"], ["--rotate-size=60"], ["--rotate-interval=1h"],
 ], ids=" ".join)
 def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
     """After a restart files are appended to, or a new revision is taken, as by the original."""
@@ -153,6 +153,7 @@ def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
     assert trees[0] == trees[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_read_what_the_other_began(nsqd, tmp_path, kind):
     """A plain file of one is appended to by the other."""
@@ -311,10 +312,11 @@ def _requeue_often(nsqd, times):
                 break
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [
     pytest.param([], id="plain"),
-    pytest.param(["--gzip"], id="gzip", marks=pytest.mark.long),
-    pytest.param([WORK], id="work-dir", marks=pytest.mark.long),
+    pytest.param(["--gzip"], id="gzip"),
+    pytest.param([WORK], id="work-dir"),
 ])
 def test_a_sigkill_loses_no_message(real_nsqd, tmp_path, flags):
     """Killed again and again at any moment, every message is in a whole record at the end."""

@@ -150,6 +150,7 @@ def test_500s_back_off_recover_and_lose_nothing(nsqd):
         assert set(bodies) <= set(server.bodies()) and refused < 150
 
 
+@pytest.mark.long
 def test_a_sigkill_loses_no_message(real_nsqd):
     """SIGKILL five times on the way: each message arrives at least once."""
     nsqd = real_nsqd(msg_timeout=1.0)

@@ -227,6 +227,7 @@ def test_a_message_too_large_for_the_destination_slows_nothing_down(source, real
         wait_until(lambda: source.stats("t", "nsq_to_nsq")["deferred_count"] == 1)
 
 
+@pytest.mark.long
 def test_sigkill_at_random_moments_loses_nothing(real_nsqd, target):
     """Whenever it is killed, every message arrives in the end; duplicates are allowed."""
     source = real_nsqd(msg_timeout=2.0)

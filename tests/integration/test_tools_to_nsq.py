@@ -212,6 +212,7 @@ def test_progress_is_shown_on_a_terminal(nsqd):
     assert done.returncode == 0 and done.stdout == b"" and b"2 messages, 4 B" in shown
 
 
+@pytest.mark.long
 def test_a_million_lines_at_ten_times_the_rate_of_the_original(real_nsqd, tmp_path):
     """On one nsqd that keeps them in memory; the original gets fewer lines, for its rate."""
     nsqd = real_nsqd(mem_queue_size=2_000_000)

@@ -119,6 +119,7 @@ def test_the_service_of_the_page_ends_with_its_exit_status(
     assert service.interrupt() == status
 
 
+@pytest.mark.long
 def test_the_tests_of_a_handler_on_the_page_pass(empty_terminal: Terminal) -> None:
     """Each file of the page as it stands, in a pytest of its own."""
     for block in (named("handler under test"), named("tests of a handler without a server"),

@@ -37,6 +37,7 @@ def django_project(empty_terminal: Terminal) -> Terminal:
     return terminal
 
 
+@pytest.mark.long
 def test_the_steps_of_the_django_page_work(django_project: Terminal) -> None:
     """Its commands and files, in their order, give a worker that writes a receipt."""
     terminal = django_project
@@ -57,6 +58,7 @@ def test_the_steps_of_the_django_page_work(django_project: Terminal) -> None:
     assert second.interrupt() == 0
 
 
+@pytest.mark.long
 def test_the_steps_of_the_outbox_page_give_a_relay_that_publishes(
     django_project: Terminal, nsqd: Nsqd
 ) -> None:
@@ -110,6 +112,7 @@ with Nsqd() as nsqd:
 """
 
 
+@pytest.mark.long
 def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
     """It publishes to the embedded nsqd through the setting that it overrides."""
     terminal = django_project

@@ -32,6 +32,7 @@ def test_the_recipe_for_flask_is_short() -> None:
     assert len(text_of(named("outbox Flask app")).splitlines()) <= LONGEST_RECIPE
 
 
+@pytest.mark.long
 def test_the_commands_of_the_recipe_publish_an_order(terminal: Terminal, cluster: Cluster) -> None:
     """The relay publishes what the view has committed, also what came before its start."""
     pytest.importorskip("flask_sqlalchemy", reason="comes with the test extra")

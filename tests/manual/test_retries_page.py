@@ -7,6 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from nsqclient import DeadLetter, DeadLetterDirectory
 from nsqclient.message import Message
 from nsqclient.worker.registry import register
@@ -76,6 +78,7 @@ def test_the_commands_for_a_directory_work(terminal: Terminal, cluster: Cluster)
     assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 3
 
 
+@pytest.mark.long
 def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> None:
     """Listed and shown, they are all there; two are replayed, and one deleted."""
     cluster.create_topic("orders.dead")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 import requests
 
 from tests.manual.conftest import Cluster
@@ -105,6 +106,7 @@ def test_the_worker_handles_what_was_published_before(
     assert len(working.output.splitlines()) == 3 and "no nsqlookupd lists" not in working.log
 
 
+@pytest.mark.long
 def test_the_tests_of_the_tutorial_pass(empty_terminal: Terminal) -> None:
     """pytest finds the worker and the fixture."""
     terminal = empty_terminal

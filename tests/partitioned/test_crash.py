@@ -55,6 +55,7 @@ def cluster(leak_guard):
         yield running
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_the_order_kept_while_leaders_crash_and_return(cluster):
     """Publishes ride out the election in their time; consumption follows the new leaders."""
     got = {key: [] for key in KEYS}

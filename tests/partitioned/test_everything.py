@@ -80,6 +80,7 @@ def check(handled, messages):
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.long
 def test_each_key_stays_in_order_while_leaders_move(cluster):
     """2,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 0.3 s."""
     handled, moves = run_with_moves(cluster, 2000, 0.3)

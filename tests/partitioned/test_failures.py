@@ -5,9 +5,12 @@ At length, with the cluster's own times: ``python -m benchmarks.partition_failur
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.partition_failures import run
 
 
+@pytest.mark.long
 def test_ten_failures_lose_nothing_and_keep_the_order_of_each_key():
     """Crashes and hangs in turn, 100 times as fast as on a real cluster."""
     result = run(scale=0.01, rate=200, failures=10, timeout=120.0)

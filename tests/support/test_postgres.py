@@ -19,6 +19,7 @@ def test_without_postgresql_a_test_is_skipped_and_fails_in_ci(monkeypatch, ci):
         postgres.require_programs()
 
 
+@pytest.mark.long
 def test_what_was_committed_outlives_a_kill_and_nothing_is_left_of_it():
     """A killed server starts again with its data; its folder goes with it."""
     with postgres.running_postgres() as server:

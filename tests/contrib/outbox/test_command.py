@@ -86,7 +86,8 @@ def relay(alias, producer, nsqd, tmp_path):
     return start
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [
+    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_relay_publishes_until_a_signal(alias, relay, nsqd, tmp_path, signum):
     """Then it ends with 0; probes and scrapes are answered meanwhile."""
     address = f"127.0.0.1:{free_port()}"
@@ -107,6 +108,7 @@ def test_a_relay_publishes_until_a_signal(alias, relay, nsqd, tmp_path, signum):
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_a_killed_relay_loses_nothing(alias, relay, nsqd):
     """What it has published and not deleted is published again by the next."""
     for first in range(0, 300, 50):
@@ -122,6 +124,7 @@ def test_a_killed_relay_loses_nothing(alias, relay, nsqd):
     assert list(dict.fromkeys(found)) == list(range(300)) and len(found) <= 300 + 7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 def test_a_relay_outlives_a_restart_of_the_database(alias, relay, nsqd, tmp_path, monkeypatch):
     """It is not ready meanwhile; then it publishes again."""

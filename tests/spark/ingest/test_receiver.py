@@ -322,6 +322,7 @@ def test_a_drain_does_not_wait_for_space_for_ever(server, receive, full_disk, mo
     assert counts(server) == (10, 0)
 
 
+@pytest.mark.long
 @OF_THE_PROCESSES
 def test_a_full_disk_of_several_processes_pauses_all(server, receive, monkeypatch):
     """A process reports it, and its messages go back."""
@@ -526,6 +527,7 @@ def test_several_processes_fill_one_spool(server, receive):
     wait_until(lambda: counts(server) == (0, 0), 20, "all is finished")
 
 
+@pytest.mark.long
 @OF_THE_PROCESSES
 def test_a_copy_that_reaches_another_process_is_dropped(server_factory, receive):
     """The first process is stopped before it can send FIN; the second gets the messages."""
@@ -552,6 +554,7 @@ def test_a_copy_that_reaches_another_process_is_dropped(server_factory, receive)
     assert second.stored > 0
 
 
+@pytest.mark.long
 def test_a_killed_process_ends_the_query_and_loses_nothing(server_factory, receive):
     """Its messages come again; the error says what happened."""
     server = server_factory(msg_timeout=1.0)

@@ -7,7 +7,8 @@ import pytest
 from nsqclient.devserver import PartitionedCluster
 
 
-@pytest.mark.parametrize("ordered", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("ordered", [False, True])
 def test_two_runs_read_every_partition_once_although_a_leader_moves(spark, tmp_path, ordered):
     """The rows name their partition; the ids of a partition grow in the order of its messages."""
     with PartitionedCluster(2, 2, msg_timeout=2.0) as cluster:

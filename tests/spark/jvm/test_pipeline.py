@@ -67,6 +67,7 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
     assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_new_query_reads_again_what_is_kept(spark, nsqd, tmp_path):
     """Its sink and its checkpoint are new, the spool is not; then it goes on with what comes."""
     to_parquet(spark, nsqd, tmp_path)
@@ -78,6 +79,7 @@ def test_a_new_query_reads_again_what_is_kept(spark, nsqd, tmp_path):
         publish(nsqd, 10, 600)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path):
     """Power failed before it was on disk, nor was the list of the sink: the batch is read again."""
     to_parquet(spark, nsqd, tmp_path)

@@ -84,6 +84,7 @@ def test_an_archive_goes_on_where_it_was_and_is_compacted(spark, nsqd, tmp_path)
     assert spark.read.parquet(large).count() == COUNT + 1
 
 
+@pytest.mark.long
 def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
     spark, nsqd, tmp_path, monkeypatch
 ):
@@ -190,6 +191,7 @@ def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
     assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
 
 
+@pytest.mark.long
 def test_an_archive_whose_function_fails_ends_without_a_place(spark, nsqd, tmp_path):
     """Nothing is lost: the next run begins with that batch."""
     arguments = {"path": str(tmp_path / "out"), **source(nsqd, tmp_path)}
@@ -199,6 +201,7 @@ def test_an_archive_whose_function_fails_ends_without_a_place(spark, nsqd, tmp_p
     assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT
 
 
+@pytest.mark.long
 def test_a_row_that_sql_fails_on_is_found_and_set_aside(spark, nsqd, tmp_path):
     """The rest of its batch is published."""
     nsqd.publish_many("t", [b"no number"])

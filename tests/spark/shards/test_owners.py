@@ -474,9 +474,7 @@ def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
     assert len(store.list_objects(keys.of("notes"))) <= 1  # none where no FIN was proven yet
 
 
-@pytest.mark.parametrize(
-    "server_kind", [pytest.param("embedded", marks=pytest.mark.long),
-                    pytest.param("real", marks=pytest.mark.real)])
+@pytest.mark.long
 def test_processes_that_are_killed_one_after_the_other_lose_and_double_nothing(
     server_factory, storage, tmp_path
 ):

@@ -351,6 +351,7 @@ def test_on_a_full_disk_a_start_frees_what_spark_has_passed(opened, path, disk):
     assert again.retry()
 
 
+@pytest.mark.long
 def test_a_commit_among_twenty_thousand_kept_segments_is_fast(opened, path, monkeypatch):
     """Also where all expire together."""
     clock = [0.0]
