@@ -131,6 +131,9 @@ class Config:
     max_attempts: int = _option(
         "int", 5, "maximum number of attempts before a message is given up; 0: no limit",
         low=0, high=65535)
+    drain_patience: float = _duration(
+        60.0, "ours: time for which an nsqd may not answer, or its messages not arrive, before a"
+        " drain fails", low=0.1, looks_like_ms=30_000.0)
     default_requeue_delay: float = _duration(
         90.0, "delay of an automatic requeue, multiplied by the number of attempts", high=3600.0)
     raise_lost_answers: bool = _flag(

@@ -19,7 +19,7 @@ consumer = Consumer("orders", "csv", lookupd_http_addresses=[address], max_in_fl
 
 with open(path, "a", newline="") as file, consumer:
     writer = csv.writer(file)
-    for message in consumer.drain(idle=2):
+    for message in consumer.drain():
         try:
             order = message.json()
             row = [message.id, order["customer"], order["total"]]

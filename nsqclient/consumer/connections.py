@@ -184,6 +184,18 @@ class ConnectionManager:
         with self._lock:
             return set(map(str, self._entries))
 
+    def worked(self) -> set[str]:
+        """The nsqds to which there is a connection, or was one."""
+        with self._lock:
+            return {place.address for place, entry in self._entries.items() if entry.has_worked}
+
+    def look_for(self, listed: Iterable[str]) -> None:
+        """Begin a round of lookups, if nsqlookupds list nsqds that are not known here yet."""
+        with self._lock:
+            known = {place.address for place in self._entries}
+        if not known.issuperset(listed):
+            self._lookups.poll()
+
     def _subscriptions(self) -> list[Subscription]:
         """Needs _lock."""
         return [entry.sub for entry in self._entries.values() if entry.sub is not None]

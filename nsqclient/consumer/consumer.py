@@ -393,34 +393,43 @@ class Consumer:
 
     def drain(
         self,
-        idle: Duration = 2.0,
         *,
         wait_deferred: bool = False,
         nsqd_http_addresses: Iterable[str] = (),
+        end_after_silence: Duration | None = None,
     ) -> Iterator[Message]:
         """Iterate over messages as :meth:`messages` does, until the channel is empty.
 
-        The loop ends when every nsqd reports that no message is waiting or in flight. If an nsqd
-        cannot be asked, the loop ends when each connection had unused RDY for ``idle`` seconds and
-        no message arrived; the log then says so. See ``docs/topics/batch-jobs.rst``.
+        The loop ends when every nsqd that this consumer has been connected to reports that no
+        message is waiting or in flight. An nsqd that does not answer, while it is being
+        restarted, is asked again for ``config.drain_patience`` seconds (60). See
+        ``docs/topics/batch-jobs.rst``.
 
         Args:
-            idle: seconds. The loop also waits so long for messages that you left unanswered with
-                ``enable_async()``, when nothing else is left.
             wait_deferred: wait for deferred messages too, including those that you requeue with a
                 delay. Otherwise their number is logged at the end.
             nsqd_http_addresses: ``host:port`` or URLs of the HTTP APIs of nsqds that you passed by
-                TCP address. Not needed for nsqds that an nsqlookupd lists, or with NSQ's default
-                ports.
+                TCP address. Not needed for nsqds that an nsqlookupd lists, or whose HTTP port is
+                the one after the TCP port, as 4150 and 4151.
+            end_after_silence: seconds; allows the loop to end when no message has arrived for so
+                long, although an nsqd cannot be asked. The log then says that the end is not
+                verified. None: such a loop raises.
+
+        Messages that you left unanswered with ``enable_async()`` do not prevent the end: other
+        threads have two seconds to answer them.
+
+        Blocks: until the nsqds have answered once.
 
         Raises:
-            ConfigError: the consumer has a handler, or an argument is invalid.
-            ConnectError: no nsqd has the topic. In the loop: no nsqd can be reached for 5 seconds
-                (or ``idle``, if that is longer), or messages wait and do not arrive.
+            ConfigError: the consumer has a handler, an argument is invalid, or the HTTP address of
+                an nsqd is not known.
+            ConnectError: no nsqd has the topic. In the loop: for ``drain_patience`` seconds an nsqd
+                did not answer, or messages waited and did not arrive.
         """
         if self._handler is not None:
             raise ConfigError("drain() is for a Consumer without a handler: use run_until_empty()")
-        drain = self._make_drain(idle, wait_deferred, nsqd_http_addresses, is_loop=True)
+        drain = self._make_drain(
+            end_after_silence, wait_deferred, nsqd_http_addresses, is_loop=True)
         self.start()
         return iterate(
             self._processor, self._iterators, TICK, lambda: self._shutdown.has_begun,
@@ -429,10 +438,10 @@ class Consumer:
 
     def run_until_empty(
         self,
-        idle: Duration = 2.0,
         *,
         wait_deferred: bool = False,
         nsqd_http_addresses: Iterable[str] = (),
+        end_after_silence: Duration | None = None,
         stop_timeout: Duration = 30.0,
     ) -> DrainReport:
         """Start, block until the channel is empty, and stop. SIGINT and SIGTERM also end it.
@@ -441,35 +450,36 @@ class Consumer:
         end. The end is detected as in :meth:`drain`, which also describes the other arguments.
         Messages that a handler left unanswered with ``enable_async()`` are waited for.
 
-        Returns: a report, which is true if the channel is empty and no message was abandoned.
+        Returns: a report, which is true if the channel was seen empty and no message was abandoned.
 
         Raises:
-            ConfigError: the consumer has no handler, or an argument is invalid.
+            ConfigError: the consumer has no handler, an argument is invalid, or the HTTP address of
+                an nsqd is not known.
             ConnectError: as in :meth:`drain`; the consumer is then stopped.
         """
         seconds = to_seconds(stop_timeout, "stop_timeout")
         if self._handler is None:
             raise ConfigError("run_until_empty() needs a handler: give one, or loop over drain()")
         with catch_shutdown_signals() as signaled:
-            drain = self._make_drain(idle, wait_deferred, nsqd_http_addresses, is_loop=False)
-            is_empty = False
+            drain = self._make_drain(
+                end_after_silence, wait_deferred, nsqd_http_addresses, is_loop=False)
+            has_ended = False
             try:
                 self.start()
                 while not (signaled.wait(TICK) or self._shutdown.has_begun):
-                    is_empty = drain.is_over()
-                    if is_empty:
+                    has_ended = drain.is_over()
+                    if has_ended:
                         break
             finally:
                 report = self.stop(seconds)
-            return drain.report(is_empty, report)
+            return drain.report(has_ended, report)
 
     def _make_drain(
-        self, idle: Duration, wait_deferred: bool, nsqd_http_addresses: Iterable[str], *,
-        is_loop: bool,
+        self, end_after_silence: Duration | None, wait_deferred: bool,
+        nsqd_http_addresses: Iterable[str], *, is_loop: bool,
     ) -> Drain:
-        """Return a drain. Before the first start it asks whether the topic is there."""
-        rules = check_rules(
-            idle, wait_deferred, self.config, discovers=bool(self._lookupds), is_loop=is_loop)
+        """Return a drain that can know its end. Asks every nsqd."""
+        rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=is_loop)
         nsqd_http = check_http_addresses(nsqd_http_addresses)
 
         def make_query() -> DepthQuery:
@@ -477,17 +487,18 @@ class Consumer:
 
             return DepthQuery(
                 self.topic, self.channel, self.config, nsqds=self._nsqds, nsqd_http=nsqd_http,
-                lookupds=self._lookupds, discovery_filter=self._discovery_filter)
+                lookupds=self._lookupds, discovery_filter=self._discovery_filter,
+                partitions=self._partition_options.partitions)
 
         batch = self._handler if isinstance(self._handler, BatchHandler) else None
         drain = Drain(
             rules, make_query, self._background.put, self._connections, self._running.copy,
-            lambda: self._delegate.connected_until, self.stats, self._processor.workers.__len__,
+            self.stats, self._processor.workers.__len__,
             lambda: None if batch is None else self._delegate.run_on_worker(batch.flush),
             self._log, self.topic, self._shown_addresses(),
         )
-        if self._nsqds and not self._started:
-            drain.check_topic()
+        if not self._shutdown.has_begun:
+            drain.check()
         return drain
 
     def _check_connected(self, since: float) -> bool:

@@ -1,18 +1,20 @@
-"""When a consumer has drained its channel: ``drain()`` and ``run_until_empty()``.
+"""``Drain``: one run of ``drain()`` or ``run_until_empty()``.
 
-``decide`` is the decision, from a snapshot, and pure. ``Drain`` makes the snapshots: it asks the
-nsqds for the depth of the channel on a background thread, and sees how long connections are quiet.
+It asks the nsqds for the depth of the channel on a background thread, sees how long connections are
+quiet, and has ``drain_decision`` decide.
 """
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nsqclient.config import Config
 from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.drain_decision import (
+    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide, is_empty,
+)
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.stats import ConsumerStats, DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
@@ -32,113 +34,26 @@ TICK = 0.1
 _LONGEST_LOOK = 2 * TICK
 #: Seconds between two questions for the depth: twice as long from one to the next.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
-#: Questions in a row that find nothing. Between a queue and its messages in flight nsqd counts a
-#: message nowhere for a moment, and no message is there twice.
-_EMPTY_ANSWERS = 2
-#: Seconds in which an nsqd that was restarted is connected again.
-_RECONNECT_TIME = 5.0
-#: Least seconds without a message after which messages that wait are not expected any more.
-_STALL_TIME = 30.0
-
-
-class DrainRules(NamedTuple):
-    """What one drain was asked for."""
-
-    idle: float = 2.0  #: seconds of silence that are the end where the depth is unknown
-    wait_deferred: bool = False
-    #: Seconds without a message, though messages wait, after which the drain fails.
-    stall: float = _STALL_TIME
-    #: Messages in flight are held by the caller, which cannot answer them while it waits.
-    is_loop: bool = False
-
-
-class DrainState(NamedTuple):
-    """What is known at one moment at which no message waits for a worker."""
-
-    is_connected: bool = True  #: to at least one nsqd
-    are_all_connected: bool = True  #: to every nsqd that is known
-    is_topic_unknown: bool = False  #: no nsqlookupd knows it, and there never was a connection
-    has_failed: bool = False  #: a dial or a lookup
-    disconnected: float = 0.0  #: seconds without any connection
-    #: seconds since an nsqd was lost that is not connected again, the least; infinite: none is
-    lost: float = float("inf")
-    silence: float = 0.0  #: seconds of waiting without a message
-    #: seconds for which each connection had RDY to spare and no message; the least of them
-    quiet: float = 0.0
-    own: int = 0  #: messages that this consumer has not answered
-    #: seconds until the last message that it requeued comes back; negative since then
-    requeued_for: float = float("-inf")
-    depths: ChannelDepths | None = None  #: None: not asked since the last message came
-    empty_answers: int = 0  #: in a row, since then
-
-
-class Step(enum.Enum):
-    """What a drain does next."""
-
-    WAIT = enum.auto()
-    FLUSH = enum.auto()  #: no more comes for now: handle a batch that is not full
-    END = enum.auto()
-    FAIL_UNKNOWN_TOPIC = enum.auto()
-    FAIL_UNREACHABLE = enum.auto()
-    FAIL_STALLED = enum.auto()
-
-
-def decide(rules: DrainRules, state: DrainState) -> Step:
-    """Return what a drain does next."""
-    if not state.is_connected:
-        if state.is_topic_unknown:
-            return Step.FAIL_UNKNOWN_TOPIC
-        patience = max(rules.idle, _RECONNECT_TIME)
-        is_hopeless = state.has_failed and state.disconnected >= patience
-        return Step.FAIL_UNREACHABLE if is_hopeless else Step.WAIT
-    depths = state.depths
-    if depths is None:
-        return Step.WAIT
-    if depths.waiting > depths.paused:
-        return Step.FAIL_STALLED if state.quiet >= rules.stall else Step.WAIT
-    if not depths.is_complete:
-        patience = rules.idle if state.are_all_connected else max(rules.idle, _RECONNECT_TIME)
-        if state.quiet < patience:
-            return Step.WAIT
-    if state.own and not rules.is_loop:
-        return Step.FLUSH
-    if not is_empty(rules, depths, state.own):
-        return Step.WAIT
-    if state.lost < max(rules.idle, _RECONNECT_TIME):
-        return Step.WAIT  # it may restart, and nsqlookupd not list it meanwhile
-    if state.own and state.silence < rules.idle:
-        return Step.WAIT  # other threads may answer them
-    if not depths.is_complete:
-        # The silence counts from there on: nsqd looks at what is deferred up to some seconds late.
-        is_awaited = rules.wait_deferred and state.requeued_for > -rules.idle
-        return Step.WAIT if is_awaited else Step.END
-    return Step.END if state.empty_answers >= _EMPTY_ANSWERS else Step.WAIT
-
-
-def is_empty(rules: DrainRules, depths: ChannelDepths, own: int) -> bool:
-    """Return whether the nsqds that answered have nothing left that is waited for."""
-    others = depths.in_flight - (own if rules.is_loop else 0)
-    return (
-        depths.waiting <= depths.paused and others <= 0
-        and not (rules.wait_deferred and depths.deferred)
-    )
 
 
 def check_rules(
-    idle: Duration, wait_deferred: bool, config: Config, *, discovers: bool, is_loop: bool
+    end_after_silence: Duration | None, wait_deferred: bool, config: Config, *, is_loop: bool
 ) -> DrainRules:
     """Return the rules of a drain from the arguments of ``drain()``.
 
     Raises:
-        ConfigError: ``idle`` is no duration, or 0.
+        ConfigError: ``end_after_silence`` is no duration, or 0, or excludes ``wait_deferred``.
     """
-    seconds = to_seconds(idle, "idle")
-    if not seconds:
-        raise ConfigError("idle must be above 0: messages need time to come")
-    stall = max(_STALL_TIME, seconds)
-    if discovers:  # an nsqd that registered just now is found in the next round
-        stall = max(stall, 10 + config.lookupd_poll_interval * (1 + config.lookupd_poll_jitter))
-    return DrainRules(seconds, bool(wait_deferred), stall, is_loop)
+    silence = None
+    if end_after_silence is not None:
+        silence = to_seconds(end_after_silence, "end_after_silence")
+        if not silence:
+            raise ConfigError("end_after_silence must be above 0: messages need time to come")
+        if wait_deferred:
+            raise ConfigError(
+                "wait_deferred needs to know how many messages are deferred: use it without"
+                " end_after_silence, which allows an end where that is unknown")
+    return DrainRules(config.drain_patience, silence, bool(wait_deferred), is_loop)
 
 
 def check_http_addresses(addresses: Iterable[str]) -> list[str]:
@@ -162,16 +77,14 @@ class Drain:
     """One drain of a consumer.
 
     Args:
-        make_query: returns what asks the nsqds; called on a background thread, since its module
-            takes long to import.
+        make_query: returns what asks the nsqds; called late, since its module takes long to import.
         running: returns the connections that are open.
-        connected_until: returns when the last connection ended, on time.monotonic().
         take_stats: returns the consumer's counters.
         queued: returns how many messages wait for a worker.
         flush: hands a batch over that is not full, on a worker thread.
         addresses: of the consumer, as errors show them.
 
-    Threads: ``is_over`` is called by one, which waits for messages.
+    Threads: ``check`` and then ``is_over`` are called by one, which waits for messages.
     """
 
     def __init__(
@@ -181,7 +94,6 @@ class Drain:
         run_in_background: Callable[[Callable[[], None]], None],
         connections: ConnectionManager,
         running: Callable[[], list[Subscription]],
-        connected_until: Callable[[], float],
         take_stats: Callable[[], ConsumerStats],
         queued: Callable[[], int],
         flush: Callable[[], None],
@@ -194,7 +106,6 @@ class Drain:
         self._run_in_background = run_in_background
         self._connections = connections
         self._running = running
-        self._connected_until = connected_until
         self._take_stats = take_stats
         self._queued = queued
         self._flush = flush
@@ -202,39 +113,38 @@ class Drain:
         self._topic = topic
         self._addresses = addresses
         self._query: DepthQuery | None = None
-        self._began = self._last_look = self._last_change = time.monotonic()
-        self._was_connected = False
+        self._last_look = self._last_change = time.monotonic()
         #: When the last message came on each connection, and for how long it was quiet since.
         self._quiet: dict[Subscription, tuple[float, float]] = {}
-        #: nsqd, or a partition of it -> when its connection was lost, while it is not back
-        self._lost: dict[str, tuple[float, Silence]] = {}
         self._silence = Silence(_LONGEST_LOOK)
-        self._disconnected = Silence(_LONGEST_LOOK)
-        self._overdue = Silence(_LONGEST_LOOK)  # since a requeued message was to come back
         self._own = 0
         self._before = take_stats().total
         # Replaced by the background thread, never changed: when it asked, and what came of it.
-        self._answer: tuple[float, ChannelDepths | None, bool] = (0.0, None, False)
+        self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
         self._is_asking = False
-        self._seen = 0.0  # when the last answer was asked for that was looked at
-        self._empty_answers = 0
+        self._history = DepthHistory(_LONGEST_LOOK)
+        self._depths: ChannelDepths | None = None  # seen last
+        self._seen = 0.0  # when it was asked for
         self._next_question = 0.0
         self._pause = _FIRST_PAUSE
-        self._last_depths: ChannelDepths | None = None
         self._logged: set[str] = set()
 
-    def check_topic(self) -> None:
-        """See that an nsqd knows the topic, before a subscription would make it.
+    def check(self) -> None:
+        """See that the end can be known, before a message is taken or a topic is made.
 
-        Only where nsqds were given, and all of them answer. Blocks: as ``DepthQuery.fetch``.
+        Blocks: as ``DepthQuery.fetch``.
 
         Raises:
-            ConnectError: none of them has it.
+            ConfigError: an nsqd cannot be asked, since its HTTP address is not known.
+            ConnectError: no nsqd has the topic.
         """
-        self._query = self._make_query()
-        depths = self._query.fetch()
-        if depths.is_complete and not any(one.has_topic for one in depths.known.values()):
-            raise self._unknown_topic("nsqd")
+        self._fetch()
+        depths = self._answer[1]
+        assert depths is not None
+        if depths.is_topic_unknown and not self._connections.worked():
+            raise self._unknown_topic()
+        if depths.without_http and self._rules.silence is None:
+            raise self._without_http(depths)
 
     def is_over(self, since: float = 0.0) -> bool:
         """Return whether the channel is drained. Call it again after ``TICK`` seconds.
@@ -243,34 +153,36 @@ class Drain:
             since: when the wait for a message began, on time.monotonic(), in a loop.
 
         Raises:
-            ConnectError: no nsqd can be reached, no nsqlookupd knows the topic, or messages wait
-                at an nsqd and do not come.
+            PartitionError: the topic cannot be consumed in this way.
+            ConfigError: as ``check``.
+            ConnectError: no nsqd has the topic, or ``patience`` has passed.
         """
+        if self._connections.incompatibility is not None:
+            raise self._connections.incompatibility
         state = self._look(since)
         step = decide(self._rules, state)
         if step is Step.FLUSH:
             self._flush()
-        elif step is Step.FAIL_UNKNOWN_TOPIC:
-            raise self._unknown_topic("nsqlookupd")
-        elif step is Step.FAIL_UNREACHABLE or step is Step.FAIL_STALLED:
-            raise self._failure(state, step)
-        elif step is Step.END:
+        elif step in (Step.END, Step.END_UNKNOWN):
             self._log_end(state)
             return True
+        elif step is not Step.WAIT:
+            raise self._failure(state, step)
         self._ask()
         return False
 
-    def report(self, is_empty: bool, stop: StopReport) -> DrainReport:
-        """Return how the drain went; ``is_empty``: it ended since ``is_over`` returned true."""
-        after, depths = self._take_stats().total, self._last_depths
+    def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
+        """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
+        after, depths = self._take_stats().total, self._depths
+        unknown = () if depths is None else tuple(depths.unknown)
         return DrainReport(
             finished=after.finished - self._before.finished,
             requeued=after.requeued - self._before.requeued,
             given_up=after.given_up - self._before.given_up,
             deferred=0 if depths is None else depths.deferred,
             paused=0 if depths is None else depths.paused,
-            unknown=() if depths is None else tuple(depths.unknown),
-            is_empty=is_empty,
+            unknown=unknown,
+            is_empty=has_ended and not unknown,
             stop=stop,
         )
 
@@ -282,37 +194,31 @@ class Drain:
         own = sum(sub.count_in_flight(now) for sub in subs)
         self._note_changes(subs, own, now)
         if self._queued():
-            self._last_look = now
             return DrainState()
-        asked, depths, is_unknown = self._answer
-        if asked <= self._last_change:
-            depths = None
-        elif asked != self._seen and depths is not None:
-            self._seen = asked
-            self._last_depths = depths
-            empty = is_empty(self._rules, depths, own)
-            self._empty_answers = self._empty_answers + 1 if empty else 0
-            self._log_waiting(depths, own)
-        known = self._connections.addresses()
-        connected_until = max(self._began, self._connected_until())
-        requeued_until = max((sub.requeued_until for sub in subs), default=0.0)
+        quiet = min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
+        asked, depths = self._answer
+        if depths is not None and asked != self._seen:
+            self._note_answer(asked, depths, own, now)
+        worked = self._connections.worked()
         return DrainState(
-            is_connected=bool(subs),
-            are_all_connected=known <= {str(sub.place) for sub in subs},
-            is_topic_unknown=is_unknown and not self._was_connected,
-            has_failed=(self._connections.incompatibility or self._connections.last_failure)
-            is not None,
-            disconnected=0.0 if subs else self._disconnected.watch(connected_until, now),
-            lost=min([silence.watch(ended, now) for place, (ended, silence) in self._lost.items()
-                      if place in known], default=float("inf")),
-            silence=self._silence.watch(max(self._last_change, since), now),
-            quiet=min((seconds for _, seconds in self._quiet.values()), default=0.0),
+            nsqds=self._history.nsqds(now, quiet),
+            is_topic_unknown=(
+                depths is not None and depths.is_topic_unknown and not worked),
             own=own,
-            requeued_for=requeued_until - now if requeued_until > now else (
-                -self._overdue.watch(requeued_until, now)),
-            depths=depths,
-            empty_answers=self._empty_answers,
+            silence=self._silence.watch(max(self._last_change, since), now),
+            quiet=quiet,
+            are_all_connected=bool(subs) and worked <= {sub.address for sub in subs},
+            settled=self._history.settled,
+            empty_answers=self._history.empty_answers,
         )
+
+    def _note_answer(self, asked: float, depths: ChannelDepths, own: int, now: float) -> None:
+        self._seen, self._depths = asked, depths
+        self._history.on_answer(asked, depths, now)
+        nsqds = self._history.nsqds(now, 0.0)
+        empty = is_empty(self._rules, nsqds, own)
+        self._history.empty_answers = self._history.empty_answers + 1 if empty else 0
+        self._log_waiting(depths, nsqds, own)
 
     def _note_changes(self, subs: list[Subscription], own: int, now: float) -> None:
         """Note messages that came, connections, and how long each of these was quiet."""
@@ -325,24 +231,19 @@ class Drain:
             before, seconds = self._quiet.get(sub, (None, 0.0))
             if last != before:
                 quiet[sub] = last, 0.0
-                self._on_change(now)
+                self._on_change(now, is_message=before is not None)
             else:
                 has_spare = state is not None and state.rdy > sub.count_in_flight(now)
                 quiet[sub] = last, seconds + waited if has_spare else seconds
-        ended = [str(sub.place) for sub in self._quiet if sub not in quiet]
-        if ended:
+        if any(sub not in quiet for sub in self._quiet):
             self._on_change(now)
-            self._lost.update((place, (now, Silence(_LONGEST_LOOK))) for place in ended)
-        for sub in subs if self._lost else ():
-            self._lost.pop(str(sub.place), None)
         if own != self._own:
             self._ask_soon(now)
-        self._was_connected = self._was_connected or bool(subs)
         self._quiet, self._own, self._last_look = quiet, own, now
 
-    def _on_change(self, now: float) -> None:
+    def _on_change(self, now: float, is_message: bool = False) -> None:
         self._last_change = now
-        self._empty_answers = 0
+        self._history.on_change(now, is_message=is_message)
         self._ask_soon(now)
 
     def _ask_soon(self, now: float) -> None:
@@ -360,31 +261,31 @@ class Drain:
         self._run_in_background(self._fetch)
 
     def _fetch(self) -> None:
-        """On a background thread: ask."""
+        """Ask. On a background thread, save the first time."""
         from nsqclient.http.channel_depth import ChannelDepths
 
         asked = time.monotonic()
         try:
-            if any(sub.place.partition is not None for sub in self._running()):
-                unknown = {self._topic: "the topic has partitions, whose depth is not asked for"}
-                self._answer = (asked, ChannelDepths({}, unknown), False)
-                return
             if self._query is None:
                 self._query = self._make_query()
-            depths = self._query.fetch()
-            is_unknown = not self._was_connected and self._query.is_topic_unknown()
-            self._answer = (asked, depths, is_unknown)
+            self._answer = (asked, self._query.fetch(self._connections.worked()))
+            self._connections.look_for(self._query.listed)
         except Exception as exc:  # a discovery_filter may raise
             self._log.exception("the request for the depth failed")
-            self._answer = (asked, ChannelDepths({}, {self._topic: repr(exc)}), False)
+            self._answer = (asked, ChannelDepths({}, {self._topic: repr(exc)}))
         finally:
             self._is_asking = False
 
     # -- what is said
 
-    def _log_waiting(self, depths: ChannelDepths, own: int) -> None:
+    def _log_waiting(
+        self, depths: ChannelDepths, nsqds: tuple[NsqdState, ...], own: int
+    ) -> None:
         """Log, once each, what is not obvious."""
-        if depths.waiting > depths.paused or own:
+        for address, why in depths.unknown.items():
+            if self._is_news(address):
+                self._log.drain_waits_for_answer(address, why)
+        if own or any(one.waiting for one in nsqds):
             return
         if depths.in_flight and self._is_news("in flight"):
             self._log.drain_waits_for_others(depths.in_flight)
@@ -397,12 +298,14 @@ class Drain:
         return is_news
 
     def _log_end(self, state: DrainState) -> None:
-        report, depths = self.report(True, StopReport(0, 0, 0)), state.depths
+        report, depths = self.report(True, StopReport(0, 0, 0)), self._depths
         assert depths is not None
-        self._log.drained(report.finished, report.requeued)
-        if not depths.is_complete:
+        if report.is_empty:
+            self._log.drained(report.finished, report.requeued)
+        else:
             why = "; ".join(f"{address}: {why}" for address, why in depths.unknown.items())
-            self._log.drained_by_silence(self._rules.idle, why or "no nsqlookupd lists an nsqd")
+            self._log.ended_by_silence(
+                report.finished, report.requeued, self._rules.silence or 0.0, why)
         if state.own:
             self._log.drain_left_unanswered(state.own)
         if depths.deferred and not self._rules.wait_deferred:
@@ -411,22 +314,33 @@ class Drain:
             self._log.drain_left_paused(depths.paused, ", ".join(
                 address for address, one in depths.known.items() if one.is_paused and one.depth))
 
-    def _unknown_topic(self, server: str) -> ConnectError:
+    def _unknown_topic(self) -> ConnectError:
         return ConnectError(
-            self._addresses, f"no {server} has the topic {self._topic}: check its spelling; a"
-            " drain handles messages that were published before")
+            self._addresses, f"no nsqd has the topic {self._topic}: check its spelling; a drain"
+            " handles messages that were published before")
 
-    def _failure(self, state: DrainState, step: Step) -> ConnectError:
-        failure = self._connections.incompatibility or self._connections.last_failure
+    def _without_http(self, depths: ChannelDepths) -> ConfigError:
+        why = "; ".join(f"{one}: {depths.unknown[one]}" for one in depths.without_http)
+        return ConfigError(
+            "a drain asks each nsqd at its HTTP port whether the channel is empty: pass"
+            f" nsqd_http_addresses=, since these are not known ({why}); or end_after_silence=,"
+            " which allows an end that is not verified")
+
+    def _failure(self, state: DrainState, step: Step) -> Exception:
+        depths = self._depths
+        if step is Step.FAIL_UNKNOWN_TOPIC:
+            return self._unknown_topic()
+        assert depths is not None
+        if step is Step.FAIL_WITHOUT_HTTP:
+            return self._without_http(depths)
+        stuck = [
+            f"{one.address}: {one.waiting} wait and do not come" if one.waiting else
+            f"{one.address}: {depths.unknown.get(one.address, 'no answer')}"
+            for one in state.nsqds if one.stuck >= self._rules.patience]
+        failure = self._connections.last_failure
         reason = "" if failure is None else f"; the last failure: {with_hint(failure)}"
-        if step is Step.FAIL_UNREACHABLE:
-            what = f"no nsqd could be reached for {state.disconnected:.1f} s of a drain"
-        else:
-            assert state.depths is not None
-            places = ", ".join(
-                f"{one.depth} at {address}" for address, one in state.depths.known.items()
-                if one.depth and not one.is_paused)
-            what = f"messages wait ({places}), and none has come for {state.quiet:.0f} s"
-        error = ConnectError(self._addresses, what + reason)
+        error = ConnectError(
+            self._addresses, "a drain could not see that the channel is empty for"
+            f" {self._rules.patience:g} s (drain_patience): {'; '.join(stuck)}{reason}")
         error.__cause__ = failure
         return error

@@ -152,11 +152,15 @@ class LifecycleLogger(PrefixedLogger):
         """A drain has taken what was there."""
         self.info("drained: %d finished, %d requeued", finished, requeued)
 
-    def drained_by_silence(self, idle: float, why: str) -> None:
-        """A drain has ended where the depth is unknown."""
+    def ended_by_silence(self, finished: int, requeued: int, silence: float, why: str) -> None:
+        """A drain has ended where the depth is unknown, as its caller allowed."""
         self.warning(
-            "drained, but not verified: no message arrived for %g s, and the depth is unknown: %s;"
-            " pass nsqd_http_addresses, or nsqlookupds that list these nsqds", idle, why)
+            "ended after %g s without a message: %d finished, %d requeued; it is unknown whether"
+            " messages are left: %s", silence, finished, requeued, why)
+
+    def drain_waits_for_answer(self, address: str, why: str) -> None:
+        """An nsqd or an nsqlookupd did not answer. Said once for each in a drain."""
+        self.info("drain: waiting until %s says how many messages are left: %s", address, why)
 
     def drain_waits_for_others(self, in_flight: int) -> None:
         """Only messages in flight are left, and not ours. Said once in a drain."""

@@ -34,7 +34,7 @@ class StopReport:
 class DrainReport:
     """The result of ``run_until_empty()``.
 
-    True if the channel is empty and the stop abandoned no message.
+    True if the channel was seen empty and the stop abandoned no message.
     """
 
     finished: int  #: messages finished
@@ -42,10 +42,10 @@ class DrainReport:
     given_up: int  #: messages given up; these are in ``finished``, too
     deferred: int  #: deferred messages that are left, if known
     paused: int  #: messages that are left in a paused channel or topic, if known
-    #: addresses of nsqds and nsqlookupds that did not report a depth; there the drain ended after
-    #: ``idle`` seconds without a message
+    #: addresses of nsqds and nsqlookupds that did not answer, so that it is unknown whether they
+    #: have messages left: the drain ended by ``end_after_silence``, a signal or ``stop()``
     unknown: tuple[str, ...]
-    is_empty: bool  #: no message was left; False if a signal or ``stop()`` ended it
+    is_empty: bool  #: every nsqd reported that no message was left
     stop: StopReport  #: the result of the stop at the end
 
     def __bool__(self) -> bool:

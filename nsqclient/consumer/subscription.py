@@ -342,8 +342,6 @@ class Subscription:
         self.fin_batch = 1
         self._msg_timeout = 60.0
         self._max_msg_timeout = 900.0
-        #: When the last message that was requeued here comes back, on time.monotonic().
-        self.requeued_until = 0.0
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0
 
@@ -466,7 +464,6 @@ class Subscription:
             self.in_flight.mark_responded(message)
             self._delegate.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
             if self.in_flight.take([message]):
-                self.requeued_until = max(self.requeued_until, time.monotonic() + delay)
                 self.in_flight.count_requeued()
                 self._send(queue, 1)
             elif self.is_lost:

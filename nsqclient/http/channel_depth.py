@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.display import counted
-from nsqclient.errors import NSQError, NSQHTTPResponseError, NSQHTTPStatusError
-from nsqclient.http.models import NsqdInfo, Producer, TopicStats
+from nsqclient.errors import (
+    NSQError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError,
+)
+from nsqclient.http.models import Lookup, NsqdInfo, Producer, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import nsqd_url, split_address
 from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, parse_address
+from nsqclient.runtime.addresses import format_address, parse_address, parse_uint
 
 logger = logging.getLogger("nsqclient.http")
 
 #: Seconds for one answer.
 _TIMEOUT = 2.0
-#: The ports of an nsqd without flags.
-_DEFAULT_TCP_PORT, _DEFAULT_HTTP_PORT = 4150, 4151
+#: From the TCP port of an nsqd to the HTTP port that it usually has.
+_TO_HTTP_PORT = 1
+#: Digits of the number of a partition at most.
+_DIGITS = 5
 
 
 class ChannelDepth(NamedTuple):
@@ -37,10 +41,18 @@ class ChannelDepth(NamedTuple):
 
 
 class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds, as far as they are known."""
+    """The channel's messages at all nsqds, as far as they are known.
 
-    known: Mapping[str, ChannelDepth] = {}  #: by HTTP address
-    unknown: Mapping[str, str] = {}  #: address of an nsqd or an nsqlookupd -> why
+    An nsqd is named by its HTTP address where that is known, else by its TCP address; a partition
+    by its number.
+    """
+
+    known: Mapping[str, ChannelDepth] = {}
+    unknown: Mapping[str, str] = {}  #: an nsqd, a partition or an nsqlookupd -> why
+    #: TCP addresses of nsqds that cannot be asked, since they have no HTTP address that is known;
+    #: all of them are in ``unknown``, too
+    without_http: tuple[str, ...] = ()
+    is_topic_unknown: bool = False  #: everything that was asked has answered: no such topic
 
     @property
     def is_complete(self) -> bool:
@@ -69,16 +81,21 @@ class ChannelDepths(NamedTuple):
 
 
 class DepthQuery:
-    """Asks the nsqds of one channel for its depth.
+    """Asks the nsqds of one channel for its depth, again and again.
+
+    What has answered once, or was connected, is asked from then on, also when no nsqlookupd lists
+    it any more: it may just be restarted.
 
     Args:
         nsqds: TCP addresses of nsqds that were given.
-        nsqd_http: HTTP addresses that were given for these. Where there are none, an nsqd at NSQ's
-            default TCP port is asked at the default HTTP port of its host.
+        nsqd_http: HTTP addresses that were given for these. For an nsqd without one the port after
+            its TCP port is tried, as NSQ's 4150 and 4151, and used if that nsqd says that it
+            listens at the TCP port.
         lookupds: nsqlookupds, which know the HTTP ports of the nsqds that have the topic.
         discovery_filter: as the Consumer's: which of the nsqds that an nsqlookupd names are used.
+        partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
 
-    Threads: any.
+    Threads: one at a time.
     """
 
     def __init__(
@@ -91,127 +108,190 @@ class DepthQuery:
         nsqd_http: Sequence[str] = (),
         lookupds: Sequence[str] = (),
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
+        partitions: Container[int] | None = None,
     ) -> None:
         self._topic = topic
         self._channel = channel
         self._config = config
         self._nsqds = nsqds
-        self._nsqd_http = nsqd_http
+        self._nsqd_http = list(dict.fromkeys(nsqd_http))
         self._lookupds = lookupds
         self._filter = discovery_filter
-        self._default_ports: dict[str, str] = {}  # TCP address -> HTTP address that was found
-        self._has_partitions = False  # an nsqlookupd said so
+        self._partitions = partitions
+        self._http: dict[str, str] = {}  # TCP address of an nsqd -> HTTP, as it was found
+        self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
+        self._has_answered: set[str] = set()  # nsqlookupds
+        self._numbers: set[int] = set()  # partitions that there are
+        #: What the nsqlookupds named last: TCP addresses.
+        self.listed: frozenset[str] = frozenset()
 
-    def fetch(self) -> ChannelDepths:
+    def fetch(self, connected: Iterable[str] = ()) -> ChannelDepths:
         """Ask every nsqd.
+
+        Args:
+            connected: TCP addresses of nsqds to which there is, or was, a connection.
 
         An nsqd without the channel gives a new channel the messages that its topic has kept.
 
         Blocks: up to a few seconds for each that does not answer.
         """
-        known = {}
-        addresses, unknown = self._http_addresses()
-        for address in addresses:
+        self._kept.update(dict.fromkeys(connected))
+        unknown: dict[str, str] = {}
+        is_listed = self._look_up(unknown)
+        if self._numbers:
+            return self._partition_depths(unknown)
+        without = self._find_http(unknown)
+        known: dict[str, ChannelDepth] = {}
+        for address, tcp in self._addresses().items():
             try:
                 with self._nsqd(address) as client:
-                    known[address] = self._depth_at(client)
+                    stats = client.stats(self._topic, include_clients=False)
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
                 unknown[address] = str(exc)
-        return ChannelDepths(known, unknown)
+                continue
+            known[address] = _depth_of(stats.topic(self._topic), self._channel)
+            if tcp:
+                self._kept[tcp] = None
+        is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
+        if not (known or unknown):
+            unknown[", ".join(self._lookupds)] = "no nsqlookupd lists an nsqd that has the topic"
+        return ChannelDepths(known, unknown, tuple(without), is_unknown)
 
-    def _depth_at(self, client: NsqdHTTP) -> ChannelDepth:
-        if self._has_partitions:
-            stats_json = client.stats_json(self._topic, include_clients=False)
-            try:
-                return _partitions_depth(
-                    JsonReader(stats_json, "its answer"), self._topic, self._channel)
-            except InvalidField as exc:
-                raise NSQHTTPResponseError(
-                    nsqd_url(client.address, "stats"), f"not a usable answer: {exc}") from exc
-        stats = client.stats(self._topic, include_clients=False)
-        return _depth_of(stats.topic(self._topic), self._channel)
-
-    def is_topic_unknown(self) -> bool:
-        """Return whether nsqds are found through nsqlookupd alone, and each says: no such topic.
-
-        Blocks: up to a few seconds for each that does not answer.
-        """
-        return not self._nsqds and all(map(self._is_unknown_to, self._lookupds))
-
-    def _is_unknown_to(self, lookupd: str) -> bool:
-        try:
-            return not self._lookup(lookupd)
-        except NSQHTTPStatusError as exc:
-            return exc.status == 404
-        except NSQError:
-            return False
-
-    def _http_addresses(self) -> tuple[list[str], dict[str, str]]:
-        """Return the HTTP addresses of nsqds, and why there may be more."""
-        addresses: list[str] = []
-        unknown: dict[str, str] = {}
-        covered = set()  # TCP addresses of nsqds whose HTTP port nsqlookupd knows
+    def _look_up(self, unknown: dict[str, str]) -> bool:
+        """Ask the nsqlookupds; return whether one has the topic."""
+        is_listed = False
+        listed: set[str] = set()
         for lookupd in self._lookupds:
             try:
-                producers = self._lookup(lookupd)
+                with NsqlookupdHTTP(lookupd, self._config, connect_timeout=_TIMEOUT,
+                                    timeout=_TIMEOUT) as client:
+                    found = client.lookup(self._topic, "r")
+            except NSQHTTPStatusError as exc:
+                if exc.status != 404:  # no such topic
+                    unknown[lookupd] = str(exc)
+                    continue
             except NSQError as exc:
-                if not (isinstance(exc, NSQHTTPStatusError) and exc.status == 404):  # no topic
+                # Every nsqd is registered with each of them: an answer of before is enough.
+                if lookupd not in self._has_answered:
                     unknown[lookupd] = str(exc)
                 continue
-            for producer in self._selected(producers):
-                if producer.broadcast_address and producer.http_port:
-                    addresses.append(producer.http_address)
-                    covered.add(producer.tcp_address)
-                else:
-                    unknown[producer.tcp_address] = "nsqlookupd has no HTTP port of it"
-        given = list(dict.fromkeys(
-            address for address in self._nsqd_http if address not in addresses))
-        alone = list(dict.fromkeys(
-            address for address in self._nsqds if address not in covered))
-        if not given:
-            given = [self._default_http(address) for address in alone]
-            alone = [address for address, http in zip(alone, given) if not http]
-            given = [http for http in given if http and http not in addresses]
-            if alone:
-                unknown[", ".join(alone)] = "no HTTP address is given for it"
-        elif len(given) < len(alone):
-            many = counted(len(given), "HTTP address", "HTTP addresses")
-            unknown[", ".join(alone)] = f"{many} for these {len(alone)}"
-        return list(dict.fromkeys([*given, *addresses])), unknown
+            else:
+                is_listed = True
+                listed.update(self._note(found))
+            self._has_answered.add(lookupd)
+        self.listed = frozenset(listed)
+        return is_listed
 
-    def _default_http(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd that has NSQ's default ports; empty: unknown."""
-        if nsqd not in self._default_ports:
-            host, port = parse_address(nsqd, "nsqd_tcp_address")
-            if port != _DEFAULT_TCP_PORT:
-                return ""
-            address = format_address(host, _DEFAULT_HTTP_PORT)
+    def _note(self, found: Lookup) -> list[str]:
+        """Note where nsqds are; return the TCP addresses of those that are used."""
+        leaders = found.partitions or {}
+        producers = [*leaders.values(), *found.producers]
+        used = [one for one in self._selected(producers) if one.broadcast_address]
+        for producer in used:
+            self._http[producer.tcp_address] = producer.http_address if producer.http_port else ""
+        addresses = {producer.tcp_address for producer in used}
+        if found.partitions is not None:
+            count = 0 if found.meta is None else found.meta.partition_num
+            excluded = {number for number, one in leaders.items()
+                        if one.tcp_address not in addresses}
+            self._numbers.update(
+                number for number in {*leaders, *range(count)}.difference(excluded)
+                if self._partitions is None or number in self._partitions)
+        return list(addresses)
+
+    def _find_http(self, unknown: dict[str, str]) -> list[str]:
+        """Find the HTTP addresses of nsqds; return the TCP addresses of those that have none."""
+        alone = [one for one in dict.fromkeys([*self._nsqds, *self.listed])
+                 if not self._http.get(one)]
+        for tcp in self._kept:
+            if tcp not in alone and not self._http.get(tcp):
+                unknown[tcp] = "no nsqlookupd lists it"
+        if len(alone) <= len(self._nsqd_http):
+            return []
+        why = {one: self._try_usual_port(one) for one in alone if one not in self._http}
+        alone = [one for one in alone if not self._http.get(one)]
+        if len(alone) <= len(self._nsqd_http):
+            return []
+        without = []
+        for one in alone:
+            reason, may_have = why.get(one, ("nsqlookupd has no HTTP port of it", False))
+            unknown[one] = reason
+            if not may_have:
+                without.append(one)
+        return without
+
+    def _try_usual_port(self, nsqd: str) -> tuple[str, bool]:
+        """Note the HTTP address of an nsqd if it is the usual one.
+
+        Returns: why it is not, and whether it may be: an nsqd that is restarted, or suspended.
+        """
+        host, port = parse_address(nsqd, "nsqd_tcp_address")
+        address = format_address(host, port + _TO_HTTP_PORT)
+        if _accepts(host, port) and not _accepts(host, port + _TO_HTTP_PORT):
+            return f"nothing listens at the usual HTTP address, {address}", False
+        try:
+            with self._nsqd(address) as client:
+                found = client.info().tcp_port
+        except NSQHTTPTransportError as exc:
+            return str(exc), True
+        except NSQError as exc:
+            return str(exc), False
+        if found != port:
+            return f"the nsqd at {address} listens at the TCP port {found}", False
+        self._http[nsqd] = address
+        return "", True
+
+    def _addresses(self) -> dict[str, str]:
+        """The HTTP addresses to ask, with the TCP address where that is known."""
+        found = dict.fromkeys(self._nsqd_http, "")
+        for tcp in dict.fromkeys([*self._nsqds, *self._kept, *self.listed]):
+            if self._http.get(tcp):
+                found[self._http[tcp]] = tcp
+        return found
+
+    def _partition_depths(self, unknown: dict[str, str]) -> ChannelDepths:
+        """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
+        found: dict[int, ChannelDepth] = {}
+        failures = []
+        for address in dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]):
             try:
                 with self._nsqd(address) as client:
-                    if client.info().tcp_port != port:
-                        return ""  # it belongs to another one
+                    answer = client.stats_json(self._topic, include_clients=False)
+                try:
+                    found.update(_partitions_depth(
+                        JsonReader(answer, "its answer"), self._topic, self._channel))
+                except InvalidField as exc:
+                    raise NSQHTTPResponseError(
+                        nsqd_url(client.address, "stats"), f"not a usable answer: {exc}") from exc
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
-                return ""
-            self._default_ports[nsqd] = address
-        return self._default_ports[nsqd]
+                failures.append(str(exc))
+        missing = sorted(self._numbers.difference(found))
+        reason = "; ".join(failures) or "no nsqd that was asked leads it"
+        unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
+        return ChannelDepths(
+            {f"partition {number} of {self._topic}": found[number]
+             for number in sorted(self._numbers.intersection(found))}, unknown)
 
     def _selected(self, producers: Sequence[Producer]) -> Sequence[Producer]:
         if self._filter is None:
             return producers
-        used = set(self._filter([producer.tcp_address for producer in producers]))
+        named = list(dict.fromkeys(producer.tcp_address for producer in producers))
+        used = set(self._filter(named))
         return [producer for producer in producers if producer.tcp_address in used]
 
     def _nsqd(self, address: str) -> NsqdHTTP:
         return NsqdHTTP(address, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
 
-    def _lookup(self, lookupd: str) -> Sequence[Producer]:
-        with NsqlookupdHTTP(lookupd, self._config, connect_timeout=_TIMEOUT,
-                            timeout=_TIMEOUT) as client:
-            found = client.lookup(self._topic)
-        self._has_partitions = self._has_partitions or bool(found.partitions)
-        return found.producers
+
+def _accepts(host: str, port: int) -> bool:
+    """Return whether something accepts connections there; a host that is suspended does."""
+    try:
+        socket.create_connection((host, port), timeout=_TIMEOUT).close()
+    except (OSError, OverflowError):  # a port above 65535
+        return False
+    return True
 
 
 def _depth_of(topic: TopicStats | None, channel_name: str) -> ChannelDepth:
@@ -226,21 +306,25 @@ def _depth_of(topic: TopicStats | None, channel_name: str) -> ChannelDepth:
     )
 
 
-def _partitions_depth(stats: JsonReader, topic: str, channel: str) -> ChannelDepth:
-    """The channel in all partitions that an nsqd leads; a new channel gets nothing that is there.
+def _partitions_depth(stats: JsonReader, topic: str, channel: str) -> dict[int, ChannelDepth]:
+    """The channel in each partition that an nsqd leads; a new channel gets nothing that is there.
 
-    What such an nsqd calls the depth of a topic is the size of its queue in bytes.
+    What such an nsqd calls the depth of a topic is the size of its queue in bytes; the depth of a
+    channel is all that is not finished there, also what is deferred.
     """
-    depth = in_flight = clients = 0
+    depths = {}
     for found in stats.objects("topics"):
-        if found.text("topic_name") != topic or not found.flag("is_leader"):
+        number = parse_uint(found.text("topic_partition"), _DIGITS)
+        if found.text("topic_name") != topic or not found.flag("is_leader") or number is None:
             continue
+        depths[number] = ChannelDepth(0, 0, 0)
         for each in found.objects("channels"):
             if each.text("channel_name") == channel:
-                depth += each.number("depth")
-                in_flight += each.number("in_flight_count")
-                clients += each.number("client_num")
-    return ChannelDepth(max(0, depth - in_flight), in_flight, clients)
+                in_flight = each.number("in_flight_count")
+                depths[number] = ChannelDepth(
+                    max(0, each.number("depth") - in_flight), in_flight, each.number("client_num"),
+                    is_paused=each.flag("paused"))
+    return depths
 
 
 def fetch_depths_by_nsqd(

@@ -207,8 +207,8 @@ class ReadOptions:
         "bool", True, "fail if required segments are missing or damaged; false: continue without"
         " them", _READ)
     idle_ms: float = _row(
-        "ms", 2.0, "time without messages after which a read ends, if the depth is unknown",
-        _READ, 1)
+        "ms", 0.0, "time without messages after which a read may end where the depth is unknown; 0:"
+        " such a drain fails, and a peek takes 2000", _READ, 0)
     mode: str = _row(
         "choice", "peek", "peek (show messages and requeue them), drain (move messages to the"
         " spool), or replay (read the kept segments of a query again)", (BATCH,),

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
+from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
 from nsqclient.message import Message
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.channel_depth import fetch_depths, find_partitions
+from nsqclient.spark.ingest.channel_depth import find_partitions, make_query
 from nsqclient.spark.ingest.subscription import partition_source, text_id
 from nsqclient.spark.options import ReadOptions
+
+logger = logging.getLogger("nsqclient.spark")
 
 #: Rows where ``maxMessages`` says nothing.
 DEFAULT_ROWS = 1000
 #: Seconds without any connection after which the peek fails.
 _CONNECT_TIMEOUT = 5.0
+#: Seconds without a message that are the end where the depth is unknown and ``idleMs`` is not set.
+_SILENCE = 2.0
+#: Seconds without a message after which the nsqds are asked again, and from then on.
+_ASK_AGAIN = 1.0
 
 
 def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
@@ -26,13 +34,14 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
 
     Their attempts grow by one, and their order may change.
 
-    Blocks: until ``maxMessages`` came, all that waited did, or ``idleMs`` passed in silence.
+    Blocks: until ``maxMessages`` came, or all that waited did. Where the depth is unknown, until
+    ``idleMs`` passed in silence.
 
     Raises:
         ConfigError: the channel has other consumers.
         NegotiationError: an nsqd does not grant what was asked for, also where nothing waits.
         PartitionError: the topic is ordered.
-        NSQError: no nsqd can be reached.
+        NSQError: no nsqd can be reached, or messages wait and do not come for ``drain_patience``.
     """
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
     routes = find_partitions(options)
@@ -42,7 +51,8 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
             " read it with mode=drain, or with readStream"
         )
     wanted = options.max_messages or DEFAULT_ROWS
-    depths = fetch_depths(options)
+    query = make_query(options)
+    depths = query.fetch()
     others = sum(depth.clients for depth in depths.known.values())
     if others and not options.allow_shared:
         raise ConfigError(
@@ -53,19 +63,24 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
         )
     if depths.is_complete:
         # There is no more than this: an empty channel needs no wait.
-        wanted = min(wanted, depths.waiting)
-    # Each partition needs RDY, also where fewer rows are wanted.
-    max_in_flight = max(min(wanted, options.config.max_in_flight), routes.usable_partitions)
-    return _Peek(options, wanted, max_in_flight).messages() if wanted else []
+        wanted = min(wanted, depths.waiting - depths.paused)
+    # Held messages use up RDY, which is shared evenly: one of many nsqds may have all of them.
+    sources = max(len(depths.known) + len(depths.unknown), routes.usable_partitions)
+    return _Peek(options, wanted, wanted * sources, query, depths).messages() if wanted else []
 
 
 class _Peek:
     """Holds messages until there are enough."""
 
-    def __init__(self, options: ReadOptions, wanted: int, max_in_flight: int) -> None:
+    def __init__(
+        self, options: ReadOptions, wanted: int, max_in_flight: int, query: DepthQuery,
+        depths: ChannelDepths,
+    ) -> None:
         self._options = options
         self._wanted = wanted
         self._max_in_flight = max_in_flight
+        self._query = query
+        self._depths = depths
         self._changed = threading.Condition()
         self._held: list[Message] = []  # guarded by _changed, as below
         self._heard = time.monotonic()
@@ -84,7 +99,9 @@ class _Peek:
             on_connect=self._on_connect, on_error=self._errors.append,
         )
         with consumer:
-            self._wait()
+            while not self._wait():
+                self._depths = self._query.fetch()
+            consumer.pause()  # before the first is requeued, or it would come again
             with self._changed:
                 held, self._held, self._wanted = self._held[:self._wanted], self._held, 0
                 back = self._held
@@ -114,13 +131,37 @@ class _Peek:
             self._is_connected = True
             self._heard = time.monotonic()
 
-    def _wait(self) -> None:
+    def _wait(self) -> bool:
+        """Wait for messages; return whether this was the end, else ask the nsqds again."""
+        options = self._options
+        silence_limit = options.idle_ms or _SILENCE
         with self._changed:
+            since = time.monotonic()
             while len(self._held) < self._wanted:
-                silence = time.monotonic() - self._heard
+                now = time.monotonic()
+                silence = now - self._heard
                 if not self._is_connected:
                     if silence >= _CONNECT_TIMEOUT:
                         raise self._errors[-1] if self._errors else NSQError("no nsqd was found")
-                elif silence >= self._options.idle_ms:
-                    return
+                elif self._has_all():
+                    return True  # others took some
+                elif not self._depths.is_complete and silence >= silence_limit:
+                    logger.warning(
+                        "%s/%s: the depth is unknown, so the read ends after %g s without a message"
+                        " (idleMs): %s", options.topic, options.channel, silence_limit,
+                        "; ".join(f"{one}: {why}" for one, why in self._depths.unknown.items()))
+                    return True
+                elif silence >= options.config.drain_patience:
+                    raise NSQError(
+                        f"{options.topic}/{options.channel}: {self._depths.waiting} messages wait"
+                        f" and none has come for {silence:.0f} s (drain_patience): is the channel"
+                        " paused, or maxMessages above nsqd's --max-rdy-count?")
+                elif min(silence, now - since) >= _ASK_AGAIN:
+                    return False
                 self._changed.wait(0.1)
+        return True
+
+    def _has_all(self) -> bool:
+        depths = self._depths
+        return (depths.is_complete and depths.waiting <= depths.paused
+                and depths.in_flight <= len(self._held))

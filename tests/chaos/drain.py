@@ -55,9 +55,9 @@ def job(tcp: str, http: str, path: str, in_batches: bool) -> int:
     if in_batches:
         handler = BatchHandler(lambda batch: write([m.body for m in batch]), size=20, max_wait=60)
         consumer = Consumer("chaos", "file", handler, **where)  # type: ignore[arg-type]
-        return 0 if consumer.run_until_empty(idle=60, nsqd_http_addresses=[http]) else 1
+        return 0 if consumer.run_until_empty(nsqd_http_addresses=[http]) else 1
     with Consumer("chaos", "file", **where) as consumer:  # type: ignore[arg-type]
-        for message in consumer.drain(idle=60, nsqd_http_addresses=[http]):
+        for message in consumer.drain(nsqd_http_addresses=[http]):
             write([message.body])
     return 0
 

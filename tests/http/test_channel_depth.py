@@ -48,16 +48,78 @@ def test_what_is_paused_or_deferred_is_counted_apart(server_factory):
     assert (found.waiting, found.paused, found.in_flight) == (1, 1, 0)
 
 
-def test_nsqs_default_ports_are_tried_where_no_http_address_is_given(server_factory, monkeypatch):
-    """And not used where the HTTP port is another nsqd's."""
+def port_of(address):
+    """The port of an address."""
+    return int(address.rpartition(":")[2])
+
+
+def test_the_usual_http_port_is_tried_where_no_address_is_given(server_factory, monkeypatch):
+    """And not used where it is another nsqd's, or nothing listens there."""
     one, other = server_factory(), server_factory()
-    port = int(one.tcp_address.rpartition(":")[2])
-    monkeypatch.setattr("nsqclient.http.channel_depth._DEFAULT_TCP_PORT", port)
-    for http, is_known in ((other, False), (one, True)):
-        port = int(http.http_address.rpartition(":")[2])
-        monkeypatch.setattr("nsqclient.http.channel_depth._DEFAULT_HTTP_PORT", port)
-        assert depths([one.tcp_address]).is_complete == is_known
-    assert not depths([other.tcp_address]).is_complete
+
+    def ask(http_port):
+        monkeypatch.setattr("nsqclient.http.channel_depth._TO_HTTP_PORT",
+                            http_port - port_of(one.tcp_address))
+        return depths([one.tcp_address])
+
+    assert ask(port_of(one.http_address)).is_complete
+    for http_port, why in ((port_of(other.http_address), "listens at the TCP port"),
+                           (1, "nothing listens at the usual"), (70_000, "nothing listens")):
+        found = ask(http_port)
+        assert found.without_http == (one.tcp_address,) and why in found.unknown[one.tcp_address]
+
+
+def test_an_nsqd_that_is_down_may_have_the_usual_http_port():
+    """It is not known yet."""
+    found = depths([NOWHERE])
+    assert found.without_http == () and "refused" in found.unknown[NOWHERE]
+
+
+def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_more(
+    server_factory, lookupd_factory
+):
+    """It may just be restarted; without a connection and an answer it does not count."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for one in servers:
+        one.post("/topic/create", topic="t")
+    wait_until(lambda: len(registered(lookupd, "t")) == 2)
+    query = DepthQuery("t", "c", Config(), lookupds=[lookupd.http_address])
+    assert len(query.fetch().known) == 2
+    servers[0].stop()
+    wait_until(lambda: len(registered(lookupd, "t")) == 1)
+    found = query.fetch(["b:4150"])
+    assert list(found.unknown) == ["b:4150", servers[0].http_address]
+    assert found.without_http == () and list(found.known) == [servers[1].http_address]
+    lookupd.stop()  # its last answer is enough
+    servers[0].start()
+    assert len(query.fetch().known) == 2
+
+
+def test_a_topic_is_unknown_when_everyone_says_so(server_factory, lookupd_factory):
+    """An nsqlookupd that knows the topic, and lists no nsqd, may have one in a restart."""
+    lookupd, one = lookupd_factory(), server_factory()
+    where = {"lookupd": lookupd.http_address}
+    assert depths(**where).is_topic_unknown
+    assert depths([one.tcp_address], [one.http_address], **where).is_topic_unknown
+    assert not depths([one.tcp_address], [NOWHERE], **where).is_topic_unknown
+    lookupd.post("/topic/create", topic="t")
+    found = depths(**where)
+    assert not found.is_topic_unknown and list(found.unknown) == [lookupd.http_address]
+
+
+def test_each_partition_must_have_a_leader_that_answers():
+    """The numbers are those that an nsqlookupd says there are."""
+    with PartitionedCluster(2, 1) as cluster:
+        cluster.create_topic("t", 3, channels=["c"])
+        where = {"lookupd": cluster.lookupd_http_addresses[0]}
+        found = depths(**where)
+        assert list(found.known) == [f"partition {number} of t" for number in range(3)]
+        assert found.is_complete
+        assert list(depths(**where, partitions=[1]).known) == ["partition 1 of t"]
+        query = DepthQuery("t", "c", Config(), lookupds=cluster.lookupd_http_addresses)
+        query._numbers.update({4})
+        assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
 
 
 def test_nsqds_that_are_filtered_out_are_not_asked(server_factory, lookupd_factory):
@@ -87,8 +149,8 @@ def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
     found = depths([one.tcp_address for one in servers],
                    [one.http_address for one in servers[:http]])
     assert len(found.known) == http and found.is_complete == (http == 2)
-    assert not http or http == 2 or list(found.unknown.values()) == [
-        "1 HTTP address for these 2"]
+    if http < 2:  # nobody can say which one is meant
+        assert found.without_http == tuple(one.tcp_address for one in servers)
 
 
 def test_nsqlookupd_knows_the_http_ports(server_factory, lookupd_factory):
@@ -118,7 +180,7 @@ def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
         def __init__(self, *arguments, **more):
             self.producers, self.partitions = [self], None
             self.broadcast_address, self.http_port = "a", 0
-            self.tcp_address, self.lookup = "a:4150", lambda topic: self
+            self.tcp_address, self.lookup = "a:4150", lambda topic, access: self
 
         def __enter__(self):
             return self
@@ -127,7 +189,9 @@ def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
             """Nothing is open."""
 
     monkeypatch.setattr("nsqclient.http.channel_depth.NsqlookupdHTTP", Lookup)
-    assert depths(lookupd=NOWHERE).unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}
+    found = depths(lookupd=NOWHERE)
+    assert found.unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}
+    assert found.without_http == ("a:4150",)
 
 
 @pytest.mark.parametrize("topic", [
@@ -141,7 +205,6 @@ def test_an_invalid_answer_of_a_partitioned_nsqd_is_unknown_with_the_reason(
     with PartitionedCluster(1, 1) as cluster:
         cluster.create_topic("t", 1, channels=["c"])
         monkeypatch.setattr(NsqdHTTP, "stats_json", lambda *_, **__: {
-            "topics": [{"topic_name": "t", **topic}]})
-        nsqd = cluster.nsqds[0].http_address
+            "topics": [{"topic_name": "t", "topic_partition": "0", **topic}]})
         found = depths(lookupd=cluster.lookupd_http_addresses[0])
-        assert not found.known and "not a usable answer" in found.unknown[nsqd]
+        assert not found.known and "not a usable answer" in found.unknown["partition 0 of t"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -41,13 +40,13 @@ def test_a_loop_takes_what_is_there_and_ends(server, caplog):
     """When nsqd says that nothing waits and nothing is in flight; another loop may follow."""
     publish(server, *BODIES)
     with consume(server, None, max_in_flight=10) as consumer:
-        found = [message.body for message in consumer.drain(idle=60, **http_of(server))]
+        found = [message.body for message in consumer.drain(**http_of(server))]
         assert Counter(found) == Counter(BODIES)
         wait_until(lambda: counts(server) == (0, 0, 0))
-        assert list(consumer.drain(idle=60, **http_of(server))) == []
+        assert list(consumer.drain(**http_of(server))) == []
         publish(server, b"later")
-        assert [m.body for m in consumer.drain(idle=60, **http_of(server))] == [b"later"]
-    assert lines(caplog, "drained, but not verified") == []
+        assert [m.body for m in consumer.drain(**http_of(server))] == [b"later"]
+    assert lines(caplog, "ended after") == []
 
 
 def test_run_until_empty_handles_what_is_there_and_stops(server):
@@ -55,7 +54,7 @@ def test_run_until_empty_handles_what_is_there_and_stops(server):
     collector = Collector()
     publish(server, *BODIES)
     consumer = consume(server, collector, max_in_flight=20, workers=2)
-    report = consumer.run_until_empty(idle=60, **http_of(server))
+    report = consumer.run_until_empty(**http_of(server))
     assert Counter(collector.bodies) == Counter(BODIES)
     assert report and report.is_empty and report.stop.complete
     assert (report.finished, report.requeued, report.deferred, report.paused) == (200, 0, 0, 0)
@@ -68,37 +67,9 @@ def test_a_last_batch_is_handled_when_nothing_more_comes(server):
     publish(server, *BODIES)
     handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=60, max_wait=3600)
     consumer = consume(server, handler, max_in_flight=120)
-    report = consumer.run_until_empty(idle=60, **http_of(server))
+    report = consumer.run_until_empty(**http_of(server))
     assert report.finished == sum(sizes) == 200 and report
     assert counts(server) == (0, 0, 0)
-
-
-def test_where_nsqd_cannot_be_asked_a_silence_is_the_end(server, caplog):
-    """The log says so, and the report."""
-    publish(server, *BODIES)
-    sizes = []
-    consumer = consume(server, BatchHandler(lambda batch: sizes.append(len(batch)), 150, 3600),
-                       max_in_flight=300)
-    began = time.monotonic()
-    report = consumer.run_until_empty(idle=0.5, nsqd_http_addresses=["127.0.0.1:1"])
-    assert sum(sizes) == 200 and report and time.monotonic() - began >= 0.5
-    assert report.unknown == ("127.0.0.1:1",)
-    (line,) = lines(caplog, "drained, but not verified")
-    assert "no message arrived for 0.5 s" in line and "127.0.0.1:1" in line
-
-
-def test_a_silence_is_one_of_every_nsqd(server_factory, caplog):
-    """With fewer messages in flight than nsqds, each has its turn before the end."""
-    servers = [server_factory() for _ in range(3)]
-    publish(servers[2], *BODIES[:5])
-    consumer = Consumer(
-        "events", "c", None, nsqd_tcp_addresses=[server.tcp_address for server in servers],
-        max_in_flight=1, config=Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.1),
-    )
-    with consumer:
-        assert len(list(consumer.drain(idle=0.5))) == 5
-    (line,) = lines(caplog, "drained, but not verified")
-    assert "no HTTP address is given" in line
 
 
 def test_several_nsqds_are_drained_as_nsqlookupd_lists_them(
@@ -112,9 +83,9 @@ def test_several_nsqds_are_drained_as_nsqlookupd_lists_them(
     wait_until(lambda: len(registered(lookupd, "events")) == 2)
     with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address],
                   max_in_flight=10) as consumer:
-        found = Counter(message.body for message in consumer.drain(idle=60))
+        found = Counter(message.body for message in consumer.drain())
     assert found == Counter(2 * BODIES)
-    assert lines(caplog, "drained, but not verified") == []
+    assert lines(caplog, "ended after") == []
 
 
 def test_a_requeued_message_is_reported_and_left(server, caplog):
@@ -125,30 +96,10 @@ def test_a_requeued_message_is_reported_and_left(server, caplog):
 
     publish(server, *BODIES)
     server.post("/pub", b"late", topic="events", defer="60000")
-    report = consume(server, handle, max_in_flight=10).run_until_empty(
-        idle=60, **http_of(server))
+    report = consume(server, handle, max_in_flight=10).run_until_empty(**http_of(server))
     assert report and (report.finished, report.requeued, report.deferred) == (199, 1, 2)
     assert counts(server) == (0, 0, 2)
     assert "2 deferred messages" in lines(caplog, "drained, except for")[0]
-
-
-@pytest.mark.parametrize("is_known", [True, False])
-def test_deferred_messages_are_waited_for_with_wait_deferred(server, is_known, caplog):
-    """Those of its own requeues also where nsqd cannot be asked."""
-    attempts = []
-
-    def handle(message):
-        attempts.append(message.attempts)
-        if message.attempts == 1:
-            raise Requeue(delay=2, backoff=False)
-
-    publish(server, b"x")
-    where = http_of(server) if is_known else {"nsqd_http_addresses": ["127.0.0.1:1"]}
-    # Without an answer the time of nsqd's look at its deferred messages counts as well: up to 5 s.
-    report = consume(server, handle).run_until_empty(
-        idle=1 if is_known else 6, wait_deferred=True, **where)
-    assert attempts == [1, 2] and report and report.finished == 1
-    assert counts(server) == (0, 0, 0)
 
 
 def test_a_failing_message_is_tried_until_it_is_given_up(server):
@@ -161,7 +112,7 @@ def test_a_failing_message_is_tried_until_it_is_given_up(server):
     publish(server, b"bad")
     consumer = consume(
         server, fail, config=QUICK.replace(max_attempts=3), on_giving_up=given_up.append)
-    report = consumer.run_until_empty(idle=60, **http_of(server))
+    report = consumer.run_until_empty(**http_of(server))
     assert (report.requeued, report.given_up, report.finished) == (2, 1, 1) and report
     assert [message.attempts for message in given_up] == [3]
 
@@ -182,7 +133,7 @@ def test_messages_of_another_consumer_are_waited_for(server, caplog):
         assert held.wait(30)
         drain = consume(server, Collector(found.append))
         thread = threading.Thread(
-            target=drain.run_until_empty, args=(60,), kwargs=http_of(server))
+            target=drain.run_until_empty, kwargs=http_of(server))
         thread.start()
         wait_until(lambda: lines(caplog, "drain: waiting for 1 message in flight"))
         other.pause()
@@ -197,7 +148,7 @@ def test_a_loop_ends_though_it_holds_a_batch(server, caplog):
     publish(server, *BODIES[:5])
     with consume(server, None, max_in_flight=10) as consumer:
         batch = []
-        for message in consumer.drain(idle=0.5, **http_of(server)):
+        for message in consumer.drain(**http_of(server)):
             message.enable_async()
             batch.append(message)
         assert len(batch) == 5 and len(lines(caplog, "drained, except for 5 messages")) == 1
@@ -212,88 +163,16 @@ def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
     server.post("/channel/create", topic="events", channel="c")
     server.post("/channel/pause", topic="events", channel="c")
     wait_until(lambda: counts(server) == (200, 0, 0))
-    report = consume(server, Collector()).run_until_empty(idle=60, **http_of(server))
+    report = consume(server, Collector()).run_until_empty(**http_of(server))
     assert (report.finished, report.paused) == (0, 200)
     (line,) = lines(caplog, "drained, except for 200 messages")
     assert "paused" in line and server.http_address in line
 
 
-@pytest.fixture
-def quick_failures(monkeypatch):
-    """Nsqds have one second to come back, not five."""
-    monkeypatch.setattr("nsqclient.consumer.draining._RECONNECT_TIME", 1.0)
-
-
-def test_no_nsqd_that_can_be_reached_is_an_error(quick_failures):
-    """After seconds, so that an nsqd that is restarted is not missed; the last failure is said."""
-    consumer = Consumer("events", "c", Collector(),
-                        nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"])
-    with pytest.raises(ConnectError, match="no nsqd could be reached for .*refused"):
-        consumer.run_until_empty(idle=0.5)
-    assert consumer.stop().complete
-    with Consumer("events", "c", nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"]) as looped:
-        with pytest.raises(ConnectError, match="no nsqd could be reached"):
-            list(looped.drain(idle=0.5))
-
-
-def test_a_nsqlookupd_that_does_not_answer_is_an_error(quick_failures):
-    """With its failure."""
-    consumer = Consumer("events", "c", Collector(),
-                        lookupd_http_addresses=[f"127.0.0.1:{free_port()}"])
-    with pytest.raises(ConnectError, match="no nsqd could be reached.*nsqlookupd"):
-        consumer.run_until_empty(idle=0.5)
-
-
-def test_messages_that_wait_and_do_not_come_are_an_error(server_factory, monkeypatch):
-    """Such as those of an nsqd whose TCP port cannot be reached."""
-    monkeypatch.setattr("nsqclient.consumer.draining._STALL_TIME", 1.0)
-    one, other = server_factory(), server_factory()
-    publish(one, b"x")
-    publish(other, b"x")
-    consumer = Consumer("events", "c", Collector(), max_in_flight=2,
-                        nsqd_tcp_addresses=[one.tcp_address, f"127.0.0.1:{free_port()}"])
-    with pytest.raises(ConnectError, match=f"messages wait .1 at {other.http_address}.*refused"):
-        consumer.run_until_empty(idle=0.5, **http_of(one, other))
-
-
-def test_an_nsqd_that_hangs_when_it_is_asked_is_unknown(server, caplog):
-    """Its answer is not waited for, save the two seconds that it has."""
-    publish(server, *BODIES)
-    with FaultProxy(server.http_address) as proxy:
-        proxy.set_black_hole()
-        consumer = consume(server, Collector(), max_in_flight=10)
-        report = consumer.run_until_empty(idle=0.5, nsqd_http_addresses=[proxy.address])
-    assert report and report.finished == 200 and report.unknown == (proxy.address,)
-
-
-def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
-    server_factory, lookupd_factory, caplog
-):
-    """That is logged, and a silence is the end."""
-    lookupd = lookupd_factory()
-    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
-    publish(server, *BODIES)
-    wait_until(lambda: registered(lookupd, "events"))
-    calls = []
-
-    def choose(addresses):
-        calls.append(addresses)
-        if len(calls) > 1:
-            raise ValueError("x")
-        return addresses
-
-    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address],
-                  discovery_filter=choose, max_in_flight=10) as consumer:
-        wait_until(lambda: consumer.stats().connections)
-        assert len(list(consumer.drain(idle=0.5))) == 200
-    assert lines(caplog, "the request for the depth failed")
-    assert "ValueError" in lines(caplog, "drained, but not verified")[0]
-
-
 def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
     """And is not made by that."""
     lookupd = lookupd_factory()
-    with pytest.raises(ConnectError, match="no nsqlookupd has the topic evnts"):
+    with pytest.raises(ConnectError, match="no nsqd has the topic evnts"):
         Consumer("evnts", "c", Collector(), lookupd_http_addresses=[lookupd.http_address]) \
             .run_until_empty()
     given = Consumer("evnts", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address])
@@ -316,15 +195,216 @@ def test_an_nsqd_that_is_killed_in_the_middle_and_comes_back_is_drained(server_f
             server.start()
 
     report = consume(server, handle, max_in_flight=5, config=Config(max_reconnect_delay=0.5)) \
-        .run_until_empty(idle=30, **http_of(server))
+        .run_until_empty(**http_of(server))
     assert set(seen) == set(BODIES) and report
     assert counts(server)[:2] == (0, 0)
 
 
-def test_an_nsqd_that_is_killed_and_stays_away_is_named(
-    server_factory, caplog, quick_failures
+def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
+    """What was not handled is nsqd's again."""
+    publish(server, *BODIES[:5])
+
+    def interrupt(message):
+        signal.raise_signal(signal.SIGTERM)  # delivered to the main thread, which waits
+
+    report = consume(server, interrupt).run_until_empty(**http_of(server))
+    assert not report and not report.is_empty and report.stop.complete
+
+    publish(server, b"x")
+    consumer = consume(server, lambda message: consumer.stop())
+    assert not consumer.run_until_empty(**http_of(server)).is_empty
+
+
+def test_the_two_calls_say_which_one_a_consumer_has(server):
+    """With a handler the one, without the other."""
+    with pytest.raises(ConfigError, match="use run_until_empty"):
+        consume(server, print).drain()
+    with pytest.raises(ConfigError, match="loop over drain"):
+        consume(server, None).run_until_empty()
+    with pytest.raises(ConfigError, match="end_after_silence must be above 0"):
+        consume(server, None).drain(end_after_silence=0)
+
+
+def test_deferred_messages_are_waited_for_with_wait_deferred(server):
+    """Those of its own requeues as well."""
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise Requeue(delay=2, backoff=False)
+
+    publish(server, b"x")
+    report = consume(server, handle).run_until_empty(wait_deferred=True, **http_of(server))
+    assert attempts == [1, 2] and report and report.finished == 1
+    assert counts(server) == (0, 0, 0)
+
+
+def test_a_deferred_message_that_is_due_is_not_left(server):
+    """nsqd looks at the deferred messages of a new channel up to five seconds late."""
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise Requeue(delay=0.01, backoff=False)
+
+    publish(server, b"x")
+    report = consume(server, handle).run_until_empty(**http_of(server))
+    assert attempts == [1, 2] and report.deferred == 0
+
+
+def test_nsqds_without_an_http_address_are_named_before_a_message_is_taken(server):
+    """In both forms, and before the first connection."""
+    publish(server, *BODIES)
+    for call in (lambda: consume(server, None).drain(), consume(server, print).run_until_empty):
+        with pytest.raises(ConfigError, match=f"nsqd_http_addresses=.*{server.tcp_address}"):
+            call()
+    assert server.stats("events", "c") == {}
+
+
+def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):
+    """The report and the log say that it is unknown what is left; a loop ends as well."""
+    publish(server, *BODIES)
+    sizes = []
+    consumer = consume(server, BatchHandler(lambda batch: sizes.append(len(batch)), 150, 3600),
+                       max_in_flight=300)
+    report = consumer.run_until_empty(
+        end_after_silence=0.5, nsqd_http_addresses=["127.0.0.1:1"])
+    assert sum(sizes) == 200 and report.unknown == ("127.0.0.1:1",)
+    assert not report and not report.is_empty
+    (line,) = lines(caplog, "ended after 0.5 s without a message")
+    assert "127.0.0.1:1" in line
+    publish(server, *BODIES[:3])
+    with consume(server, None) as looped:
+        assert len(list(looped.drain(end_after_silence=0.5))) == 3
+
+
+def test_a_silence_is_one_of_every_nsqd(server_factory):
+    """With fewer messages in flight than nsqds, each has its turn before the end."""
+    servers = [server_factory() for _ in range(3)]
+    publish(servers[2], *BODIES[:5])
+    consumer = Consumer(
+        "events", "c", None, nsqd_tcp_addresses=[server.tcp_address for server in servers],
+        max_in_flight=1, config=Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.1),
+    )
+    with consumer:
+        assert len(list(consumer.drain(end_after_silence=0.5))) == 5
+
+
+#: For those that are to fail.
+SHORT = Config(drain_patience=1.0)
+
+
+def test_an_nsqd_that_cannot_be_reached_is_an_error(lookupd_factory):
+    """After ``drain_patience``, with the last failure; it may just be restarted."""
+    nsqd = {"nsqd_tcp_addresses": [f"127.0.0.1:{free_port()}"]}
+    nowhere = {"nsqd_http_addresses": [f"127.0.0.1:{free_port()}"]}
+    consumer = Consumer("events", "c", Collector(), config=SHORT, **nsqd)
+    with pytest.raises(ConnectError, match="could not see .* for 1 s .drain_patience.*refused"):
+        consumer.run_until_empty(**nowhere)
+    assert consumer.stop().complete
+    with Consumer("events", "c", config=SHORT, **nsqd) as looped:
+        with pytest.raises(ConnectError, match="could not see"):
+            list(looped.drain(**nowhere))
+    lookupd = {"lookupd_http_addresses": [f"127.0.0.1:{free_port()}"]}
+    with pytest.raises(ConnectError, match="could not see .*nsqlookupd"):
+        Consumer("events", "c", Collector(), config=SHORT, **lookupd).run_until_empty()
+
+
+def test_messages_that_wait_and_do_not_come_are_an_error(server_factory):
+    """Such as those of an nsqd whose TCP port cannot be reached."""
+    one, other = server_factory(), server_factory()
+    publish(one, b"x")
+    publish(other, b"x")
+    consumer = Consumer("events", "c", Collector(), max_in_flight=2, config=SHORT,
+                        nsqd_tcp_addresses=[one.tcp_address, f"127.0.0.1:{free_port()}"])
+    text = f"{other.http_address}: 1 wait and do not come.*refused"
+    with pytest.raises(ConnectError, match=text):
+        consumer.run_until_empty(**http_of(one, other))
+
+
+def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
+    """The drain waits until it answers; where it never does, both forms raise."""
+    publish(server, *BODIES)
+    with FaultProxy(server.http_address) as proxy:
+        where = {"nsqd_http_addresses": [proxy.address]}
+        proxy.set_black_hole()
+        seen = Collector(lambda message: len(seen.bodies) == 200 and proxy.heal())
+        assert consume(server, seen, max_in_flight=10).run_until_empty(**where).is_empty
+        proxy.set_black_hole()
+        with pytest.raises(ConnectError, match=f"could not see .*{proxy.address}"):
+            consume(server, print, config=SHORT).run_until_empty(**where)
+        with consume(server, None, config=SHORT) as looped:
+            with pytest.raises(ConnectError, match=f"could not see .*{proxy.address}"):
+                list(looped.drain(**where))
+
+
+def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
+    server_factory, lookupd_factory, caplog
 ):
-    """The others are drained; alone it is an error."""
+    """That is logged, and the drain cannot end."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(server, *BODIES)
+    wait_until(lambda: registered(lookupd, "events"))
+    calls = []
+
+    def choose(addresses):
+        calls.append(addresses)
+        if len(calls) > 1:
+            raise ValueError("x")
+        return addresses
+
+    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address], config=SHORT,
+                  discovery_filter=choose, max_in_flight=10) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        with pytest.raises(ConnectError, match="ValueError"):
+            list(consumer.drain())
+    assert lines(caplog, "the request for the depth failed")
+
+
+@pytest.mark.parametrize("form", ["loop", "handler"])
+def test_an_nsqd_that_is_restarted_or_suspended_in_the_middle_is_drained(
+    server_factory, lookupd_factory, form
+):
+    """One of two that nsqlookupd lists: the end of the other is not the end."""
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for server in servers:
+        publish(server, *BODIES)
+    wait_until(lambda: len(registered(lookupd, "events")) == 2)
+    first, back = threading.Event(), threading.Event()
+
+    def restart():
+        first.wait(60)
+        servers[1].stop()
+        back.wait(1.5)  # longer than the other nsqd needs
+        servers[1].start()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    seen = set()
+
+    def take(message):
+        seen.add((message.nsqd_address, message.body))
+        if len(seen) == 20:
+            first.set()
+            wait_until(lambda: len(registered(lookupd, "events")) == 1)
+
+    where = {"lookupd_http_addresses": [lookupd.http_address], "max_in_flight": 2}
+    if form == "handler":
+        assert Consumer("events", "c", take, **where).run_until_empty().is_empty
+    else:
+        with Consumer("events", "c", **where) as consumer:
+            for message in consumer.drain():
+                take(message)
+    thread.join()
+    assert len(seen) == 400
+
+
+def test_an_nsqd_that_stays_away_is_an_error(server_factory):
+    """The others are drained before."""
     one, other = server_factory(), server_factory()
     publish(one, *BODIES[:50])
     publish(other, *BODIES[50:100])
@@ -335,50 +415,21 @@ def test_an_nsqd_that_is_killed_and_stays_away_is_named(
         if len(seen) == 1:
             other.kill()
 
-    consumer = Consumer("events", "c", handle, max_in_flight=2,
+    consumer = Consumer("events", "c", handle, max_in_flight=2, config=SHORT,
                         nsqd_tcp_addresses=[one.tcp_address, other.tcp_address])
-    report = consumer.run_until_empty(idle=0.5, **http_of(one, other))
-    assert set(seen) >= set(BODIES[:50]) and report.unknown == (other.http_address,)
-    assert other.http_address in lines(caplog, "drained, but not verified")[0]
-
-    publish(one, *BODIES[:5])
-    alone = consume(one, lambda message: one.kill())
-    with pytest.raises(ConnectError, match="no nsqd could be reached for "):
-        alone.run_until_empty(idle=0.5, **http_of(one))
+    with pytest.raises(ConnectError, match=f"could not see .*{other.http_address}"):
+        consumer.run_until_empty(**http_of(one, other))
+    assert set(seen) >= set(BODIES[:50])
 
 
-def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
-    """What was not handled is nsqd's again."""
-    publish(server, *BODIES[:5])
-
-    def interrupt(message):
-        signal.raise_signal(signal.SIGTERM)  # delivered to the main thread, which waits
-
-    report = consume(server, interrupt).run_until_empty(idle=60, **http_of(server))
-    assert not report and not report.is_empty and report.stop.complete
-
-    publish(server, b"x")
-    consumer = consume(server, lambda message: consumer.stop())
-    assert not consumer.run_until_empty(idle=60, **http_of(server)).is_empty
-
-
-def test_the_two_calls_say_which_one_a_consumer_has(server):
-    """With a handler the one, without the other."""
-    with pytest.raises(ConfigError, match="use run_until_empty"):
-        consume(server, print).drain()
-    with pytest.raises(ConfigError, match="loop over drain"):
-        consume(server, None).run_until_empty()
-    with pytest.raises(ConfigError, match="idle must be above 0"):
-        consume(server, None).drain(idle=0)
-
-
-def test_a_partitioned_topic_is_drained_by_silence(caplog):
-    """Its depth is not asked for."""
-    with PartitionedCluster(1, 1) as cluster:
-        cluster.create_topic("events", partitions=2, channels=["c"])
+def test_a_partitioned_topic_is_drained(caplog):
+    """Each partition is asked for its depth, at the nsqd that leads it."""
+    caplog.set_level("INFO")
+    with PartitionedCluster(2, 1) as cluster:
+        cluster.create_topic("events", partitions=3, channels=["c"])
         lookupds = cluster.lookupd_http_addresses
         with Producer(lookupd_http_addresses=lookupds) as producer:
             producer.publish_many("events", BODIES[:10])
         with Consumer("events", "c", lookupd_http_addresses=lookupds, max_in_flight=4) as consumer:
-            assert len(list(consumer.drain(idle=1))) == 10
-    assert "has partitions" in lines(caplog, "drained, but not verified")[0]
+            assert len(list(consumer.drain())) == 10
+    assert lines(caplog, "drained: 10 finished")

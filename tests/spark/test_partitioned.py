@@ -12,7 +12,7 @@ from nsqclient.devserver.partitioned.lookupd import LookupdMode  # noqa: E402 - 
 from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
 from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.channel_depth import fetch_depths  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.channel_depth import make_query  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.subscription import (  # noqa: E402 - needs pyarrow
     partition_of_source,
@@ -182,7 +182,7 @@ def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts):
     """The depth is that of the channel in all partitions."""
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
-    depths = fetch_depths(read_options(texts, "stream"))
+    depths = make_query(read_options(texts, "stream")).fetch()
     assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
     receiver = receive(drain=True)
     wait_until(receiver.drain_is_over, 20)
@@ -250,6 +250,19 @@ def test_a_peek_sees_all_partitions_and_takes_nothing(cluster, texts):
         f"partition-{p}": [b"0", b"1"] for p in range(4)}
     assert [len(messages[0][2]) for _, messages in found] == [16] * 4
     assert all(cluster.messages("t", p, "c") == [b"0", b"1"] for p in range(4))
+
+
+def test_a_peek_gives_all_that_uneven_partitions_have(cluster, texts):
+    """Held messages use up the RDY of their partition, and not that of another one."""
+    cluster.create_topic("t", 6, channels=["c"])
+    for partition, count in enumerate([1, 2, 40, 0, 7, 150]):
+        for number in range(count):
+            cluster.publish("t", partition, b"%d" % number)
+    del texts["spoolDir"]
+    found = peek(read_options(texts, "batch"))
+    assert {source: len(messages) for source, messages in found} == {
+        "partition-0": 1, "partition-1": 2, "partition-2": 40, "partition-4": 7,
+        "partition-5": 150}
 
 
 def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):

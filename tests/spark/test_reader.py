@@ -33,6 +33,7 @@ from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
 from nsqclient.spark.partitions import SegmentPartition, read_partition  # noqa: E402 - as above
 from nsqclient.spark import batch_reader, reader as reader_module  # noqa: E402 - as above
 from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.peeking import peek  # noqa: E402 - needs pyarrow
 from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
 from nsqclient.spark.snapshot import release, snapshots  # noqa: E402 - needs pyspark
 from nsqclient.spark.spool.segment import encode_segment, read_rows  # noqa: E402 - as above
@@ -487,6 +488,19 @@ def test_a_peek_requeues_every_message(server, texts):
     assert len(set(batch_rows(texts, maxMessages="20"))) == 20
     wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "all went back")
     assert len(set(batch_rows(texts))) == 50
+
+
+def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
+    """One of two may have nearly all; each message is delivered once."""
+    servers = [server_factory(), server_factory()]
+    for server, count in zip(servers, (90, 10)):
+        publish(server, count)
+        server.post("/channel/create", topic="t", channel="c")
+    texts |= {"nsqd": ",".join(server.tcp_address for server in servers),
+              "nsqdHttp": ",".join(server.http_address for server in servers)}
+    for attempts in (1, 2):
+        rows = [row for _, rows in peek(read_options(texts, "batch")) for row in rows]
+        assert len(rows) == 100 and {row[1] for row in rows} == {attempts}
 
 
 def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatch):

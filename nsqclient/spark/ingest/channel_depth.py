@@ -6,21 +6,11 @@ import logging
 
 from nsqclient.discovery import lookup_topic
 from nsqclient.errors import NSQError
-from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
+from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.partitions.lookup_table import TopicRoutes
 from nsqclient.spark.options import ReadOptions
 
 logger = logging.getLogger("nsqclient.spark")
-
-
-def fetch_depths(options: ReadOptions) -> ChannelDepths:
-    """Ask every nsqd. Blocks: as ``DepthQuery.fetch``."""
-    return _query(options).fetch()
-
-
-def is_topic_unknown(options: ReadOptions) -> bool:
-    """Return whether no nsqlookupd knows the topic. Blocks: as ``DepthQuery.is_topic_unknown``."""
-    return _query(options).is_topic_unknown()
 
 
 def find_partitions(options: ReadOptions) -> TopicRoutes:
@@ -39,7 +29,8 @@ def find_partitions(options: ReadOptions) -> TopicRoutes:
     return TopicRoutes()
 
 
-def _query(options: ReadOptions) -> DepthQuery:
+def make_query(options: ReadOptions) -> DepthQuery:
+    """Return what asks every nsqd, again and again."""
     return DepthQuery(
         options.topic, options.channel, options.config, nsqds=options.nsqd,
         nsqd_http=options.nsqd_http, lookupds=options.lookupd,

@@ -1,28 +1,30 @@
-"""When a drain has everything that was there: a snapshot in, a decision out. Pure.
+"""When a drain of the source has everything that was there: it asks ``drain_decision``. Pure.
 
-NSQ does not distinguish old messages from new ones. What is known: how many waited at the start, if
-the HTTP ports were asked; how many have been stored since; how many wait now; how long no message
-has come.
+It may end earlier than a drain of a consumer: when as many messages are stored as were there at its
+start, so that a topic to which others publish all the time has an end.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from nsqclient.consumer.drain_decision import (
+    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide, is_empty,
+)
+from nsqclient.http.channel_depth import ChannelDepths
 
-class DrainState(NamedTuple):
+#: The most seconds between two looks that count: in the rest the process was suspended, or busy.
+_LONGEST_LOOK = 0.5
+
+
+class Progress(NamedTuple):
     """The progress of a drain."""
 
-    stored: int  #: since the start, copies too
-    silence: float  #: seconds without a message, or since the first connection; as ``Silence``
+    stored: int  #: since the start, without copies
+    last_arrival: float  #: when a message came, or a connection was made
+    silence: float  #: seconds since then, as ``Silence``
     is_connected: bool  #: to at least one nsqd
-    dials_failed: int
     is_idle: bool  #: every message that came is stored
-    waiting: int  #: depth over all nsqds, where it is known
-    out: int  #: in flight over all nsqds, as above
-    is_complete: bool  #: the two above are known of every nsqd
-    is_stale: bool  #: the nsqds were not asked, or messages have come since
-    is_unknown: bool = False  #: every nsqlookupd says that no nsqd has the topic
 
 
 class Drain:
@@ -31,37 +33,47 @@ class Drain:
     Args:
         target: messages that waited or were in flight at the start; None: unknown, be it of one
             nsqd of many.
-        idle: seconds without a message that count as the end where the depth is unknown.
-        return_time: seconds after which a message that another consumer holds has surely come back.
     """
 
-    def __init__(self, target: int | None, idle: float, return_time: float) -> None:
+    def __init__(self, target: int | None, rules: DrainRules) -> None:
         self._target = target
-        self._idle = idle
-        self._return_time = max(idle, return_time)
-        #: Seconds without a message that count as the end where the depth is unknown. If more were
-        #: there at the start than came, they may still come back.
-        self.patience = idle if target is None else self._return_time
+        self._rules = rules
+        self._history = DepthHistory(_LONGEST_LOOK)
+        self._last_arrival = self._asked = 0.0
+        self._is_topic_unknown = False
 
-    def is_over(self, now: DrainState) -> bool:
-        """Return whether nothing more is to be waited for."""
-        if not now.is_idle:
-            return False
-        if self.has_reached_target(now):
-            return True
-        if not now.is_connected:
-            return now.is_unknown
-        if now.is_stale:
-            return False
-        if now.waiting or now.out:
-            # A paused channel; or others took some, or a crash left some: those come back, in time.
-            return now.silence >= self._return_time
-        return now.is_complete or now.silence >= self.patience
+    def note(self, asked: float, depths: ChannelDepths, now: float) -> None:
+        """Note what the nsqds said when they were asked at that time."""
+        if asked == self._asked:
+            return
+        self._asked, self._is_topic_unknown = asked, depths.is_topic_unknown
+        self._history.on_answer(asked, depths, now)
+        empty = is_empty(self._rules, self._history.nsqds(now, 0.0), 0)
+        self._history.empty_answers = self._history.empty_answers + 1 if empty else 0
 
-    def has_reached_target(self, now: DrainState) -> bool:
-        """Return whether as many messages were stored as waited at the start."""
-        return self._target is not None and now.stored >= self._target
+    def decide(self, progress: Progress, now: float) -> Step:
+        """Return what the drain does next; ``FLUSH`` is not returned."""
+        if progress.last_arrival != self._last_arrival:
+            self._last_arrival = progress.last_arrival
+            self._history.on_change(progress.last_arrival, is_message=True)
+        if not progress.is_idle:
+            return Step.WAIT
+        if self.has_reached_target(progress):
+            return Step.END
+        return decide(self._rules, DrainState(
+            nsqds=self.nsqds(progress, now),
+            is_topic_unknown=self._is_topic_unknown and not progress.is_connected,
+            silence=progress.silence,
+            quiet=progress.silence,
+            are_all_connected=progress.is_connected,
+            settled=self._history.settled,
+            empty_answers=self._history.empty_answers,
+        ))
 
-    def is_hopeless(self, now: DrainState, waited: float) -> bool:
-        """Return whether no nsqd can be reached at all, after that many seconds."""
-        return not now.is_connected and now.dials_failed > 0 and waited >= max(5.0, self._idle)
+    def nsqds(self, progress: Progress, now: float) -> tuple[NsqdState, ...]:
+        """Return what is known of each nsqd."""
+        return self._history.nsqds(now, progress.silence)
+
+    def has_reached_target(self, progress: Progress) -> bool:
+        """Return whether as many messages were stored as were there at the start."""
+        return self._target is not None and progress.stored >= self._target

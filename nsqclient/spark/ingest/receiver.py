@@ -11,14 +11,15 @@ import threading
 import time
 
 from nsqclient.display import counted
-from nsqclient.errors import NSQError
+from nsqclient.consumer.drain_decision import DrainRules, NsqdState, Step
+from nsqclient.errors import ConfigError, NSQError
 from nsqclient.http.channel_depth import ChannelDepths
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.silence import Silence
 from nsqclient.spark.errors import SpoolError
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.channel_depth import fetch_depths, is_topic_unknown
-from nsqclient.spark.ingest.draining import Drain, DrainState
+from nsqclient.spark.ingest.channel_depth import make_query
+from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.worker_processes import WorkerProcesses
 from nsqclient.spark.options import ReadOptions
@@ -34,8 +35,8 @@ _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
 _RESUME = 0.8
 #: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
 _SPACE_PATIENCE = 10.0
-#: nsqd looks for timed out messages on a channel up to this many seconds late.
-_LATE = 6.0
+#: The most seconds between two looks of a drain that count as time of waiting.
+_LONGEST_LOOK = 0.5
 #: Seconds without a message, after a connection was opened, in which the first ones come.
 _FIRST_SILENCE = 0.5
 
@@ -67,10 +68,10 @@ class Receiver:
         self._error: NSQError | None = None  # by _lock
         #: When the nsqds were asked last, and what they said. Replaced by _lock, never changed.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
-        self._has_warned = False  # of unknown depths
-        self._is_unknown = False  # no nsqd has the topic
+        self._asking = threading.Lock()  # a thread uses _query
+        self._query = make_query(options)
         self._drain: Drain | None = None
-        self._silence = Silence(options.idle_ms / 4)
+        self._silence = Silence(_LONGEST_LOOK)
         self._started = 0.0
         self._resumed = 0.0  # when the flow went on after the spool was full
         self._is_full = False
@@ -83,17 +84,23 @@ class Receiver:
         """Read what is there now, and end then. Call it before ``open()``.
 
         Raises:
+            ConfigError: an nsqd cannot be asked for its depth, and ``idleMs`` is not set.
             NSQError: see ``check_handshakes``; a drain of nothing would not connect otherwise.
         """
         options = self.options
         check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
-        depths = fetch_depths(options)
+        depths = self._query.fetch()
+        if depths.without_http and not options.idle_ms:
+            raise ConfigError(
+                "a drain asks each nsqd at its HTTP port whether the channel is empty, and the HTTP"
+                f" address of {', '.join(depths.without_http)} is not known: set nsqdHttp or"
+                " lookupd; or idleMs, which allows an end by silence that is not verified")
         target = depths.waiting + depths.in_flight if depths.is_complete else None
         logger.info(
             "drain: reading %s",
             "an unknown number of messages" if target is None else counted(target, "message"))
-        self._drain = Drain(target, options.idle_ms, options.config.msg_timeout + _LATE)
-        self._warn_of_unknown(depths, self._drain.patience)
+        self._drain = Drain(target, DrainRules(
+            options.config.drain_patience, options.idle_ms or None))
 
     def open(self, at_least: int = 0, position: int | Bound = COMMITTED) -> None:
         """Open the spool and start to fill it. Idempotent.
@@ -213,42 +220,60 @@ class Receiver:
         is_connected = ingest.connections > 0  # first: it changes after last_arrival
         last = max(ingest.last_arrival, self._started, self._resumed)
         asked, depths = self._seen
-        state = DrainState(
-            stored=ingest.stored,
+        progress = Progress(
+            stored=ingest.stored - self.spool.copies_dropped,
+            last_arrival=last,
             # While the flow is paused no message is expected.
             silence=self._silence.watch(now if self.is_full else last, now),
             is_connected=is_connected,
-            dials_failed=ingest.dials_failed,
             is_idle=ingest.is_idle,
-            waiting=depths.waiting,
-            out=depths.in_flight,
-            is_complete=depths.is_complete,
-            is_stale=asked <= last,
-            is_unknown=self._is_unknown,
         )
-        if drain.is_hopeless(state, now - self._started):
-            raise ingest.last_error or NSQError("no nsqd could be reached")
+        if asked:
+            drain.note(asked, depths, now)
         is_full = self._limit is not None and ingest.stored >= self._limit
-        if not is_full and not drain.is_over(state):
+        step = Step.END if is_full else drain.decide(progress, now)
+        if step in (Step.WAIT, Step.FLUSH):
             return False
-        if not is_full and not drain.has_reached_target(state):
-            self._warn_of_unknown(depths, drain.patience)
-        self._log_rest(state, is_full)
+        if step is Step.FAIL_STUCK or step is Step.FAIL_WITHOUT_HTTP:
+            raise self._failure(drain.nsqds(progress, now), depths, ingest.last_error)
+        self._log_end(step, depths, is_full or drain.has_reached_target(progress))
         self._end.set()
         ingest.stop()
         self._look()  # so that the last progress has what is left, now that every FIN was read
         self.check()
         return True
 
-    def _warn_of_unknown(self, depths: ChannelDepths, patience: float) -> None:
-        """Log, once, why a silence of so many seconds is taken for the end."""
-        if depths.unknown and not self._has_warned:
-            self._has_warned = True
+    def _failure(
+        self, nsqds: tuple[NsqdState, ...], depths: ChannelDepths, cause: NSQError | None
+    ) -> NSQError:
+        options = self.options
+        patience = options.config.drain_patience
+        stuck = "; ".join(
+            f"{one.address}: {one.waiting} wait and do not come" if one.waiting else
+            f"{one.address}: {depths.unknown.get(one.address, 'no answer')}"
+            for one in nsqds if one.stuck >= patience or not one.has_http)
+        error = NSQError(
+            f"{options.topic}/{options.channel}: a drain could not see that the channel is empty"
+            f" for {patience:g} s (drain_patience): {stuck}"
+            + (f"; the last failure: {cause}" if cause else ""))
+        error.__cause__ = cause
+        return error
+
+    def _log_end(self, step: Step, depths: ChannelDepths, has_enough: bool) -> None:
+        """Log what a drain leaves, or cannot know."""
+        options = self.options
+        if step is Step.FAIL_UNKNOWN_TOPIC:
+            logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
+                           options.topic)
+        elif step is Step.END_UNKNOWN:
             logger.warning(
                 "%s/%s: the depth is unknown, so the read ends after %g s without a message"
-                " (idleMs): %s",
-                self.options.topic, self.options.channel, patience,
+                " (idleMs): %s", options.topic, options.channel, options.idle_ms,
                 "; ".join(f"{address}: {why}" for address, why in depths.unknown.items()))
+        elif depths.paused and not has_enough:
+            logger.warning(
+                "%s/%s: the channel or the topic is paused. Left for the next run: %s",
+                options.topic, options.channel, counted(depths.paused, "message"))
 
     def check_space(self, waiting_since: float = 0.0) -> None:
         """Raise the error of a disk that stays full: a drain has an end, and nothing to do.
@@ -260,18 +285,6 @@ class Receiver:
         waited = time.monotonic() - waiting_since
         if error is not None and min(self.spool.full_for, waited) >= _SPACE_PATIENCE:
             raise error
-
-    def _log_rest(self, state: DrainState, is_full: bool) -> None:
-        """Log it if a drain ends although messages are left."""
-        options = self.options
-        if state.is_unknown and not state.is_connected:
-            logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
-                           options.topic)
-        elif state.waiting and not is_full and not state.is_stale:
-            logger.warning(
-                "%s/%s: no message for %.0f s, although messages are waiting: is the channel"
-                " paused? Left for the next run: %s", options.topic, options.channel, state.silence,
-                counted(state.waiting, "message"))
 
     # -- for the progress
 
@@ -304,11 +317,10 @@ class Receiver:
                 return
 
     def _look(self) -> None:
-        """Ask the nsqds for their depth. Blocks: see ``fetch_depths``."""
+        """Ask the nsqds for their depth. Blocks: see ``DepthQuery.fetch``."""
         asked = time.monotonic()
-        depths = fetch_depths(self.options)
-        if self._drain is not None and not depths.known:
-            self._is_unknown = is_topic_unknown(self.options)
+        with self._asking:
+            depths = self._query.fetch()
         with self._lock:
             if asked >= self._seen[0]:
                 self._seen = (asked, depths)

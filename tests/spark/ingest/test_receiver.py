@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
+from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyarrow
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
     SpoolError,
@@ -21,8 +21,6 @@ from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
 )
 from nsqclient.spark.ingest import message_buffer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest import receiver as receiver_module  # noqa: E402 - needs pyarrow
-from nsqclient.http.channel_depth import ChannelDepths  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.draining import Drain  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyarrow
@@ -374,17 +372,14 @@ def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory,
     assert receiver.lag()["depth_unknown"] == ["127.0.0.1:1"]
 
 
-def test_a_depth_that_becomes_unknown_is_reported_at_the_end(server, receive, monkeypatch, caplog):
-    """Where it mattered: another consumer has taken what was to come."""
+def test_a_drain_that_cannot_know_its_end_fails(server, receive):
+    """Before it takes a message, where nsqd has no HTTP address; else after drain_patience."""
     publish(server, 10)
-    receiver = receive(server, drain=True, start=False)
-    fetch = receiver_module.fetch_depths
-    monkeypatch.setattr(receiver, "_drain", Drain(11, idle=0.3, return_time=0.5))
-    monkeypatch.setattr(receiver_module, "fetch_depths", lambda options: ChannelDepths(
-        fetch(options).known, {"n:4151": "it hangs"}))
-    receiver.open()
-    wait_until(receiver.drain_is_over, 20)
-    assert caplog.text.count("n:4151: it hangs") == 1
+    with pytest.raises(ConfigError, match=f"{server.tcp_address} is not known: set nsqdHttp"):
+        receive(server, drain=True, nsqdHttp="", start=False)
+    receiver = receive(server, drain=True, nsqdHttp="127.0.0.1:1", drain_patience="500ms")
+    with pytest.raises(NSQError, match="for 0.5 s .drain_patience.: 127.0.0.1:1: .*refused"):
+        wait_until(receiver.drain_is_over, 20)
 
 
 def test_the_lag_after_a_drain_is_what_is_left(server, receive, monkeypatch):
@@ -445,16 +440,14 @@ def test_a_drain_of_an_unknown_topic_ends(lookupd_factory, receive, caplog):
     assert "lists no nsqd with the topic t" in caplog.text
 
 
-def test_a_drain_that_leaves_messages_logs_a_warning(server, receive, monkeypatch, caplog):
+def test_a_drain_that_leaves_messages_logs_a_warning(server, receive, caplog):
     """A paused channel gives nothing, and the next run begins there."""
     publish(server, 10)
     server.post("/channel/create", topic="t", channel="c")
     server.post("/channel/pause", topic="t", channel="c")
-    receiver = receive(server, drain=True, start=False)
-    monkeypatch.setattr(receiver._drain, "_return_time", 0.5)
-    receiver.open()
+    receiver = receive(server, drain=True)
     wait_until(receiver.drain_is_over, 20)
-    assert "is the channel paused? Left for the next run: 10 messages" in caplog.text
+    assert "is paused. Left for the next run: 10 messages" in caplog.text
 
 
 def test_large_messages_are_held_back_by_their_bytes(server, receive, monkeypatch):
@@ -479,10 +472,9 @@ def test_large_messages_are_held_back_by_their_bytes(server, receive, monkeypatc
     assert stored(receiver) == list(range(500))
 
 
-def test_a_drain_without_any_nsqd_fails(receive, monkeypatch):
+def test_a_drain_without_any_nsqd_fails(receive):
     """With the reason of the last dial."""
-    receiver = receive(drain=True, nsqd="127.0.0.1:1")
-    monkeypatch.setattr(receiver, "_started", receiver._started - 60)
+    receiver = receive(drain=True, nsqd="127.0.0.1:1", drain_patience="500ms")
     with pytest.raises(NSQError, match="127.0.0.1:1"):
         wait_until(receiver.drain_is_over, 20)
 
@@ -570,17 +562,14 @@ def test_a_killed_process_ends_the_query_and_loses_nothing(server_factory, recei
     assert stored(again) == list(range(1000))
 
 
-def test_a_full_spool_is_not_taken_for_the_end_of_a_drain(server, receive, monkeypatch):
+def test_a_full_spool_is_not_taken_for_the_end_of_a_drain(server, receive):
     """Spark may be slow; the silence is our own."""
     publish(server, 3000)
-    receiver = receive(server, drain=True, start=False, maxSpoolMessages="1000",
-                       max_in_flight="200", idleMs="1", msg_timeout="1s")
-    monkeypatch.setattr(receiver._drain, "_return_time", 0.001)
-    receiver.open()
+    receiver = receive(server, drain=True, maxSpoolMessages="1000", max_in_flight="200",
+                       idleMs="1", msg_timeout="1s")
     wait_until(lambda: receiver.is_full and receiver._ingest.is_idle, 30, "the spool is full")
     wait_until(lambda: receiver._seen[0] > receiver._ingest.last_arrival, 30, "the depth is known")
     assert not receiver.drain_is_over()
-    monkeypatch.setattr(receiver._drain, "_return_time", 7.0)
     while not receiver.drain_is_over():
         receiver.spool.mark_committed(receiver.spool.last)
         receiver.balance()
