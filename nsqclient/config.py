@@ -14,11 +14,12 @@ import socket
 import ssl
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from nsqclient.errors import ConfigError
+from nsqclient.option_types import BackoffStrategy
 from nsqclient.runtime.addresses import parse_local_address
 from nsqclient.runtime.arguments import check_names, checks_names, closest
 from nsqclient.runtime.deadline import format_duration, parse_duration, to_seconds
@@ -27,8 +28,10 @@ from nsqclient.runtime.tls import client_context
 from nsqclient.secrets import SECRETS, read_secret
 from nsqclient.version import __version__
 
-#: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
-BackoffStrategy = Callable[[int, float, random.Random], float]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from nsqclient.option_types import ConfigOptions
 
 STRATEGIES: dict[str, BackoffStrategy] = {"exponential": exponential, "full_jitter": full_jitter}
 
@@ -253,6 +256,9 @@ class Config:
         60.0, "ours: maximum delay before an address is dialed again", low=0.01,
         looks_like_ms=10_000.0)
 
+    if TYPE_CHECKING:  # what it takes is wider than what it keeps: durations are floats then
+        def __init__(self, **options: Unpack[ConfigOptions]) -> None: ...
+
     def __post_init__(self) -> None:
         self._check(OPTIONS)
 
@@ -337,7 +343,7 @@ class Config:
                 raise ConfigError(f"option {name}: {exc}") from exc
         return cls()._changed(values, ())
 
-    def replace(self, **changes: Any) -> Config:
+    def replace(self, **changes: Unpack[ConfigOptions]) -> Config:
         """Return a checked copy with some options changed. Raises and warns as ``Config`` does."""
         check_names("Config", changes)
         return self._changed(changes, changes)

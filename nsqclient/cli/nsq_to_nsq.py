@@ -359,6 +359,6 @@ class CopyAttempt:
         if not is_rejected_message(error):
             self._to.failed()
 
-    def _publish(self, timeout: float) -> Future[None]:
+    def _publish(self, timeout: float) -> Future[Any]:
         return self._to.producer.publish_async(
             self._topic, self._body, timeout=timeout, **self._options)

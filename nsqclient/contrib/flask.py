@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from flask import Flask, current_app
@@ -38,10 +38,13 @@ from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Duration
 from nsqclient.worker.errors import UsageError
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, Metrics, add_all
-from nsqclient.worker.registry import HandlerRegistry, registry
+from nsqclient.worker.registry import HandlerOptions, HandlerRegistry, registry
 from nsqclient.worker.runner import run_worker
 
 _EXTENSION = "nsqclient"
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 H = TypeVar("H", bound=Handler)
 
@@ -114,7 +117,7 @@ class NSQ:
 
     def handler(
         self, *topics: str, channel: str, workers: int = 1, max_in_flight: int | None = None,
-        **options: Any,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[H], H]:
         """Register a function, or a BatchHandler, for ``flask nsq consume``; a decorator.
 

@@ -369,7 +369,7 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-    ) -> Future[Any]:
+    ) -> Future[StoredPosition | None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
         Queued messages of one topic are sent as one MPUB, in the order of the calls. A Future can

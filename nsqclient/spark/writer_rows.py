@@ -27,7 +27,7 @@ class RowProducer(Protocol):
         """Store several messages, or raise."""
         ...
 
-    def publish_async(self, topic: str, body: bytes, defer: float | None = None) -> Future[None]:
+    def publish_async(self, topic: str, body: bytes, defer: float | None = None) -> Future[Any]:
         """Queue one message."""
         ...
 
@@ -107,7 +107,7 @@ class RowPublisher:
         self._columns = columns
         self._waiting: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
-        self._deferred: list[Future[None]] = []
+        self._deferred: list[Future[Any]] = []
         self._rows = 0
         self._published = 0
         self._bytes = 0

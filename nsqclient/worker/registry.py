@@ -9,25 +9,51 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.middleware import Middleware, check_middleware
+from nsqclient.consumer.partitioned.ordered_processor import BlockedPolicy
 from nsqclient.consumer.processor import Handler
-from nsqclient.errors import ConfigError
+from nsqclient.consumer.retry import RetryPolicy
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.message import Message
+from nsqclient.option_types import SharedOptions
+from nsqclient.partitions.header_filter import HeaderFilter
+from nsqclient.partitions.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.user_functions import check_function
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 H = TypeVar("H", bound=Handler)
 
+
+class HandlerOptions(SharedOptions, total=False):
+    """What ``@nsqclient.handler`` takes by name besides its own: of the Config and Consumer."""
+
+    desired_tag: str
+    discovery_filter: Callable[[list[str]], Iterable[str]] | None
+    header_filter: HeaderFilter | None
+    on_backoff: Callable[[str, float], Any] | None
+    on_blocked: BlockedPolicy | None
+    on_connect: Callable[[str], Any] | None
+    on_disconnect: Callable[[str], Any] | None
+    on_error: Callable[[NSQError], Any] | None
+    on_giving_up: Callable[[Message], Any]
+    ordered: bool
+    partitions: Iterable[int] | None
+    retry: RetryPolicy | None
+    start_at: StartPosition | Mapping[int, StartPosition] | None
+    with_offsets: bool
+
+
 #: Arguments of a Consumer that a registration may give beside its own.
-_CONSUMER_ARGUMENTS = (
-    "desired_tag", "discovery_filter", "header_filter", "on_backoff", "on_blocked", "on_connect",
-    "on_disconnect", "on_error", "on_giving_up", "ordered", "partitions", "retry", "start_at",
-    "with_offsets",
-)
+_CONSUMER_ARGUMENTS = tuple(
+    name for name in HandlerOptions.__annotations__ if name not in SharedOptions.__annotations__)
 
 
 @dataclass(frozen=True)
@@ -86,8 +112,10 @@ def register(
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigError(f"handler {shown}: unknown option {key!r}{hint}")
     try:
-        checked = Config().replace(
-            **options, **({} if max_in_flight is None else {"max_in_flight": max_in_flight}))
+        if max_in_flight is not None:
+            checked = Config().replace(max_in_flight=max_in_flight, **options)
+        else:
+            checked = Config().replace(**options)
         around = check_middleware(middleware)
     except ConfigError as exc:
         raise ConfigError(f"handler {shown}: {exc}") from exc
@@ -126,7 +154,7 @@ class HandlerRegistry:
         workers: int = 1,
         max_in_flight: int | None = None,
         middleware: Iterable[Middleware] = (),
-        **options: Any,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[H], H]:
         """Register a function, or a BatchHandler, for a channel; a decorator.
 
