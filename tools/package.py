@@ -32,7 +32,7 @@ DIST = CHECKOUT / "dist"
 #: extra -> modules that it is for; "" is the wheel alone.
 EXTRAS = {
     "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor.doctor", "nsqclient.devserver",
-         "nsqclient.http", "nsqclient.contrib.statsd", "nsqclient.cli.worker",
+         "nsqclient.http", "nsqclient.cli.worker",
          "nsqclient.worker.log_context"],
     "cli": ["nsqclient.cli.completion", "shtab"],
     "admin": ["nsqclient.admin.server", "nsqclient.cli.nsqadmin"],

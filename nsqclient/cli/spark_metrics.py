@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nsqclient.contrib.metrics_registry import Family
 from nsqclient.errors import ConfigError
 from nsqclient.worker.status_server import Response, StatusServer
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from nsqclient.spark.shards.owners import ShardOwners
     from nsqclient.spark.shards.status import ShardStatus
 
 logger = logging.getLogger("nsqclient.cli")
-
-#: Of the text format.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SHARD = ("topic", "channel", "nsqd")
 
@@ -49,8 +47,8 @@ def check_prometheus(flag: str) -> None:
             f"{flag} needs prometheus_client: pip install 'nsqclient[prometheus]'") from exc
 
 
-def shard_families(shards: Sequence[ShardStatus], now: float) -> list[Family]:
-    """Build the metrics of shards. Pure.
+def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]:
+    """Build the metrics of shards. Needs ``prometheus_client``, as below.
 
     Args:
         now: seconds since 1970.
@@ -71,57 +69,41 @@ def shard_families(shards: Sequence[ShardStatus], now: float) -> list[Family]:
         ("nsqd_in_flight", "messages in flight from nsqd to its consumers",
          lambda one: one.in_flight),
     ]
-    families = [Family(
-        "nsq_spark_shard_epoch", "gauge", "epoch of the process that wrote last",
-        (*_SHARD, "owner"),
-        [((*_labels(one), one.owner), float(one.epoch)) for one in shards])]
+    from nsqclient.contrib.prometheus import gauge
+
+    yield gauge("nsq_spark_shard_epoch", "epoch of the process that wrote last",
+                (*_SHARD, "owner"), [((*_labels(one), one.owner), one.epoch) for one in shards])
     for name, text, value in values:
         samples = [(_labels(one), value(one)) for one in shards]
-        families.append(Family(
-            f"nsq_spark_shard_{name}", "gauge", text, _SHARD,
-            [(labels, float(found)) for labels, found in samples if found is not None]))
-    return families
+        yield gauge(f"nsq_spark_shard_{name}", text, _SHARD,
+                    [(labels, found) for labels, found in samples if found is not None])
 
 
-def owner_families(shards: Iterable[OwnedShard]) -> list[Family]:
-    """Build the metrics of owners alone. Pure."""
-    shards = list(shards)
-    values: list[tuple[str, str, str, Callable[[OwnedShard], float]]] = [
-        ("gauge", "in_flight", "messages received but not yet finished",
+def owner_metrics(shards: Sequence[OwnedShard]) -> Iterator[Metric]:
+    """Build the metrics of owners alone."""
+    from nsqclient.contrib.prometheus import counter, gauge
+
+    values: list[tuple[Any, str, str, Callable[[OwnedShard], float]]] = [
+        (gauge, "in_flight", "messages received but not yet finished",
          lambda one: one.in_flight),
-        ("gauge", "connections", "connections to the nsqd", lambda one: one.connections),
-        ("gauge", "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
+        (gauge, "connections", "connections to the nsqd", lambda one: one.connections),
+        (gauge, "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
          lambda one: one.is_paused),
-        ("counter", "redelivered", "messages received with more than one attempt",
+        (counter, "redelivered", "messages received with more than one attempt",
          lambda one: one.redelivered),
-        ("counter", "copies_dropped",
+        (counter, "copies_dropped",
          "duplicates of stored messages, finished without being stored again",
          lambda one: one.copies_dropped),
-        ("counter", "lost_creates", "segments that another owner created first",
+        (counter, "lost_creates", "segments that another owner created first",
          lambda one: one.lost_creates),
     ]
-    return [Family(f"nsq_spark_owner_{name}", kind, text, _SHARD,
-                   [(_labels(one.status), float(value(one))) for one in shards])
-            for kind, name, text, value in values]
+    for kind, name, text, value in values:
+        yield kind(f"nsq_spark_owner_{name}", text, _SHARD,
+                   [(_labels(one.status), value(one)) for one in shards])
 
 
 def _labels(shard: ShardStatus) -> tuple[str, str, str]:
     return shard.topic, shard.channel, shard.nsqd
-
-
-def metrics_text(families: Iterable[Family]) -> bytes:
-    """Write metrics in Prometheus' text format. Needs ``prometheus_client``."""
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    from nsqclient.contrib.prometheus import metric_of
-
-    class Collector:
-        def collect(self) -> Iterator[Any]:
-            return (metric_of(family) for family in families if family.samples)
-
-    registry = CollectorRegistry()
-    registry.register(Collector())
-    return generate_latest(registry)
 
 
 @contextlib.contextmanager
@@ -135,13 +117,15 @@ def metrics_server(address: str, owners: ShardOwners) -> Iterator[None]:
         yield
         return
 
+    from nsqclient.contrib.prometheus import render
+
     def scrape() -> Response:
         shards = [OwnedShard(
             owner.status(), owner.in_flight, owner.connections, owner.is_paused,
             owner.log.redelivered, owner.log.copies_dropped, owner.log.lost_creates)
             for owner in list(owners.owners.values())]
-        families = shard_families([one.status for one in shards], time.time())
-        return Response(200, CONTENT_TYPE, metrics_text([*families, *owner_families(shards)]))
+        return Response(200, *render([
+            *shard_metrics([one.status for one in shards], time.time()), *owner_metrics(shards)]))
 
     server = StatusServer(address, "--metrics-address", {"/metrics": scrape})
     server.start()

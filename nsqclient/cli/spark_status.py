@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.goflags import BOOL, STRING, STRINGS, CommandLineError, FlagError, Parsed
-from nsqclient.cli.spark_metrics import check_prometheus, metrics_text, shard_families
+from nsqclient.cli.spark_metrics import check_prometheus, shard_metrics
 from nsqclient.cli.tool_flags import ToolFlags, check_name
 from nsqclient.config import Config
 from nsqclient.display import show_size
@@ -100,7 +100,9 @@ def status(parsed: Parsed) -> int:
         store.close()
     now = time.time()
     if values["metrics"]:
-        sys.stdout.write(metrics_text(shard_families(shards, now)).decode())
+        from nsqclient.contrib.prometheus import render
+
+        sys.stdout.write(render(shard_metrics(shards, now))[1].decode())
     elif values["json"]:
         print(json.dumps({"shards": [_as_json(one, now) for one in shards],
                           "depth_unknown": unknown}))

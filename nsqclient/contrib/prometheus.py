@@ -13,7 +13,11 @@ The page ``docs/topics/metrics.rst`` lists the metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -25,58 +29,287 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from nsqclient.contrib.metrics_registry import Family, MetricsRegistry
-from nsqclient.runtime.histogram import HistogramSnapshot
+from nsqclient.consumer.backoff import Phase
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.processor import Handler
+from nsqclient.consumer.stats import ConsumerStats
+from nsqclient.message import Message, Requeue, raise_decision
+from nsqclient.producer.producer import Producer
+from nsqclient.producer.stats import ProducerStats
+from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.user_functions import check_function
+
+#: Values of the labels, and the value.
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+_CHANNEL = ("topic", "channel")
+_NSQD = (*_CHANNEL, "nsqd")
+_PRODUCER = ("producer",)
+
+#: Name, help and value, as below.
+_CONSUMER_COUNTERS: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
+    ("received", "messages received", lambda stats: stats.total.received),
+    ("finished", "messages finished (FIN)", lambda stats: stats.total.finished),
+    ("requeued", "messages requeued (REQ)", lambda stats: stats.total.requeued),
+    ("given_up", "messages given up and finished", lambda stats: stats.total.given_up),
+    ("touched", "timeout extensions sent (TOUCH)", lambda stats: stats.total.touched),
+    ("requeued_unstarted", "messages requeued by a stop before their handler started",
+     lambda stats: stats.total.requeued_unstarted),
+    ("expired", "messages that timed out before their handler started",
+     lambda stats: stats.total.expired),
+    ("late_answers", "responses sent after the message timed out",
+     lambda stats: stats.total.late_answers),
+    ("lost_answers", "responses lost with their connection",
+     lambda stats: stats.total.lost_answers),
+    ("orphaned", "messages in flight on a connection when it was lost",
+     lambda stats: stats.total.orphaned),
+    ("timed_out",
+     "messages that timed out: nsq_consumer_expired plus nsq_consumer_late_answers",
+     lambda stats: stats.total.expired + stats.total.late_answers),
+    ("repairs", "RDY corrections by the watchdog; a value above 0 indicates a bug",
+     lambda stats: stats.repairs),
+]
+_CONSUMER_GAUGES: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
+    ("connections", "connected nsqds", lambda stats: len(stats.connections)),
+    ("queued", "messages waiting for a worker", lambda stats: stats.queued),
+    ("queued_bytes", "size in bytes of the messages waiting for a worker",
+     lambda stats: stats.queued_bytes),
+    ("held", "1 while max_queued_bytes holds RDY at 0", lambda stats: stats.is_held),
+    ("running", "running handlers", lambda stats: stats.running),
+    ("max_in_flight", "maximum number of messages in flight", lambda stats: stats.max_in_flight),
+    ("paused", "1 while the consumer is paused", lambda stats: stats.is_paused),
+]
+_PRODUCER_COUNTERS: list[tuple[str, str, Callable[[ProducerStats], float]]] = [
+    ("retried", "retried publishes", lambda stats: stats.retried),
+    ("bytes", "bytes stored by synchronous publishes", lambda stats: stats.bytes),
+]
+_PRODUCER_GAUGES: list[tuple[str, str, Callable[[ProducerStats], float]]] = [
+    ("pending", "publishes in progress", lambda stats: stats.pending),
+    ("connections", "connected nsqds", lambda stats: len(stats.connected)),
+    ("nsqds", "known nsqds", lambda stats: len(stats.known)),
+]
 
 
-class NSQCollector(MetricsRegistry, Collector):
+class _Timing:
+    """The measurements of ``timed`` for one channel."""
+
+    def __init__(self) -> None:
+        self.handling = Histogram()
+        self.age = Histogram()
+        self.lock = Lock()
+        self.failures = 0  # guarded by lock
+
+
+class NSQCollector(Collector):
     """Exports its consumers and producers at each scrape.
 
     Args:
         registry: the registry to register with; None: none.
 
-    Life and threads: as :class:`~nsqclient.contrib.metrics_registry.MetricsRegistry`.
+    Life: usable at once; consumers and producers stay until ``remove``. Threads: any.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
-        super().__init__()
+        self._lock = Lock()
+        self._consumers: list[Consumer] = []  # guarded by _lock, as below
+        self._producers: dict[str, Producer] = {}
+        self._timings: dict[tuple[str, str], _Timing] = {}
         if registry is not None:
             registry.register(self)
 
-    def describe(self) -> list[Metric]:
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Export a consumer's counters. Consumers of the same channel are summed."""
+        with self._lock:
+            if consumer not in self._consumers:
+                self._consumers.append(consumer)
+
+    def add_producer(self, producer: Producer, name: str = "default") -> None:
+        """Export a producer's counters under a name, which replaces a former one of that name."""
+        with self._lock:
+            self._producers[name] = producer
+
+    def remove(self, what: Consumer | Producer) -> None:
+        """Remove a consumer or producer, if it is here."""
+        with self._lock:
+            self._consumers = list(other for other in self._consumers if other is not what)
+            self._producers = dict(
+                (name, other) for name, other in self._producers.items() if other is not what
+            )
+
+    def timed(self, handler: Handler, topic: str, channel: str) -> Handler:
+        """Return a handler that measures ``handler``: its time, its failures, the messages' age.
+
+        It costs about two microseconds a message. For a BatchHandler it returns a copy that
+        measures the time of each batch.
+        """
+        with self._lock:
+            timing = self._timings.setdefault((topic, channel), _Timing())
+
+        def wrap(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            @wraps(function, updated=())
+            def run(argument: Any) -> Any:
+                _note_ages(timing, argument if isinstance(argument, list) else [argument])
+                began = time.perf_counter()
+                try:
+                    result = function(argument)
+                    raise_decision(result)
+                    return result
+                except BaseException as exc:
+                    if not isinstance(exc, Requeue):
+                        with timing.lock:
+                            timing.failures += 1
+                    raise
+                finally:
+                    timing.handling.observe(time.perf_counter() - began)
+
+            return run
+
+        if isinstance(handler, BatchHandler):
+            return handler.wrapped(wrap)
+        check_function(handler, "handler", "message")  # the wrapper would hide an async function
+        return wrap(handler)
+
+    def describe(self) -> Iterable[Metric]:
         """For the registry: the names, without samples."""
-        return list(map(metric_of, MetricsRegistry().families()))
+        return NSQCollector(None).collect()
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: every family with its present samples."""
-        for family in self.families():
-            yield metric_of(family)
+        """For the registry: every metric with its present samples. No network."""
+        with self._lock:
+            consumers, producers = list(self._consumers), dict(self._producers)
+            timings = dict(self._timings)
+        yield from _of_consumers(consumers)
+        yield from _of_timings(timings)
+        yield from _of_producers(producers)
 
 
-def metric_of(family: Family) -> Metric:
-    """Return a family as prometheus_client has it."""
-    if family.kind == "histogram":
-        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
-        for labels, value in family.samples:
-            assert isinstance(value, HistogramSnapshot)
-            names = [*map(floatToGoString, value.bounds), "+Inf"]
-            histogram.add_metric(labels, list(zip(names, value.cumulative())), value.sum)
-        return histogram
-    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = kind(family.name, family.help, labels=family.labels)
-    for labels, value in family.samples:
-        assert not isinstance(value, HistogramSnapshot)
-        metric.add_metric(labels, value)
+def _note_ages(timing: _Timing, messages: Iterable[Message]) -> None:
+    now = time.time_ns()
+    for message in messages:
+        # The clocks of two machines may differ: never below zero.
+        timing.age.observe(max(0.0, (now - message.timestamp) / 1e9))
+
+
+def counter(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    """Return a counter; samples with the same labels are summed."""
+    return _filled(CounterMetricFamily(name, text, labels=labels), samples)
+
+
+def gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    """Return a gauge; samples with the same labels are summed."""
+    return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
+
+
+def _filled(metric: Any, samples: Samples) -> Metric:
+    sums: Counter[tuple[str, ...]] = Counter()
+    for labels, value in samples:
+        sums[labels] += value  # type: ignore[assignment] # a Counter takes any number
+    for labels, total in sums.items():
+        metric.add_metric(labels, total)
+    filled: Metric = metric
+    return filled
+
+
+def _histogram(
+    name: str, text: str, labels: tuple[str, ...],
+    samples: Iterable[tuple[tuple[str, ...], HistogramSnapshot]],
+) -> Metric:
+    metric = HistogramMetricFamily(name, text, labels=labels)
+    for values, found in samples:
+        names = [*map(floatToGoString, found.bounds), "+Inf"]
+        metric.add_metric(values, list(zip(names, found.cumulative())), found.sum)
     return metric
 
 
-def render(families: Iterable[Family]) -> tuple[str, bytes]:
-    """Return the content type and the text of a scrape."""
+def _of_consumers(consumers: list[Consumer]) -> Iterator[Metric]:
+    seen = [((each.topic, each.channel), each.stats()) for each in consumers]
+    for kind, table in ((counter, _CONSUMER_COUNTERS), (gauge, _CONSUMER_GAUGES)):
+        for name, text, value in table:
+            yield kind(f"nsq_consumer_{name}", text, _CHANNEL,
+                       [(labels, value(stats)) for labels, stats in seen])
+    yield gauge("nsq_consumer_healthy", "1 while healthy() is true", _CHANNEL,
+                [((each.topic, each.channel), bool(each.healthy())) for each in consumers])
+    yield gauge("nsq_consumer_backoff", "1 for the current backoff state", (*_CHANNEL, "state"), [
+        ((*labels, phase.value), stats.backoff == phase.value)
+        for labels, stats in seen for phase in Phase])
+    connections = [
+        ((*labels, conn.address), conn) for labels, stats in seen for conn in stats.connections]
+    yield gauge("nsq_consumer_in_flight", "messages in flight on a connection", _NSQD,
+                [(labels, conn.in_flight) for labels, conn in connections])
+    yield gauge("nsq_consumer_rdy", "RDY of a connection", _NSQD,
+                [(labels, conn.rdy) for labels, conn in connections])
+
+
+def _of_timings(timings: dict[tuple[str, str], _Timing]) -> Iterator[Metric]:
+    yield counter("nsq_consumer_handler_failures", "exceptions raised by handlers, except Requeue",
+                  _CHANNEL, [(labels, timing.failures) for labels, timing in timings.items()])
+    yield _histogram(
+        "nsq_consumer_handler_seconds", "duration of a handler call, in seconds", _CHANNEL,
+        [(labels, timing.handling.snapshot()) for labels, timing in timings.items()])
+    yield _histogram(
+        "nsq_consumer_message_age_seconds",
+        "age of a message when its handler starts, in seconds", _CHANNEL,
+        [(labels, timing.age.snapshot()) for labels, timing in timings.items()])
+
+
+def _of_producers(producers: dict[str, Producer]) -> Iterator[Metric]:
+    seen = [((name,), producer.stats()) for name, producer in producers.items()]
+    yield counter("nsq_producer_messages", "messages by outcome of their publish",
+                  (*_PRODUCER, "outcome"), [
+                      ((*labels, outcome), value) for labels, stats in seen
+                      for outcome, value in (("stored", stats.published),
+                                             ("rejected", stats.rejected),
+                                             ("unknown", stats.unknown))])
+    for kind, table in ((counter, _PRODUCER_COUNTERS), (gauge, _PRODUCER_GAUGES)):
+        for name, text, value in table:
+            yield kind(f"nsq_producer_{name}", text, _PRODUCER,
+                       [(labels, value(stats)) for labels, stats in seen])
+    yield _histogram(
+        "nsq_producer_publish_seconds",
+        "duration of a successful synchronous publish, in seconds", _PRODUCER,
+        [(labels, stats.latency) for labels, stats in seen])
+
+
+def render(metrics: Iterable[Metric]) -> tuple[str, bytes]:
+    """Return the content type and the text of a scrape; metrics without samples are left out."""
 
     class Once(Collector):
         def collect(self) -> Iterator[Metric]:
-            return map(metric_of, families)
+            return (metric for metric in metrics if metric.samples)
 
-    registry = CollectorRegistry()
+    registry = CollectorRegistry(auto_describe=False)
     registry.register(Once())
     return CONTENT_TYPE_LATEST, generate_latest(registry)
+
+
+class WorkerMetrics(NSQCollector):
+    """The metrics of a worker, over all of its processes.
+
+    Each process takes snapshots of its own; the process that answers the scrapes renders those of
+    all, with the number of the process as the label ``process``. So a counter that begins again
+    with a new process is a reset that Prometheus knows how to handle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def snapshot(self) -> object:
+        """Return every metric as a value for JSON."""
+        return [
+            [metric.name, metric.documentation, metric.type,
+             [[sample.name, sample.labels, sample.value] for sample in metric.samples]]
+            for metric in self.collect()
+        ]
+
+    def render(self, snapshots: Mapping[str, object]) -> tuple[str, bytes]:
+        """Return the content type and the text of a scrape, from the snapshots of all processes."""
+        merged: dict[str, Metric] = {}
+        for process, snapshot in snapshots.items():
+            assert isinstance(snapshot, list)
+            for name, text, kind, samples in snapshot:
+                metric = merged.setdefault(name, Metric(name, text, kind))
+                for sample, labels, value in samples:
+                    metric.add_sample(sample, {**labels, "process": process}, value)
+        return render(merged.values())

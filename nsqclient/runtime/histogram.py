@@ -33,22 +33,6 @@ class HistogramSnapshot:
         """For each bucket, how many values were at most its bound."""
         return list(accumulate(self.counts))
 
-    def since(self, before: HistogramSnapshot) -> HistogramSnapshot:
-        """What came after ``before``, an earlier snapshot of the same histogram."""
-        counts = tuple(now - then for now, then in zip(self.counts, before.counts))
-        return HistogramSnapshot(self.bounds, counts, self.sum - before.sum)
-
-    def quantile(self, part: float) -> float:
-        """The bound of the bucket that holds the value at ``part`` (0 to 1); 0.0 of no values.
-
-        At most one bucket too high; a value beyond all bounds gives the last one.
-        """
-        wanted = part * self.count
-        for bound, number in zip(self.bounds, self.cumulative()):
-            if number and number >= wanted:
-                return bound
-        return self.bounds[-1] if self.count else 0.0
-
 
 class Histogram:
     """Counts values in buckets. Threads: any.

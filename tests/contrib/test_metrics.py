@@ -1,10 +1,9 @@
-"""Prometheus and statsd export the counters of consumers and producers."""
+"""Prometheus gets the counters of consumers and producers."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 from collections import Counter
 
@@ -18,12 +17,10 @@ from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402 -
 from nsqclient import (  # noqa: E402
     BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejectedError, Requeue,
 )
-from nsqclient.contrib.metrics_registry import MetricsRegistry  # noqa: E402
-from nsqclient.contrib.prometheus import NSQCollector, metric_of  # noqa: E402
-from nsqclient.contrib.statsd import StatsdSink  # noqa: E402
+from nsqclient.contrib.prometheus import NSQCollector  # noqa: E402
 from tests.support import django_settings  # noqa: E402
 from tests.support.docs.pages import named  # noqa: E402
-from tests.support.processes import CHECKOUT, in_child  # noqa: E402
+from tests.support.processes import CHECKOUT  # noqa: E402
 from tests.support.servers import prometheus  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
@@ -50,7 +47,7 @@ def work(nsqd):
     with Producer([nsqd.tcp_address]) as producer:
         opened = []
 
-        def run(metrics: MetricsRegistry):
+        def run(metrics: NSQCollector):
             metrics.add_producer(producer)
             for body in (b"fine", b"requeue", b"fail"):
                 producer.publish("orders", body)
@@ -114,7 +111,7 @@ def test_a_second_collector_needs_a_registry_of_its_own(registry):
     NSQCollector(registry)
     with pytest.raises(ValueError, match="Duplicated"):
         NSQCollector(registry)
-    assert NSQCollector(None).families()
+    assert list(NSQCollector(None).collect())
 
 
 def test_removed_consumers_and_producers_are_not_exported(registry, work):
@@ -123,7 +120,7 @@ def test_removed_consumers_and_producers_are_not_exported(registry, work):
     work(collector)
     for what in (*collector._consumers, *collector._producers.values()):
         collector.remove(what)
-    shown = {family.name for family in collector.families() if family.samples}
+    shown = {metric.name for metric in collector.collect() if metric.samples}
     assert shown == {"nsq_consumer_handler_failures", "nsq_consumer_handler_seconds",
                      "nsq_consumer_message_age_seconds"}
 
@@ -134,19 +131,20 @@ def test_measuring_does_not_hide_an_asynchronous_handler():
         """Runs only where it is awaited."""
 
     with pytest.raises(ConfigError, match="async"):
-        MetricsRegistry().timed(handler, "t", "c")
+        NSQCollector(None).timed(handler, "t", "c")
 
 
 def test_batches_are_timed_as_a_whole(nsqd):
     """One time for a batch, an age for each message."""
-    metrics = MetricsRegistry()
+    metrics = NSQCollector(None)
     timed = metrics.timed(BatchHandler(lambda batch: None, size=3, max_wait=10), "t", "c")
     nsqd.publish_many("t", [b"x"] * 3)
     with Consumer("t", "c", timed, nsqd_tcp_addresses=[nsqd.tcp_address], config=QUICK):
         nsqd.wait_until_empty("t", "c")
-    counts = {f.name: f.samples[0][1] for f in metrics.families() if f.samples}
-    assert counts["nsq_consumer_handler_seconds"].count == 1
-    assert counts["nsq_consumer_message_age_seconds"].count == 3
+    counts = {sample.name: sample.value for metric in metrics.collect()
+              for sample in metric.samples}
+    assert counts["nsq_consumer_handler_seconds_count"] == 1
+    assert counts["nsq_consumer_message_age_seconds_count"] == 3
 
 
 def test_the_dashboard_asks_for_metrics_that_exist():
@@ -171,8 +169,7 @@ def exported_names():
     from nsqclient.contrib.django.outbox.metrics import OutboxCounters
 
     return {f"{metric.name}_total" if metric.type == "counter" else metric.name
-            for metric in [*NSQCollector(None).describe(),
-                           *map(metric_of, OutboxCounters().families())]}
+            for metric in [*NSQCollector(None).describe(), *OutboxCounters().collect()]}
 
 
 def test_the_page_lists_every_metric():
@@ -200,81 +197,3 @@ def test_promtool_accepts_the_alerts_of_the_page(tmp_path):
     done = subprocess.run([prometheus.program("promtool"), "check", "rules", str(rules)],
                           text=True, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.fixture
-def statsd():
-    """A statsd server: returns received lines, and has its address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.settimeout(10)
-
-        def lines() -> list[str]:
-            datagram = sock.recv(65536)
-            assert len(datagram) <= 508
-            return datagram.decode().splitlines()
-
-        lines.address = "127.0.0.1:{}".format(sock.getsockname()[1])
-        yield lines
-
-
-def read_until(statsd, wanted: str) -> dict[str, str]:
-    """Read lines until one of a name arrives."""
-    seen: dict[str, str] = {}
-    while wanted not in seen:
-        seen.update(line.split(":", 1) for line in statsd())
-    return seen
-
-
-def test_statsd_gets_differences_and_states(work, statsd):
-    """Counters once, gauges each time; labels are parts of the name."""
-    sink = StatsdSink(statsd.address, "web.")
-    work(sink)
-    assert sink.send() > 20
-    seen = read_until(statsd, "web.nsq.producer.publish_seconds.default.p99")
-    assert seen["web.nsq.consumer.finished.orders.mail"] == "3|c"
-    assert seen["web.nsq.consumer.backoff.orders.mail.flowing"] == "1|g"
-    assert seen["web.nsq.consumer.handler_seconds.orders.mail.count"] == "5|c"
-    assert seen["web.nsq.producer.messages.default.rejected"] == "1|c"
-    sink.send()
-    again = read_until(statsd, "web.nsq.producer.nsqds.default")
-    assert again["web.nsq.producer.nsqds.default"] == "1|g"
-    assert not [line for line in again.values() if line.endswith("|c")]
-
-
-def test_statsd_is_sent_in_the_background_and_at_the_end(work, statsd):
-    """``with`` sends every interval, and a last time at its end."""
-    with StatsdSink(statsd.address, interval=0.05) as sink:
-        work(sink)
-        read_until(statsd, "nsq.consumer.finished.orders.mail")
-    sink.close()
-    sink.close()
-
-
-def test_an_unreachable_statsd_is_logged_once(caplog):
-    """A name that does not resolve is a single warning, and no error."""
-    with StatsdSink("statsd.invalid:8125", interval=100) as sink:
-        assert (sink.send(), sink.send()) == (0, 0)
-    assert caplog.text.count("not sent") == 1
-
-
-@pytest.mark.parametrize("arguments", [("nowhere",), ("127.0.0.1:8125", "", 0)])
-def test_invalid_arguments_of_a_sink_are_rejected(arguments):
-    """The address and the interval are checked."""
-    with pytest.raises(ConfigError):
-        StatsdSink(*arguments)
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_starts_its_own_sink(statsd):
-    """The child has no thread, and may start one."""
-    def child():
-        assert sink._thread is None
-        sink.start().close()
-        assert sink.send() > 0
-
-    with StatsdSink(statsd.address, interval=100) as sink:
-        with Producer(["127.0.0.1:1"]) as producer:
-            sink.add_producer(producer)
-            with sink._sending:
-                assert in_child(child) == 0

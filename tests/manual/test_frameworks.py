@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
 import requests
 
-from nsqclient import Consumer, Message
 from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
 from tests.support.docs.pages import commands_of, named, text_of
@@ -162,22 +160,3 @@ def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(ns
         names["thread"].join()
         prometheus.REGISTRY.unregister(names["metrics"])
     assert 'nsq_consumer_received_total{channel="mail",topic="orders"} 1.0' in text
-
-
-def test_the_statsd_program_of_the_page_sends_its_numbers(nsqd: Nsqd) -> None:
-    """Its numbers arrive at the address that it names, under the prefix with the host's name."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
-        statsd.bind(("127.0.0.1", 0))
-        statsd.settimeout(20)
-        address = f"127.0.0.1:{statsd.getsockname()[1]}"
-        program = text_of(named("statsd")).replace("127.0.0.1:8125", address)
-        nsqd.publish("orders", b"x")
-
-        def handle(message: Message) -> None:
-            consumer.stop(0)  # in a handler it only begins the stop, which ends run()
-
-        consumer = Consumer("orders", "mail", handle, nsqd_tcp_addresses=[nsqd.tcp_address])
-        exec(compile(program, "the page", "exec"), {"consumer": consumer})
-        shown = statsd.recv(65536).decode()
-    host = socket.gethostname().replace(".", "_")
-    assert shown.startswith(f"shop.{host}.nsq.consumer.")

@@ -19,12 +19,12 @@ PACKAGES = [
     "nsqclient", "nsqclient.errors", "nsqclient.consumer.batch",
     "nsqclient.consumer.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
     "nsqclient.contrib.django", "nsqclient.contrib.flask",
-    "nsqclient.contrib.prometheus", "nsqclient.contrib.statsd", "nsqclient.contrib.opentelemetry",
+    "nsqclient.contrib.prometheus", "nsqclient.contrib.opentelemetry",
     "nsqclient.worker.log_context", "nsqclient.spark",
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
 #: Public to other packages of nsqclient only.
-INTERNAL = {"server_error", "BatchDelegate", "metric_of", "render"}
+INTERNAL = {"server_error", "BatchDelegate", "counter", "gauge", "render", "WorkerMetrics"}
 
 
 def find(path: str) -> object:

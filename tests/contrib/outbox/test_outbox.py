@@ -268,17 +268,16 @@ def test_a_relay_that_is_frozen_loses_its_rows_to_others(alias, store, producer,
 
 def test_a_relay_reports_what_it_did_and_what_waits(alias, store, producer, nsqd_with_limit):
     """As metrics."""
-    from nsqclient.contrib.django.outbox.metrics import OutboxMetrics
-    from nsqclient.contrib.prometheus import render
+    from nsqclient.contrib.prometheus import NSQCollector, render
 
     _, other = nsqd_with_limit
     store("a", "b", "x" * 200)
     relay = Relay(alias, other, measures=True)
     publish_all(relay)
     relay.counters.measure(alias)
-    metrics = OutboxMetrics(relay.counters)
-    metrics.add_producer(other)
-    text = render(metrics.families())[1].decode()
+    producers = NSQCollector(None)
+    producers.add_producer(other)
+    text = render([*relay.counters.collect(), *producers.collect()])[1].decode()
     for line in ('nsq_outbox_published_total{topic="events"} 2.0',
                  'nsq_outbox_failed_total{topic="events"}', "nsq_outbox_waiting 1.0",
                  "nsq_outbox_waiting_failed 1.0", "nsq_outbox_failures_total 0.0",

@@ -13,7 +13,8 @@ import requests
 pytest.importorskip("pyarrow")
 
 from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
-from nsqclient.cli.spark_metrics import metrics_text, shard_families  # noqa: E402 - needs pyarrow
+from nsqclient.cli.spark_metrics import shard_metrics  # noqa: E402 - needs pyarrow
+from nsqclient.contrib.prometheus import render  # noqa: E402
 from nsqclient.cli.spark_status import table  # noqa: E402 - needs pyarrow
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.epochs import Epoch, begin_epoch, find_epoch  # noqa: E402 - as above
@@ -136,7 +137,7 @@ def test_a_table_has_a_line_for_each_shard():
 
 def test_the_metrics_have_the_same_figures():
     """A sample for each shard, where it is known."""
-    lines = metrics_text(shard_families(SHARDS, NOW)).decode().splitlines()
+    lines = render(shard_metrics(SHARDS, NOW))[1].decode().splitlines()
     shard = f'channel="c",nsqd="{A}",topic="t"'
     for line in (f'nsq_spark_shard_lag_messages{{{shard}}} 12000.0',
                  f'nsq_spark_shard_lag_seconds{{{shard}}} 95.0',

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db.models import Count, Min
 from django.utils import timezone
 
 from nsqclient.contrib.django.outbox.models import OutboxMessage
-from nsqclient.contrib.metrics_registry import Family, MetricsRegistry
 
-_TOPIC = ("topic",)
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 class Waiting(NamedTuple):
@@ -52,40 +52,24 @@ class OutboxCounters:
             age = max(0.0, (timezone.now() - found["oldest"]).total_seconds())
         self.waiting = Waiting(found["messages"], found["failed"], age)
 
-    def families(self) -> list[Family]:
-        """Return everything as metrics. No network."""
+    def collect(self) -> Iterator[Metric]:
+        """Return everything as metrics. No network. Needs ``prometheus_client``."""
+        from nsqclient.contrib.prometheus import counter, gauge
+
+        def by_topic(name: str, text: str, counts: Counter[str]) -> Metric:
+            return counter(name, text, ("topic",),
+                           [((topic,), count) for topic, count in dict(counts).items()])
+
         waiting = self.waiting
-
-        def by_topic(name: str, text: str, counter: Counter[str]) -> Family:
-            return Family(name, "counter", text, _TOPIC,
-                          [((topic,), count) for topic, count in dict(counter).items()])
-
-        def single(name: str, kind: str, text: str, value: float) -> Family:
-            return Family(name, kind, text, (), [((), value)])
-
-        return [
-            by_topic("nsq_outbox_published", "messages published by this relay",
-                     self.published),
-            by_topic("nsq_outbox_failed", "attempts that failed because of the message",
-                     self.failed),
-            single("nsq_outbox_failures", "counter",
-                   "failures of nsqd or the database", self.failures),
-            single("nsq_outbox_waiting", "gauge", "messages in the outbox table", waiting.messages),
-            single("nsq_outbox_waiting_failed", "gauge",
-                   "messages in the outbox table that have failed", waiting.failed),
-            single("nsq_outbox_oldest_seconds", "gauge",
-                   "age in seconds of the oldest message in the outbox table", waiting.age),
-        ]
-
-
-class OutboxMetrics(MetricsRegistry):
-    """The numbers of a relay and of its producer."""
-
-    def __init__(self, counters: OutboxCounters) -> None:
-        super().__init__()
-        self._counters = counters
-
-    def families(self) -> list[Family]:
-        """Return a snapshot of everything that has a sample. No network."""
-        found = [*self._counters.families(), *super().families()]
-        return [family for family in found if family.samples]
+        yield by_topic("nsq_outbox_published", "messages published by this relay", self.published)
+        yield by_topic("nsq_outbox_failed", "attempts that failed because of the message",
+                       self.failed)
+        yield counter("nsq_outbox_failures", "failures of nsqd or the database", (),
+                      [((), self.failures)])
+        yield gauge("nsq_outbox_waiting", "messages in the outbox table", (),
+                    [((), waiting.messages)])
+        yield gauge("nsq_outbox_waiting_failed", "messages in the outbox table that have failed",
+                    (), [((), waiting.failed)])
+        yield gauge("nsq_outbox_oldest_seconds",
+                    "age in seconds of the oldest message in the outbox table", (),
+                    [((), waiting.age)])

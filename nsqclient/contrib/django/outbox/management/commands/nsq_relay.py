@@ -11,7 +11,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from nsqclient.consumer.shutdown import catch_shutdown_signals
-from nsqclient.contrib.django.outbox.metrics import OutboxMetrics
 from nsqclient.contrib.django.outbox.models import OutboxMessage
 from nsqclient.contrib.django.outbox.relay import Relay, publish_all
 from nsqclient.contrib.django.publishing import get_producer
@@ -136,10 +135,10 @@ def _serve_status(stack: ExitStack, relay: Relay, options: dict[str, Any]) -> li
 def _scrape(relay: Relay) -> Any:
     """Return what answers a scrape."""
     try:
-        from nsqclient.contrib.prometheus import render
+        from nsqclient.contrib.prometheus import NSQCollector, render
     except ImportError as exc:
         raise CommandError("--metrics-address needs prometheus_client:"
                            " pip install 'nsqclient[prometheus]'", returncode=_USAGE) from exc
-    metrics = OutboxMetrics(relay.counters)
-    metrics.add_producer(get_producer())
-    return lambda: Response(200, *render(metrics.families()))
+    producers = NSQCollector(None)
+    producers.add_producer(get_producer())
+    return lambda: Response(200, *render([*relay.counters.collect(), *producers.collect()]))
