@@ -39,6 +39,8 @@ def test_twice_the_work_costs_twice_as_much():
     def once():
         return [number for number in range(1000)]
 
+    if cost.noted() is None:
+        pytest.skip(f"bytecodes are not counted on Python {cost.VERSION}")
     single = cost.count(once)
     assert single > 1000
     assert cost.count(lambda: (once(), once())) > 1.9 * single

@@ -9,7 +9,6 @@ import os
 import subprocess
 
 import pytest
-import zstandard
 
 from nsqclient import Message
 from nsqclient.cli.archive.archive import Archive
@@ -20,6 +19,7 @@ from nsqclient.cli.archive.output_paths import OutputPaths
 from nsqclient.cli.archive.rotation import RotationRules
 from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.cli.test_archive_naming import Responder
+from tests.support.packages import needs
 
 LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
@@ -93,8 +93,11 @@ def test_each_sync_ends_a_gzip_member(tmp_path):
         assert subprocess.run(["gzip", "-dc", path], capture_output=True).stdout == content
 
 
+@needs("zstandard")
 def test_each_sync_ends_a_zstd_frame(tmp_path):
     """zstd files hold one frame for each sync."""
+    import zstandard
+
     archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
     for body in (b"a", b"b"):
         archive.write(messages(body), 1.0)

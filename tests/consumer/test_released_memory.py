@@ -14,7 +14,6 @@ from tests.support.processes import in_child
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the function is glibc's")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_what_another_thread_freed_is_released():
     """Though the last thing that it allocated is still in use."""
     def work():

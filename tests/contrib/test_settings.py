@@ -96,7 +96,6 @@ def test_after_close_a_new_one_is_made(holder, nsqd):
     assert holder.get() is not first and len(nsqd.messages("events")) == 1
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
     """Also when another thread was creating the producer at the moment of the fork."""
     with holder._lock:

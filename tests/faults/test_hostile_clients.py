@@ -17,7 +17,6 @@ from tests.support.servers.raw_socket import connect, read_all
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
 
 LIMIT = 150 * MIB

@@ -32,7 +32,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
 
 LONG = pytest.mark.long

@@ -22,7 +22,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
 
 CONFIG = Config(lookupd_poll_timeout=1, auth_secret="hush")

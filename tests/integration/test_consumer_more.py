@@ -425,7 +425,6 @@ def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
         assert [c.address for c in consumer.stats().connections] == [wanted]
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_starts_a_consumer_of_its_own(server):
     """The parent's consumer lives on; in the child the same object can be started."""
     collector = Collector()

@@ -107,7 +107,6 @@ def test_close_ends_in_time_while_nsqd_is_away():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_close_works_in_a_signal_handler(server):
     """A handler that interrupts publish_async anywhere may close: it returns in time."""
     def child():
@@ -134,7 +133,6 @@ def test_close_works_in_a_signal_handler(server):
         assert in_child(child) == 0
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_close_works_in_a_signal_handler_that_interrupts_a_lock(server):
     """Even where the interrupted thread holds the lock that close() needs."""
     def child():

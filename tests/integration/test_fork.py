@@ -31,8 +31,6 @@ from tests.support.processes import (
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-
 
 @pytest.fixture
 def producer(server):

@@ -250,7 +250,6 @@ def in_child(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_has_its_own_connections(producer, server):
     """Parent and child publish over connections of their own, before and after the fork."""
     producer.publish("events", b"parent")
@@ -266,7 +265,6 @@ def test_a_forked_child_has_its_own_connections(producer, server):
     assert producer.stats().published == 2
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_pending_futures_fail_in_the_child():
     """A Future pending at the fork is the parent's; in the child it fails, and does not hang."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:

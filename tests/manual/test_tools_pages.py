@@ -18,6 +18,7 @@ from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
 from tests.support.docs.pages import commands_of, named, text_of
 from tests.support.docs.terminal import Command, Terminal
+from tests.support.packages import needs
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
@@ -99,6 +100,7 @@ def test_the_commands_of_the_to_nsq_page_work(terminal: Terminal, cluster: Clust
     growing.interrupt()
 
 
+@needs("zstandard")
 def test_the_commands_of_the_nsq_to_file_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """Plain, compressed by day, as JSON with zstd for a pattern, and with a command on close."""
     nsqd, data = cluster.nsqd, terminal.folder / "data"

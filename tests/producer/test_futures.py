@@ -104,7 +104,6 @@ def test_abandoned_in_a_child():
     assert stored.result(0) is None
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_while_another_thread_settles_a_message():
     """The lock that all messages share is a new one in the child."""
     def work():

