@@ -23,6 +23,7 @@ from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
     NSQError,
+    ReentrantCallError,
     ServerError,
     TLSError,
 )
@@ -253,12 +254,16 @@ class Connection:
             ClosedError: the connection ended before; nothing was queued.
             ConnectionLostError, WriteTimeoutError: it ended while writing.
             LocalProtocolError: the command is not possible now; nothing was queued.
+            ReentrantCallError: this thread is in the middle of another call; nothing was queued.
         """
         self._queue(queue)
-        if not self._flush(wait=True, until=until):
-            self._background_flusher.wake()
-        if wake_reader:
-            self._socket_reader.wake()
+        try:
+            if not self._flush(wait=True, until=until):
+                self._background_flusher.wake()
+            if wake_reader:
+                self._socket_reader.wake()
+        except ReentrantCallError:
+            pass  # the call of this thread that was interrupted does it
 
     def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
         """Receive in place of the reader, for a thread that waits for the response to a publish.

@@ -187,7 +187,9 @@ class ConnectionManager:
     def worked(self) -> set[str]:
         """The nsqds to which there is a connection, or was one."""
         with self._lock:
-            return {place.address for place, entry in self._entries.items() if entry.has_worked}
+            return set(
+                place.address for place, entry in self._entries.items() if entry.has_worked
+            )
 
     def look_for(self, listed: Iterable[str]) -> None:
         """Begin a round of lookups, if nsqlookupds list nsqds that are not known here yet."""

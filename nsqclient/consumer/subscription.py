@@ -29,6 +29,7 @@ from nsqclient.errors import (
     ConnectionLostError,
     NSQConnectionError,
     NSQError,
+    ReentrantCallError,
     ServerError,
 )
 from nsqclient.log_fields import log_fields
@@ -180,9 +181,8 @@ class InFlightTable:
             self.counters.received += len(messages)
 
     def get(self, message_id: bytes) -> Message | None:
-        """Return the message with this id, if it is still out."""
-        with self._lock:
-            return self._messages.get(message_id)
+        """Return the message with this id, if it is still out. Takes no lock."""
+        return self._messages.get(message_id)
 
     def holds(self, message: Message) -> bool:
         """Return whether this delivery of the message is still out."""
@@ -194,10 +194,18 @@ class InFlightTable:
         Raises:
             AlreadyRespondedError: it was given to another caller.
         """
-        with self._lock:
-            if message.has_responded:
-                raise AlreadyRespondedError(f"{message!r} was answered before")
-            message._responded = True
+        try:
+            with self._lock:
+                self._mark_responded(message)
+        except ReentrantCallError:  # of a finalizer, say: its thread has the lock all the same
+            self._mark_responded(message)
+
+    @staticmethod
+    def _mark_responded(message: Message) -> None:
+        """Needs _lock."""
+        if message.has_responded:
+            raise AlreadyRespondedError(f"{message!r} was answered before")
+        message._responded = True
 
     def take_unanswered(self, messages: Iterable[Message]) -> list[Message]:
         """Mark what has no answer as answered, remove it, and return what is still in flight."""
@@ -434,17 +442,22 @@ class Subscription:
             self._delegate.on_answered()
         except AlreadyRespondedError:
             raise
-        except BaseException:  # of a signal handler, or of on_backoff
+        except BaseException as exc:  # of a signal handler, or of on_backoff
             if message._responded:
-                self._delegate.run_later(0.0, lambda: self._finish_interrupted(message))
-            raise
+                self._delegate.run_in_background(lambda: self._finish_interrupted(message))
+            if not isinstance(exc, ReentrantCallError):
+                raise
         self._raise_lost(message)
 
     def _finish_interrupted(self, message: Message) -> None:
-        """Send the FIN of a responded message whose ``finish()`` was interrupted."""
+        """Send the FIN of a responded message whose ``finish()`` was interrupted.
+
+        Or was called by a finalizer or a signal handler, in the middle of another call.
+        """
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.post_finished()
+        self._delegate.on_answered()
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
@@ -471,20 +484,20 @@ class Subscription:
             self._delegate.on_answered()
         except AlreadyRespondedError:
             raise
-        except BaseException:  # of a signal handler, or of on_backoff
+        except BaseException as exc:  # of a signal handler, or of on_backoff
             if message._responded:
-                self._delegate.run_later(
-                    0.0, lambda: self._requeue_interrupted(message, queue, bool(sent))
-                )
-            raise
+                self._delegate.run_in_background(
+                    lambda: self._requeue_interrupted(message, queue, bool(sent)))
+            if not isinstance(exc, ReentrantCallError):
+                raise
         self._raise_lost(message)
 
     def _requeue_interrupted(
         self, message: Message, queue: Callable[[ClientProtocol], None], is_queued: bool
     ) -> None:
-        """Send the REQ of a responded message whose ``requeue()`` was interrupted."""
+        """As ``_finish_interrupted``, for the REQ of ``requeue()``."""
         if is_queued:
-            self._delegate.run_in_background(self.flush_rest)  # it may not have left
+            self.flush_rest()  # it may not have left
             return
         # Not in flight: it was taken already. Another in its place: nsqd has delivered it again.
         if not self.is_lost and self.in_flight.get(message._id) in (None, message):
@@ -496,17 +509,28 @@ class Subscription:
         """Send TOUCH and move the message's deadline as nsqd does."""
         if message.has_responded:
             raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
-        if self.in_flight.holds(message):
-            self._extend(message)
-            self._send(lambda core: core.send_touch(message._id), 1)
-        elif self.is_lost:
-            self._count_lost(1)
+        try:
+            if self.in_flight.holds(message):
+                self._extend(message)
+                self._send(lambda core: core.send_touch(message._id), 1)
+            elif self.is_lost:
+                self._count_lost(1)
+        except ReentrantCallError:
+            self._delegate.run_in_background(lambda: self._touch_unless_responded(message))
         self._raise_lost(message)
+
+    def _touch_unless_responded(self, message: Message) -> None:
+        if not message.has_responded:
+            self.touch(message)
 
     def keep_alive(self, message: Message) -> None:
         """Touch now, and again whenever half of the timeout has passed."""
         self.touch(message)
-        self._touch_later(message._id, message.received)
+        message_id, received = message._id, message.received
+        try:
+            self._touch_later(message_id, received)
+        except ReentrantCallError:
+            self._delegate.run_in_background(lambda: self._touch_later(message_id, received))
 
     def _touch_later(self, message_id: bytes, received: float) -> None:
         # Not the message itself: its body need not stay in memory when it was answered.
@@ -628,8 +652,13 @@ class Subscription:
     def _send(
         self, queue: Callable[[ClientProtocol], None], answers: int, wake_reader: bool = True
     ) -> bool:
+        def post() -> None:
+            self._post(queue, answers)
+
         try:
             self.conn.send(queue, wake_reader=wake_reader)
+        except ReentrantCallError:  # nothing was queued
+            self._delegate.run_in_background(post)
         except (ClosedError, NSQConnectionError) as exc:
             self._count_lost(answers, exc)
             return False

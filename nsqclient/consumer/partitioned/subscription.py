@@ -25,7 +25,7 @@ from nsqclient.consumer.subscription import (
     body_of,
 )
 from nsqclient.display import counted
-from nsqclient.errors import AlreadyRespondedError, ServerError
+from nsqclient.errors import AlreadyRespondedError, ReentrantCallError, ServerError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitions.lookup_table import Endpoint
@@ -207,10 +207,11 @@ class OrderedSubscription(PartitionSubscription):
             self._delegate.on_answered()
         except AlreadyRespondedError:
             raise
-        except BaseException:  # of a signal handler
+        except BaseException as exc:  # of a signal handler
             if message._responded:
-                self._delegate.run_later(0.0, lambda: self._go_on_waiting(message, until))
-            raise
+                self._delegate.run_in_background(lambda: self._go_on_waiting(message, until))
+            if not isinstance(exc, ReentrantCallError):
+                raise
         self._raise_lost(message)
 
     def _retry_delay(self, message: Message) -> float:

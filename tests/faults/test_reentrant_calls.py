@@ -1,0 +1,185 @@
+"""Calls from finalizers and signal handlers, in the middle of other calls of the same thread."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections import Counter
+
+import pytest
+
+from nsqclient import Config, Consumer, Producer
+from nsqclient.errors import ReentrantCallError
+from tests.faults.dialogues import FULL
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = 20_000 if FULL else 1000
+
+
+@pytest.fixture
+def eager_collector():
+    """The garbage collector runs after every few objects, in any thread."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(7, 2, 2)
+    yield
+    gc.set_threshold(*before)
+    gc.collect()
+
+
+@pytest.fixture
+def consumer(server):
+    """A consumer whose messages are left to others, and they."""
+    messages = []
+
+    def keep(message):
+        message.enable_async()
+        messages.append(message)
+
+    consumer = Consumer(
+        "events", "c", keep, nsqd_tcp_addresses=[server.tcp_address], max_in_flight=100,
+        config=Config(default_requeue_delay=0, max_attempts=0, max_backoff_duration=0),
+    )
+    consumer.kept = messages
+    with consumer:
+        yield consumer
+
+
+def locks_of(consumer):
+    """The locks that a thread may hold when it answers a message."""
+    sub = consumer._running[0]
+    return {
+        "in flight": sub.in_flight._lock, "connection": sub.conn._lock,
+        "writer": sub.conn._writer._write_lock, "flow": consumer._flow._lock,
+        "timer": consumer._timer._changed.lock, "shutdown": consumer._shutdown._changed.lock,
+        "wake": sub.conn._socket_reader._wake_lock,
+    }
+
+
+@pytest.mark.parametrize("answer", ["finish", "requeue", "touch", "keep_alive"])
+def test_a_message_may_be_answered_by_a_thread_that_holds_any_lock(answer, consumer, server):
+    """The answer is queued, and sent by another thread when the lock is free."""
+    with Producer([server.tcp_address]) as producer:
+        for number in range(7):
+            producer.publish("events", b"x")
+            wait_until(lambda: len(consumer.kept) == number + 1)
+            message = consumer.kept[number]
+            name, lock = list(locks_of(consumer).items())[number]
+            with lock:
+                getattr(message, answer)()
+                assert message.has_responded == (answer in ("finish", "requeue")), name
+            if answer == "requeue":  # it comes again
+                wait_until(lambda: len(consumer.kept) == number + 2, message=name)
+                del consumer.kept[number]
+                consumer.kept[number].finish()
+            elif answer == "finish":
+                wait_until(lambda: consumer.stats().total.finished == number + 1, message=name)
+            else:
+                wait_until(lambda: consumer.stats().total.touched == number + 1, message=name)
+                message.finish()
+
+
+class Handle:
+    """What a job's framework keeps of a message; answers it when it is forgotten."""
+
+    def __init__(self, message):
+        self.message = message
+        self.itself = self  # only the garbage collector finds it
+
+    def __del__(self):
+        if self.message.attempts == 1 and int(self.message.body) % 3 == 0:
+            self.message.requeue()
+        else:
+            self.message.finish()
+
+
+def test_finalizers_answer_messages_wherever_the_collector_runs_them(
+    server, eager_collector, monkeypatch
+):
+    """The reader's and the workers' threads included; every message is finished."""
+    failures = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: failures.append(args.exc_value))
+
+    def handle(message):
+        message.enable_async()
+        Handle(message)
+
+    with Consumer(
+        "events", "c", handle, nsqd_tcp_addresses=[server.tcp_address], max_in_flight=50,
+        workers=2, config=Config(default_requeue_delay=0, max_attempts=0, max_backoff_duration=0),
+    ) as consumer:
+        server.post("/mpub", b"\n".join(b"%d" % n for n in range(COUNT)), topic="events")
+
+        def is_done():
+            [object() for _ in range(100)]
+            return consumer.stats().total.finished == COUNT
+
+        wait_until(is_done, 120)
+        assert consumer.stats().total.requeued == len(range(0, COUNT, 3))
+    assert failures == []
+
+
+def test_a_finalizer_that_publishes_in_mid_publish_gets_through_or_a_typed_error(
+    server, eager_collector, monkeypatch
+):
+    """It never waits for its own thread, and the interrupted publishes are stored."""
+    outcomes = Counter()
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda args: outcomes.update([type(args.exc_value)]))
+
+    class Audit:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            producer.publish_async("audit", b"x")
+            outcomes["published"] += 1
+
+    with Producer([server.tcp_address]) as producer:
+        for _ in range(COUNT // 2):
+            Audit()
+            producer.publish("events", b"x", timeout=20)
+            producer.publish_async("events", b"x")
+            Audit()
+            producer.stats()
+        assert producer.flush(20)
+        gc.collect()
+        assert producer.flush(20)
+    published = outcomes.pop("published")
+    assert published > COUNT // 10
+    assert set(outcomes) <= {ReentrantCallError}
+    assert published + sum(outcomes.values()) == COUNT // 2 * 2
+    wait_until(lambda: server.stats("audit")["message_count"] == published)
+    wait_until(lambda: server.stats("events")["message_count"] == COUNT // 2 * 2)
+
+
+def test_a_signal_handler_that_publishes_gets_through_or_a_typed_error(server):
+    """It never waits for the thread that it interrupts."""
+    outcomes = Counter()
+
+    def on_alarm(signum, frame):
+        try:
+            producer.publish_async("audit", b"x")
+            producer.stats()
+        except ReentrantCallError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["published"] += 1
+
+    former = signal.signal(signal.SIGALRM, on_alarm)
+    with Producer([server.tcp_address]) as producer:
+        producer.publish("events", b"x")
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+        try:
+            for _ in range(COUNT):
+                producer.publish("events", b"x", timeout=20)
+                producer.publish_async("events", b"x")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+        assert producer.flush(20)
+    assert outcomes["published"] > 10
+    wait_until(lambda: server.stats("events")["message_count"] == 2 * COUNT + 1)
