@@ -48,7 +48,7 @@ def known_failure(error: BaseException) -> str:
             return str(error) if isinstance(cause, NSQHTTPTransportError) else ""
         hint = hint_for(cause)
         if hint:
-            return f"{error}; {hint}"
+            return str(error) if hint in str(error) else f"{error}; {hint}"
         cause = cause.__cause__
     return ""
 

@@ -22,6 +22,7 @@ from nsqclient.connection.writer import BackgroundFlusher, SocketWriter
 from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
+    NotNSQError,
     NSQError,
     ReentrantCallError,
     ServerError,
@@ -206,7 +207,10 @@ class Connection:
                 data = self._transport.recv()
             if not data and not has_buffered_input:
                 raise ConnectionLostError(self.address, "closed by the peer")
-            self._core.receive_data(data)
+            try:
+                self._core.receive_data(data)
+            except NotNSQError as exc:
+                raise NotNSQError(f"{self.address}: {exc}") from None
 
     def start(self) -> None:
         """Start the reader thread; from now on the delegate is called.

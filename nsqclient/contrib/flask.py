@@ -106,6 +106,16 @@ class NSQ:
         """
         self.producer.publish(topic, body, defer, timeout)
 
+    def publish_json(
+        self,
+        topic: str,
+        value: Any,
+        defer: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Store one message whose body is ``value`` as JSON; otherwise as :meth:`publish`."""
+        self.producer.publish_json(topic, value, defer, timeout)
+
     def close(self, app: Flask) -> bool:
         """Close the producer of an app, for tests; the next publish makes a new one.
 

@@ -27,6 +27,7 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
 )
+from nsqclient.hints import with_hint
 from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.producer.group_commit import BATCH_BYTES, BATCH_MESSAGES, take_batch
 from nsqclient.producer.node import NsqdNode, StallDetector, stall_timeout
@@ -554,7 +555,7 @@ class AsyncPublisher:
                 for item in items:
                     code = exc.code if isinstance(exc, ServerError) else None
                     self._fail(item, PublishUnknownError(str(exc)) if item.maybe_stored
-                               else PublishNotSentError(str(exc), code))
+                               else PublishNotSentError(with_hint(exc), code))
                 return
 
     # -- outcomes, on a reader thread

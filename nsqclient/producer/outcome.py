@@ -16,6 +16,7 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
 )
+from nsqclient.hints import with_hint
 
 
 class PublishOutcome(Enum):
@@ -99,14 +100,15 @@ def no_node_error(
         return PublishUnknownError(str(error))
     code = error.code if isinstance(error, ServerError) else None
     # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
-    return PublishNotSentError(str(error), code, isinstance(error, DiscoveryError))
+    return PublishNotSentError(with_hint(error), code, isinstance(error, DiscoveryError))
 
 
 def timeout_error(
     seconds: float, reason: NSQError | None, maybe_stored: bool, body: bytes = b""
 ) -> PublishError:
     """Build the exception for a publish whose time is over; arguments as for ``no_node_error``."""
-    text = f"no nsqd stored the message within {seconds:g} s: {reason}{large_body_hint(body)}"
+    why = "" if reason is None else f": {with_hint(reason)}"
+    text = f"no nsqd stored the message within {seconds:g} s{why}{large_body_hint(body)}"
     return final_error(text, reason, maybe_stored)
 
 

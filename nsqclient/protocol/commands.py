@@ -61,6 +61,21 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     return data
 
 
+#: Stands for no value: None is one.
+NO_JSON: Any = object()
+
+
+def chosen_body(body: bytes | None, json: object) -> bytes:
+    """Return a body, or a value as JSON where that was given.
+
+    Raises:
+        InvalidMessageError: both or none of them was given, or JSON has no such value.
+    """
+    if (body is None) == (json is NO_JSON):
+        raise InvalidMessageError("give either body (bytes) or json (a value)")
+    return json_body(json) if body is None else body
+
+
 def json_body(value: object) -> bytes:
     """Return a value as JSON in UTF-8, without blanks.
 

@@ -11,7 +11,7 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide
 from nsqclient.errors import AlreadyRespondedError, ConfigError
 from nsqclient.message import Failure, Message, Requeue, raise_decision
-from nsqclient.protocol.commands import check_body
+from nsqclient.protocol.commands import NO_JSON, check_body, chosen_body
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.user_functions import check_result
 
@@ -46,9 +46,10 @@ class RecordedMessage(Message):
 
 
 def make_message(
-    body: bytes,
+    body: bytes | None = None,
     attempts: int = 1,
     *,
+    json: Any = NO_JSON,
     message_id: bytes | None = None,
     timestamp: int | None = None,
     time_left: Duration = 60.0,
@@ -59,6 +60,7 @@ def make_message(
 
     Args:
         body: bytes, not empty.
+        json: instead of ``body``: a value whose JSON is the body.
         attempts: number of deliveries, including this one.
         message_id: 16 hex digits in ASCII; None: a new id for each message.
         timestamp: when nsqd received it, in nanoseconds since the epoch; None: now.
@@ -67,7 +69,7 @@ def make_message(
         headers: JSON headers, as with partitioned NSQ.
 
     Raises:
-        InvalidMessageError: the body is not bytes, or empty.
+        InvalidMessageError: the body is not bytes, or empty, or JSON has no such value.
         ConfigError: another argument is invalid.
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or not 0 <= attempts <= 65535:
@@ -82,7 +84,8 @@ def make_message(
         raise ConfigError(f"headers must be a dict, not {headers!r:.80}")
     now = time.monotonic()
     message = RecordedMessage(
-        check_body(body), message_id, attempts, time.time_ns() if timestamp is None else timestamp,
+        check_body(chosen_body(body, json)), message_id, attempts,
+        time.time_ns() if timestamp is None else timestamp,
         now, now + to_seconds(time_left, "time_left"), _Recorder(nsqd_address),
     )
     message.finished, message.touched = False, 0

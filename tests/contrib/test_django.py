@@ -18,7 +18,9 @@ from nsqclient import (  # noqa: E402
     handler,
 )
 from nsqclient.cli.worker import build_flags  # noqa: E402
-from nsqclient.contrib.django import get_producer, publish, publish_on_commit  # noqa: E402
+from nsqclient.contrib.django import (  # noqa: E402
+    get_producer, publish, publish_json, publish_on_commit,
+)
 from nsqclient.contrib.django.management.commands.nsq_consume import (  # noqa: E402
     Command, database_connections,
 )
@@ -152,6 +154,16 @@ def test_a_commit_publishes(project):
         publish_on_commit("events", bytearray(b"second"))
         assert bodies(project) == []
     assert bodies(project) == [b"first", b"second"]
+
+
+def test_a_value_is_published_as_json(project):
+    """At once, or after the commit; a body and a value together are an error."""
+    publish_json("events", {"id": 7})
+    with transaction.atomic():
+        publish_on_commit("events", json=None)
+        with pytest.raises(InvalidMessageError, match="either body .* or json"):
+            publish_on_commit("events", b"x", json=1)
+    assert bodies(project) == [b'{"id":7}', b"null"]
 
 
 def test_a_rollback_publishes_nothing(project):

@@ -47,6 +47,13 @@ def test_a_view_publishes(nsq, app, nsqd):
         assert nsq.producer is nsq.producer
 
 
+def test_a_view_publishes_json(nsq, app, nsqd):
+    """The body is the value as JSON."""
+    with app.app_context():
+        nsq.publish_json("events", {"id": 7})
+    assert [m.body for m in nsqd.messages("events")] == [b'{"id":7}']
+
+
 def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
     """The current app decides where a message goes."""
     other = nsqd_factory()

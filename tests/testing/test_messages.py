@@ -7,9 +7,9 @@ from concurrent.futures import Future
 import pytest
 
 from nsqclient import (
-    AlreadyRespondedError, BatchHandler, ConfigError, GiveUp, Requeue, Retry, RetryTable,
+    AlreadyRespondedError, BatchHandler, ConfigError, GiveUp, InvalidMessageError, Requeue, Retry,
+    RetryTable,
 )
-from nsqclient.errors import InvalidMessageError
 from nsqclient.testing import RecordedMessage, handle, make_message
 
 
@@ -158,3 +158,11 @@ def test_another_name_of_the_package_is_an_attribute_error():
         nsqclient.testing.make_mesage  # noqa: B018 - it is the lookup that raises
     assert {getattr(nsqclient.testing, name).__name__ for name in nsqclient.testing.__all__} \
         == set(nsqclient.testing.__all__)
+
+
+def test_the_body_of_a_message_may_be_json():
+    """A body and a value together, or neither, are an error."""
+    assert make_message(json={"id": 7}).json() == {"id": 7}
+    for arguments in ({}, {"body": b"x", "json": 1}):
+        with pytest.raises(InvalidMessageError, match="either body .* or json"):
+            make_message(**arguments)

@@ -7,7 +7,8 @@ the command ``nsq_consume``, and ``outbox`` is an app of its own. The page
 """
 
 from nsqclient.contrib.django.publishing import (
-    get_producer, publish, publish_in_transaction, publish_on_commit,
+    get_producer, publish, publish_in_transaction, publish_json, publish_on_commit,
 )
 
-__all__ = ["get_producer", "publish", "publish_in_transaction", "publish_on_commit"]
+__all__ = ["get_producer", "publish", "publish_in_transaction", "publish_json",
+           "publish_on_commit"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings
@@ -13,7 +14,7 @@ from django.utils import timezone
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.errors import ConfigError, InvalidMessageError
 from nsqclient.producer.producer import Producer
-from nsqclient.protocol.commands import check_body, check_delay
+from nsqclient.protocol.commands import NO_JSON, check_body, check_delay, chosen_body
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration, to_seconds
 
@@ -63,12 +64,20 @@ def publish(
     get_producer().publish(topic, body, defer, timeout)
 
 
+def publish_json(
+    topic: str, value: Any, defer: Duration | None = None, timeout: Duration | None = None
+) -> None:
+    """Store one message whose body is ``value`` as JSON, at once; otherwise as :func:`publish`."""
+    get_producer().publish_json(topic, value, defer, timeout)
+
+
 def publish_on_commit(
     topic: str,
-    body: bytes,
+    body: bytes | None = None,
     defer: Duration | None = None,
     timeout: Duration | None = None,
     *,
+    json: Any = NO_JSON,
     using: str | None = None,
     robust: bool = False,
 ) -> None:
@@ -78,6 +87,7 @@ def publish_on_commit(
     invalid ones do not fail after it.
 
     Args:
+        json: instead of ``body``: a value whose JSON is the body.
         using: alias of the database; None: the default one.
         robust: log a publish that fails after the commit, instead of raising the error of
             :meth:`nsqclient.Producer.publish`. In both cases the data is stored, and the message
@@ -91,7 +101,7 @@ def publish_on_commit(
     producer = get_producer()
     check_topic(topic)
     # A copy: a bytearray may change until the commit.
-    kept = bytes(check_body(body, producer.config.nsqd_max_msg_size))
+    kept = bytes(check_body(chosen_body(body, json), producer.config.nsqd_max_msg_size))
     transaction.on_commit(
         lambda: publish(topic, kept, defer, timeout), using=using, robust=robust
     )
@@ -99,9 +109,10 @@ def publish_on_commit(
 
 def publish_in_transaction(
     topic: str,
-    body: bytes,
+    body: bytes | None = None,
     defer: Duration | None = None,
     *,
+    json: Any = NO_JSON,
     key: str | None = None,
     using: str | None = None,
 ) -> None:
@@ -112,6 +123,7 @@ def publish_in_transaction(
     INSTALLED_APPS, and ``manage.py nsq_relay`` that runs. Threads: any.
 
     Args:
+        json: instead of ``body``: a value whose JSON is the body.
         defer: seconds from now until it is delivered, up to ``nsqd_max_req_timeout``.
         key: messages of a topic with the same key are published in the order of these calls,
             one after the other; up to 255 characters. Not for deferred messages.
@@ -127,7 +139,7 @@ def publish_in_transaction(
     """
     config = get_producer().config
     check_topic(topic)
-    data = check_body(body, config.nsqd_max_msg_size)
+    data = check_body(chosen_body(body, json), config.nsqd_max_msg_size)
     deliver_at = None
     if defer is not None:
         seconds = to_seconds(defer, "defer")
