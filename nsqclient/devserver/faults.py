@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqclient.devserver.protocol.commands import (
-    CheckExt,
     Dpub,
     Event,
     Ignored,
@@ -183,7 +182,7 @@ class Faults:
 
     def receive(self, client: int, event: Event) -> Failure | None:
         """Record a command; return the error that it is to fail with, or None."""
-        if isinstance(event, (OpenTopic, OpenPartition, CheckExt)):
+        if isinstance(event, (OpenTopic, OpenPartition)):
             return None  # the beginning of a publish, which is recorded once complete
         name = command_name(event)
         with self._lock:

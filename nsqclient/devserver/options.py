@@ -202,24 +202,6 @@ def _in_units(options: NsqdOptions, option: Field[Any], of_second: int) -> Any:
     return round(value * of_second) if option.type == "float" else value
 
 
-#: /config/: options that the embedded server does not have, with nsqd's values.
-_FIXED: dict[str, Any] = {
-    "log_prefix": "[nsqd] ",
-    "http_client_connect_timeout": 2_000_000_000,
-    "http_client_request_timeout": 5_000_000_000,
-    "max_bytes_per_file": 104_857_600,
-    "sync_every": 2500,
-    "sync_timeout": 2_000_000_000,
-    "queue_scan_worker_pool_max": 4,
-    "queue_scan_selection_count": 20,
-    "statsd_address": "",
-    "statsd_prefix": "",
-    "statsd_interval": 60_000_000_000,
-    "statsd_mem_stats": True,
-    "statsd_udp_packet_size": 508,
-    "statsd_exclude_ephemeral": False,
-}
-
 #: /config/: options of the same name.
 _SHOWN = frozenset({
     "deflate", "snappy", "tls_cert", "tls_key", "tls_client_auth_policy", "tls_root_ca_file",
@@ -233,7 +215,6 @@ _SHOWN = frozenset({
 def config_values(options: NsqdOptions) -> dict[str, Any]:
     """Return the values under /config/ that do not change while nsqd runs, durations in ns."""
     return {
-        **_FIXED,
         **{each.name: _in_units(options, each, 10**9) for each in fields(options)
            if each.name in _SHOWN},
         "auth_http_addresses": list(options.auth_http_addresses),

@@ -166,14 +166,14 @@ NSQD: list[Request] = [
     *[
         ("GET", f"/config/{name}", b"")
         for name in (
-            "id", "log_level", "log_prefix", "broadcast_address", "nsqlookupd_tcp_addresses",
-            "auth_http_addresses", "mem_queue_size", "max_bytes_per_file", "sync_every",
+            "id", "log_level", "broadcast_address", "nsqlookupd_tcp_addresses",
+            "auth_http_addresses", "mem_queue_size",
             "msg_timeout", "max_msg_timeout", "max_msg_size", "max_body_size",
             "max_req_timeout", "max_heartbeat_interval", "max_rdy_count",
             "max_output_buffer_size", "max_output_buffer_timeout",
             "min_output_buffer_timeout", "output_buffer_timeout", "max_channel_consumers",
             "max_deflate_level", "tls_cert", "tls_required", "tls_min_version",
-            "statsd_address", "statsd_mem_stats", "e2e_processing_latency_percentiles",
+            "e2e_processing_latency_percentiles",
         )
     ],
     ("PUT", "/config/log_level", b""),

@@ -17,9 +17,7 @@ from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
 from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
 from nsqclient.devserver.partitioned.state import ClusterState, Topic
 from nsqclient.devserver.protocol.commands import (
-    CheckExt,
     CommandError,
-    CreateTopic,
     Event,
     OpenPartition,
     PartitionPub,
@@ -120,26 +118,16 @@ class PartitionCommandHandler(CommandHandler):
         try:
             if isinstance(event, OpenPartition):
                 state.find(self._nsqd, event.topic, event.partition)
-            elif isinstance(event, CheckExt):
-                self._check_ext(event, state)
             elif isinstance(event, PartitionPub):
                 self._publish(event, state, now)
             elif isinstance(event, PartitionSub):
                 self._subscribe_to(event, state, now)
-            elif isinstance(event, CreateTopic):
-                raise CommandError("E_CREATE_TOPIC_FAILED", "topic is created through nsqlookupd")
             elif isinstance(event, Rdy) and self.channel is None:
                 return
             else:
                 super()._execute(event, broker, now)
         except CommandError as exc:
             self._answer(event, now, exc.code, exc.text)
-
-    def _check_ext(self, event: CheckExt, state: ClusterState) -> None:
-        topic, _ = state.find(self._nsqd, event.topic, event.partition)
-        if not topic.meta.extended:
-            self._partition_core.desynchronise()
-            raise _no_headers(topic)
 
     def _publish(self, event: PartitionPub, state: ClusterState, now: float) -> None:
         topic, partition = state.find(self._nsqd, event.topic, event.partition)

@@ -39,10 +39,8 @@ class NsqdHTTP(HTTPServer):
             ("GET", "/info", self._info),
             ("GET", "/stats", self._stats),
             ("POST", "/pub", self._pub),
-            ("POST", "/pubtrace", self._pub_trace),
             ("POST", "/mpub", self._mpub),
             ("POST", "/channel/create", self._create_channel),
-            ("POST", "/channel/setorder", self._set_order),
             ("POST", "/channel/setoffset", self._set_offset),
         ])
         self._nsqd = nsqd
@@ -93,16 +91,6 @@ class NsqdHTTP(HTTPServer):
         self._publish(request, [NewMessage(_read_message(request))])
         return "OK"
 
-    def _pub_trace(self, request: Request) -> object:
-        trace_id = parse_uint(request.get("trace_id") or "0", 20)
-        if trace_id is None or trace_id >= 2**64:
-            raise HTTPError(400, "INVALID_TRACE_ID")
-        stored = self._publish(request, [NewMessage(_read_message(request), trace_id)])[0]
-        return {
-            "status": "OK", "id": stored.ids.internal_id, "trace_id": str(trace_id),
-            "queue_offset": stored.offset, "rawsize": stored.size,
-        }
-
     def _mpub(self, request: Request) -> object:
         limits = ServerLimits()
         read = read_binary if request.get("binary") == "true" else read_lines
@@ -147,12 +135,6 @@ class NsqdHTTP(HTTPServer):
         if channel is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         return channel
-
-    def _set_order(self, request: Request) -> None:
-        with self._engine as state:
-            channel = self._find_channel(state, request)
-            channel.is_ordered = request.require("order") == "true"
-            channel.flow(self._engine.now)
 
     def _set_offset(self, request: Request) -> None:
         """The body is that of ``StartPosition``. Whatever consumers the channel has, it moves."""

@@ -186,14 +186,6 @@ class OpenPartition(NamedTuple):
     partition: int | None
 
 
-class CheckExt(NamedTuple):
-    """No answer when the topic takes headers; else an error, and call ``desynchronise()``."""
-
-    command: str
-    topic: str
-    partition: int | None
-
-
 class PartitionPub(NamedTuple):
     """Answer with OK, or with 30 bytes where the command or a header asks for them."""
 
@@ -213,15 +205,7 @@ class PartitionSub(NamedTuple):
     start: str = ""  #: where SUB_ADVANCED begins to read
 
 
-class CreateTopic(NamedTuple):
-    """Answer with E_CREATE_TOPIC_FAILED: in a cluster nsqlookupd creates topics."""
-
-    command: str
-    topic: str
-    partition: int | None
-
-
-PartitionEvent = OpenPartition | CheckExt | PartitionPub | PartitionSub | CreateTopic
+PartitionEvent = OpenPartition | PartitionPub | PartitionSub
 
 
 Event = Union[

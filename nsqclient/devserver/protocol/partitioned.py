@@ -14,9 +14,7 @@ from collections.abc import Callable
 
 from nsqclient.devserver.protocol import commands
 from nsqclient.devserver.protocol.commands import (
-    CheckExt,
     CommandError,
-    CreateTopic,
     Event,
     Fin,
     Identify,
@@ -34,22 +32,19 @@ from nsqclient.devserver.protocol.server import (
 )
 from nsqclient.protocol.extensions import TRACE_KEY
 from nsqclient.protocol.frames import OK
-from nsqclient.protocol.names import is_valid_name
 
 #: The version of the embedded server.
 PARTITIONED_VERSION = "0.3.7-HA.1.13.0"
 
 #: The longest desired_tag, in bytes.
 _MAX_TAG = 100
-#: What the answer to IDENTIFY says, whatever was asked for; a larger one is in force after SUB.
-_BUFFER_SIZE_BEFORE_SUB = 100
 _PUBLISHES = (b"PUB_TRACE", b"PUB_EXT", b"MPUB_TRACE", b"MPUB_EXT")
 #: Commands with an id of 16 raw bytes, and the length of the line up to the end of the id.
 _WITH_ID = {b"FIN ": 20, b"REQ ": 20, b"TOUCH ": 22}
 #: Errors that leave a connection open unless it has subscribed.
 _FATAL_TO_CONSUMERS = frozenset({
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_PUB_FAILED", "E_MPUB_FAILED",
-    "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_CREATE_TOPIC_FAILED",
+    "E_EXT_NOT_SUPPORT", "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID",
 })
 _NEVER_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
@@ -75,7 +70,6 @@ def _transitions() -> dict[ServerState, dict[bytes, ServerState]]:
             row.update(dict.fromkeys(_PUBLISHES, state))
     first = rows[ServerState.INIT]
     first.update(dict.fromkeys((b"SUB_ORDERED", b"SUB_ADVANCED"), ServerState.SUBSCRIBED))
-    first[b"INTERNAL_CREATE_TOPIC"] = ServerState.INIT
     return rows
 
 
@@ -86,7 +80,6 @@ class PartitionServerProtocol(ServerProtocol):
     """One connection of a partitioned server. Driven as :class:`ServerProtocol`."""
 
     _transitions = PARTITION_TRANSITIONS
-    _pauses_after = (Identify, CheckExt)
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         super().__init__(limits)
@@ -101,7 +94,6 @@ class PartitionServerProtocol(ServerProtocol):
             b"SUB_ORDERED": self._sub, b"SUB_ADVANCED": self._sub,
             b"PUB_TRACE": self._publish_one, b"PUB_EXT": self._publish_one,
             b"MPUB_TRACE": self._publish_many, b"MPUB_EXT": self._publish_many,
-            b"INTERNAL_CREATE_TOPIC": self._create_topic,
         }
 
     def take_events(self) -> list[Event]:
@@ -111,10 +103,6 @@ class PartitionServerProtocol(ServerProtocol):
             self._has_survived_error = False
             events = super().take_events()
         return events
-
-    def desynchronise(self) -> None:
-        """Read the rest of a command's body as commands, as the server does."""
-        self._take = None
 
     # -- whole commands
 
@@ -186,10 +174,6 @@ class PartitionServerProtocol(ServerProtocol):
                 return [name[:-1], line[len(name):size], *rest]
         return super()._split(line)
 
-    def _unknown(self, name: bytes, line: bytes) -> CommandError:
-        words = " ".join("[%s]" % " ".join(str(byte) for byte in word) for word in line.split(b" "))
-        return CommandError("E_INVALID", f"invalid command [{words}]")
-
     def _send_error(self, error: CommandError) -> None:
         # A space follows the code even where there is no text.
         super()._send_error(CommandError(error.code + " " * (not error.text), error.text))
@@ -216,19 +200,10 @@ class PartitionServerProtocol(ServerProtocol):
         self.extend_support = fields.get("extend_support") is True
         self.desired_tag = tag if isinstance(tag, str) else ""
         self.ext_filter = fields.get("ext_filter")
-        self._events[-1] = self._as_answered(self._events[-1])
-
-    def _as_answered(self, event: Event) -> Event:
-        """Correct what the answer says of values that are in force only later, or not at all."""
-        if not isinstance(event, Identify) or event.response == OK:
-            return event
-        answer = json.loads(event.response)
-        answer["output_buffer_size"] = _BUFFER_SIZE_BEFORE_SUB
-        if not answer["deflate"]:
-            answer["deflate_level"] = 0
-        if self.desired_tag:
-            answer["desired_tag"] = self.desired_tag
-        return event._replace(response=json.dumps(answer, separators=(",", ":")).encode())
+        event = self._events[-1]
+        if self.desired_tag and isinstance(event, Identify) and event.response != OK:
+            answer = {**json.loads(event.response), "desired_tag": self.desired_tag}
+            self._events[-1] = event._replace(response=json.dumps(answer).encode())
 
     def _fin(self, params: list[bytes]) -> None:
         _check_id("FIN", params)
@@ -255,15 +230,6 @@ class PartitionServerProtocol(ServerProtocol):
         self._events.append(
             PartitionSub(name, checked.topic, checked.channel, partition, start)
         )
-
-    def _create_topic(self, params: list[bytes]) -> None:
-        if len(params) < 3:
-            raise CommandError("E_INVALID", "CREATE_TOPIC insufficient number of parameters")
-        topic = params[1].decode("ascii", "replace")
-        if not is_valid_name(topic):
-            raise CommandError("E_BAD_TOPIC", f"CREATE_TOPIC topic name {topic!r} is not valid")
-        partition = _partition(params[2])
-        self._events.append(CreateTopic("INTERNAL_CREATE_TOPIC", topic, partition))
 
     def _pub(self, params: list[bytes]) -> None:
         self._publish_one(params)
@@ -301,26 +267,8 @@ class PartitionServerProtocol(ServerProtocol):
 
     def _publish_many(self, params: list[bytes]) -> None:
         command, topic, partition = self._open(params)
-        missing = 0  # messages that follow the first one
-
-        def parse(data: bytes) -> NewMessage:
-            nonlocal missing
-            message = _PARSERS[command](data)
-            if message.header:
-                check_header(message.header)  # in the middle of the body: the rest stays unread
-            if missing and command == "MPUB_EXT":
-                self._events.append(CheckExt(command, topic, partition))
-            missing = 0
-            return message
-
-        def counted(count: int) -> None:
-            nonlocal missing
-            missing = count - 1
-
-        def take(messages: list[NewMessage]) -> None:
-            self._events.append(PartitionPub(command, topic, partition, messages))
-
-        self._messages(command, parse, take, counted)
+        self._messages(command, _PARSERS[command], lambda messages: self._events.append(
+            PartitionPub(command, topic, partition, messages)))
 
 
 def check_header(header: bytes) -> int:

@@ -197,7 +197,6 @@ class ServerProtocol:
     """One connection of a server. Not thread-safe: its owner serialises the calls."""
 
     _transitions = TRANSITIONS
-    _pauses_after: tuple[type, ...] = (Identify,)  # events to be answered before the next byte
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = ServerLimits() if limits is None else limits
@@ -348,8 +347,8 @@ class ServerProtocol:
                     break
                 take, self._take = self._take, None
                 take(block)
-                if events and type(events[-1]) in self._pauses_after:
-                    return
+                if events and isinstance(events[-1], Identify):
+                    return  # it is answered before the next byte is read
                 continue
             line = self._line()
             if line is None:
@@ -369,9 +368,6 @@ class ServerProtocol:
     def _split(self, line: bytes) -> list[bytes]:
         return line.split(b" ")
 
-    def _unknown(self, name: bytes, line: bytes) -> CommandError:
-        return CommandError("E_INVALID", b"invalid command " + name)
-
     def _is_fatal(self, code: str) -> bool:
         return SERVER_ERRORS.get(code, (None, True))[1]
 
@@ -382,7 +378,7 @@ class ServerProtocol:
             raise CommandError("E_INVALID", b"cannot %b in current state (TLS required)" % name)
         command = self._commands.get(name)
         if command is None:
-            raise self._unknown(name, line)
+            raise CommandError("E_INVALID", b"invalid command " + name)
         after = self._transitions[self.state].get(name)
         if after is None:
             raise CommandError("E_INVALID", b"cannot %b in current state" % name)
@@ -492,9 +488,8 @@ class ServerProtocol:
         command: str,
         parse: Callable[[bytes], M],
         take: Callable[[list[M]], None],
-        counted: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Read several messages; ``counted`` is called with their number, ``take`` with all."""
+        """Read several messages; ``take`` is called with all of them."""
         messages: list[M] = []
         count = 0
 
@@ -507,7 +502,6 @@ class ServerProtocol:
             count = _int32(data)
             commands.check_mpub_count(count, self._limits)
             expect_message()
-            counted(count)
 
         def expect_message() -> None:
             missing = f"{command} failed to read message({len(messages)}) body size"
