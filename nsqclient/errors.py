@@ -196,7 +196,13 @@ class DiscoveryError(NSQError):
 
 
 class NSQHTTPError(NSQError):
-    """A request to an HTTP API of nsqd or nsqlookupd failed; see ``url`` and ``reason``."""
+    """A request to an HTTP API of nsqd or nsqlookupd failed; see ``url`` and ``reason``.
+
+    ``is_lasting``: another server answers there, or it rejects the request: asking again is of no
+    use.
+    """
+
+    is_lasting = False
 
     def __init__(self, url: str, reason: str) -> None:
         reason = printable(reason)
@@ -220,6 +226,7 @@ class NSQHTTPStatusError(NSQHTTPError):
         super().__init__(url, f"HTTP {status}: {message}")
         self.status = status
         self.message = message
+        self.is_lasting = 400 <= status < 500 and status not in (408, 425, 429)
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (self.url, self.status, self.message)
@@ -227,6 +234,8 @@ class NSQHTTPStatusError(NSQHTTPError):
 
 class NSQHTTPResponseError(NSQHTTPError):
     """The response is invalid: it is not JSON, or a field has a wrong type."""
+
+    is_lasting = True
 
 
 # -- nsqd's error frames

@@ -60,6 +60,9 @@ class Consumers:
         #: Topic and nsqd -> why the first dial failed, before any was connected.
         self._failures: dict[tuple[str, str], NSQError] = {}
         self._has_failed = False
+        #: nsqlookupd -> why it will never list an nsqd
+        self._wrong: dict[str, str] = {}
+        self._fatal = ""
         self._started = False
 
     def add(
@@ -97,7 +100,8 @@ class Consumers:
         """Start all, wait until ``signals`` asks for the end, and stop all.
 
         Raises:
-            CommandLineError: no nsqd that was named could be reached at the start.
+            CommandLineError: no nsqd that was named could be reached at the start, or ``fail``
+                was called.
         """
         with self._lock:
             self._started = True
@@ -110,8 +114,15 @@ class Consumers:
         with self._lock:
             failures = list(self._failures.values())
             has_failed = self._has_failed and not self._connected
+        if self._fatal:
+            raise CommandLineError(self._fatal)
         if has_failed:
             raise CommandLineError("; ".join(dict.fromkeys(map(str, failures))))
+
+    def fail(self, reason: str) -> None:
+        """End the tool with status 1."""
+        self._fatal = reason
+        self._signals.stop()
 
     def limit_in_flight(self, count: int) -> None:
         """Let each consumer have no more than ``count`` messages at once from now on."""
@@ -150,9 +161,12 @@ class Consumers:
         That is so if every nsqd that was given has failed, or if every nsqd that is known may not
         be subscribed to by a tool that only looks.
         """
+        if isinstance(error, DiscoveryError):
+            self._on_lookup_failed(error)
+            return
         obstacle = error.obstacle if isinstance(error, LookRefusedError) else None
         with self._lock:
-            if self._connected or isinstance(error, DiscoveryError):
+            if self._connected:
                 return
             if obstacle is Obstacle.NO_TOPIC or obstacle is None and not self._nsqds:
                 return
@@ -166,6 +180,16 @@ class Consumers:
             has_failed = self._has_failed
         if has_failed:
             self._signals.stop()
+
+    def _on_lookup_failed(self, error: DiscoveryError) -> None:
+        """End the tool where no server that was given is an nsqlookupd."""
+        if not getattr(error.__cause__, "is_lasting", False):
+            return
+        with self._lock:
+            self._wrong[error.address] = str(error)
+            is_hopeless = not self._connected and len(self._wrong) >= len(set(self._lookupds))
+        if is_hopeless:
+            self.fail("; ".join(self._wrong.values()))
 
 
 def make_guard(

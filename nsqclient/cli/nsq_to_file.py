@@ -124,7 +124,7 @@ class _Tool:
         timeouts = values["http-client-connect-timeout"], values["http-client-request-timeout"]
         return TopicWatcher(
             values["lookupd-http-address"], self._config, timeouts, values["topic-refresh"],
-            on_topic, on_gone, self._log,
+            on_topic, on_gone, self._log, consumers.fail,
         )
 
     def _archive(self, consumers: Consumers, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Counters of one channel on every nsqd that has it, and the rates between two polls.
 
 A server that does not answer is left out of a poll, and its problem recorded; the rates of the
-others stay right. No output; problems are logged when they begin and end.
+others stay right. No output; problems are logged at each poll, and when they end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nsqclient import NSQError
+from nsqclient.cli.goflags import CommandLineError
 from nsqclient.errors import NSQHTTPStatusError
 from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
 from nsqclient.sanitize import without_password
@@ -124,6 +125,8 @@ class Sampler:
         self._nsqds = {without_password(address): self._nsqd(address) for address in nsqds}
         self._quiet = quiet
         self._threads = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="nsq-stat")
+        #: Given ones that have not answered yet.
+        self._untried = {*self._lookupds, *self._nsqds}
         #: address -> what is wrong there now. An empty address: what is wrong as a whole.
         self.problems: dict[str, str] = {}
 
@@ -131,6 +134,9 @@ class Sampler:
         """Ask all servers once; return the counters of nsqds that have the channel.
 
         Blocks: about two request timeouts at most, three where nsqlookupds are asked.
+
+        Raises:
+            CommandLineError: a server that was given, and has never answered, is another one.
         """
         problems: dict[str, str] = {}
         if self._lookupds:
@@ -191,19 +197,22 @@ class Sampler:
         for address, future in asked.items():
             try:
                 answers[address] = future.result()
+                self._untried.discard(address)
             except NSQError as exc:
-                problems[address] = str(getattr(exc, "reason", exc))
+                reason = str(getattr(exc, "reason", exc))
+                if getattr(exc, "is_lasting", False) and address in self._untried:
+                    raise CommandLineError(f"{address}: {reason}") from exc
+                problems[address] = reason
         return answers
 
     def _report(self, problems: dict[str, str]) -> None:
-        """Log changes: a problem that stays is logged once."""
+        """Log the problems, at each poll, and their ends."""
         former, self.problems = self.problems, problems
         if self._quiet:
             return
         for address, problem in problems.items():
-            if former.get(address) != problem:
-                where = f"{address}: " if address else ""
-                logger.warning("%s%s", where, problem)
+            where = f"{address}: " if address else ""
+            logger.warning("%s%s", where, problem)
         for address in former:
             if address and address not in problems:
                 logger.info("%s answers again", address)

@@ -7,10 +7,12 @@ Endpoints are in ``nsqd`` and ``nsqlookupd``. Servers before 1.0 wrap their resp
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import requests
 
@@ -39,6 +41,8 @@ MAX_ANSWER_SIZE = 64 * 1024 * 1024
 _MAX_REDIRECTS = 30
 #: Characters of the text of a foreign error, which may repeat what the server sent.
 _LONGEST_REASON = 500
+#: Seconds for each step of a look whether a server that resets connections speaks NSQ's protocol.
+_PROBE_TIMEOUT = 0.5
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
@@ -262,7 +266,11 @@ class HTTPClient:
             return NSQHTTPTransportError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
         if sent and _is_reset(exc):
             return BrokenUpload(url, f"broken in the upload of {counted(sent, 'byte')}")
-        return NSQHTTPTransportError(url, self._reason(exc))
+        error = NSQHTTPTransportError(url, self._reason(exc))
+        # A proxy whose server is not there yet resets connections too.
+        error.is_lasting = "BadStatusLine" in str(exc) or (
+            _is_reset(exc) and _is_tcp_port_of_nsq(url, min(self._timeouts[0], _PROBE_TIMEOUT)))
+        return error
 
     def _reason(self, exc: requests.exceptions.RequestException) -> str:
         text = str(exc)
@@ -306,6 +314,21 @@ def _message(answer: bytes) -> str:
                 port = data.get("https_port")
                 return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
     return answer[:200].decode("utf-8", "replace").strip()
+
+
+def _is_tcp_port_of_nsq(url: str, timeout: float) -> bool:
+    """Return whether the server of a URL rejects another protocol as nsqd and nsqlookupd do.
+
+    They close the connection at its first four bytes, and a reset hides their answer to a request.
+    """
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout) as conn:
+            conn.settimeout(timeout)
+            conn.sendall(b"GET ")
+            return b"E_BAD_PROTOCOL" in conn.recv(64)
+    except OSError:
+        return False
 
 
 def _innermost(exc: BaseException) -> str:

@@ -128,7 +128,7 @@ def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
             assert stat(*words) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[3].split()[3] == "2"
-    assert printed.err.count("refused") == 1  # reported once, not at every poll
+    assert printed.err.count("refused") == 3  # at every poll
 
 
 def test_an_nsqd_that_is_down_is_reported_and_left_out(nsqd, capsys):
@@ -137,6 +137,19 @@ def test_an_nsqd_that_is_down_is_reported_and_left_out(nsqd, capsys):
     assert stat(dead, f"--nsqd-http-address={nsqd.http_address}") == 0
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 4 and "refused: is nsqd running there" in printed.err
+
+
+@pytest.mark.parametrize("flag", ["nsqd", "lookupd"])
+def test_another_port_than_the_http_port_is_status_1(nsqd, capsys, flag):
+    """It would never answer; so does an nsqlookupd's where an nsqd's is wanted."""
+    with Nsqlookupd() as lookupd:
+        others = {"nsqd": lookupd.http_address, "lookupd": nsqd.http_address}
+        for address in (nsqd.tcp_address, others[flag]):
+            status = main(["nsq_stat", "--topic=t", "--channel=c",
+                           f"--{flag}-http-address={address}"])
+            printed = capsys.readouterr()
+            assert (status, printed.out) == (1, "")
+            assert f"nsq_stat: {address}: " in printed.err
 
 
 def test_it_goes_on_when_the_server_comes_back(caplog):
@@ -167,12 +180,12 @@ def test_the_nsqds_stay_known_while_no_nsqlookupd_answers():
 
 
 @pytest.mark.parametrize("name", ["t", "other"])
-def test_a_channel_that_does_not_exist_yet_is_reported_once(nsqd, capsys, name):
-    """An unknown channel or topic is reported once; if nothing was shown the status is 1."""
+def test_a_channel_that_does_not_exist_yet_is_reported_at_each_poll(nsqd, capsys, name):
+    """An unknown channel or topic is reported; if nothing was shown the status is 1."""
     words = ["--channel=nope", f"--topic={name}"]
     assert stat(f"--nsqd-http-address={nsqd.http_address}", *words) == 1
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("no nsqd has channel nope") == 1
+    assert printed.out == "" and printed.err.count("no nsqd has channel nope") == 3
 
 
 def test_json_prints_an_object_for_each_interval(nsqd, capsys):

@@ -236,6 +236,16 @@ def test_a_topic_that_comes_later_is_found(real_nsqlookupd, real_nsqd):
         assert process.wait(20) == 0
 
 
+@pytest.mark.parametrize("name", ["nsq_tail", "nsq_to_file", "nsq_to_file --topic-pattern=."])
+def test_another_server_than_an_nsqlookupd_is_status_1(nsqd, name):
+    """It would be asked for ever: nsqd's TCP port, and its HTTP port."""
+    name, *more = name.split()
+    for address in (nsqd.tcp_address, nsqd.http_address):
+        done = run_tool("ours", name, *(more or ["--topic=t"]), f"--lookupd-http-address={address}",
+                        *(["--output-dir=/tmp"] if "file" in name else []))
+        assert done.returncode == 1 and address.encode() in done.stderr
+
+
 def test_a_second_signal_ends_a_tail_that_cannot_write(nsqd):
     """Where stdout is not read, the first signal waits for the write and the second does not."""
     publish(nsqd, "t", b"x" * 500_000)

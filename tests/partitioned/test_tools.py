@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -126,3 +127,21 @@ def test_nsq_to_nsq_copies_headers_between_partitioned_clusters(cluster):
                 end(process)
         assert sorted(there.messages("t", 0)) == [b"1", b"2"]
         assert [c for c in there.nsqds[0].commands if c.name in ("PUB_EXT", "MPUB_EXT")]
+
+
+def test_nsq_stat_and_doctor_count_each_partition_once(cluster, capsys):
+    """Copies on other nsqds are the same messages."""
+    cluster.create_topic("t", 3, replicas=2, channels=["c"])
+    lookupd = f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}"
+    with Producer(lookupd_http_addresses=cluster.lookupd_http_addresses) as producer:
+        producer.publish_many("t", [b"x"] * 30)
+    assert main(["nsq_stat", "--topic=t", "--channel=c", "--json", "--interval=20ms", "--count=1",
+                 lookupd]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["depth"], len(shown["nsqds"])) == (30, 3)
+    main(["doctor", "--topic=t", "--watch=0", "--json", lookupd])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    channels = [each for each in findings if each["check"] == "channel"]
+    assert len(channels) == 3
+    waiting = [re.search(r"(\d+) wait", each["text"]) for each in channels]
+    assert sum(int(found[1]) for found in waiting) == 30

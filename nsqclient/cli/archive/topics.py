@@ -47,6 +47,7 @@ class TopicWatcher:
         on_topic: called on the watcher's thread, and again at the next poll if it raises.
         on_gone: likewise; false or an exception: not yet, called again at the next poll.
         log: for failures.
+        on_wrong: called with the reasons where no server that was given is an nsqlookupd.
 
     Life: ``start()``, ``stop()``. Threads: any.
     """
@@ -54,7 +55,7 @@ class TopicWatcher:
     def __init__(
         self, lookupds: Sequence[str], config: Config, timeouts: tuple[float, float],
         refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool],
-        log: PrefixedLogger,
+        log: PrefixedLogger, on_wrong: Callable[[str], None] = lambda reasons: None,
     ) -> None:
         self._clients = [
             NsqlookupdHTTP(address, config, connect_timeout=timeouts[0], timeout=timeouts[1])
@@ -64,6 +65,7 @@ class TopicWatcher:
         self._on_topic = on_topic
         self._on_gone = on_gone
         self._log = log
+        self._on_wrong = on_wrong
         self._known: set[str] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nsq-topics", daemon=True)
@@ -89,12 +91,17 @@ class TopicWatcher:
         """Poll once; return whether any nsqlookupd answered."""
         found: set[str] = set()
         answers = 0
+        wrong = []
         for client in self._clients:
             try:
                 found.update(client.topics())
                 answers += 1
             except NSQError as exc:
                 self._log.error("could not retrieve topic list: %s", exc)
+                if getattr(exc, "is_lasting", False):
+                    wrong.append(str(exc))
+        if len(wrong) == len(self._clients) and not self._known:
+            self._on_wrong("; ".join(wrong))
         for topic in sorted(found - self._known):
             if self._end.is_set():
                 break
