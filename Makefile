@@ -73,7 +73,7 @@ help:
 	@echo "make spark-recipes  the recipes that need packages or jars of their own (ARGS=connect, delta, iceberg, old)"
 	@echo "make chaos        ten minutes of faults, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make worker-chaos ten minutes of faults and kills for nsqclient worker (QUICK=1: 60 s; SEED=)"
-	@echo "make drain-chaos  a job that drains a channel is killed 60 times, and what was lost (KILLS=, SEED=)"
+	@echo "make drain-chaos  100 faults of nsqd and of a job that drains a channel, and what was lost (FAULTS=, SEED=)"
 	@echo "make outbox-chaos 90 kills of relays, nsqd and PostgreSQL under the outbox (KILLS= of each, SEED=)"
 	@echo "make replay-chaos replays of dead letters, killed 100 times (KILLS=, SEED=)"
 	@echo "make style        flake8"
@@ -179,7 +179,7 @@ worker-chaos: .venvs/test/installed servers
 
 # KILLS= of a job that drains into a file, SEED= of their moments; ARGS="--kind embedded".
 drain-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.drain --kills $(or $(KILLS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(TEST) -m tests.chaos.drain --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Relays, nsqd and PostgreSQL are killed while threads commit and roll back.
 outbox-chaos: .venvs/test/installed servers

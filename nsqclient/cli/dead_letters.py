@@ -31,6 +31,7 @@ from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_
 from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
+from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.runtime.deadline import format_duration
 from nsqclient.sanitize import printable
 
@@ -106,7 +107,8 @@ def _flags(command: str) -> ToolFlags:
     flags.add("count", INT, 20 if command == "list" else 1 if command == "show" else 0,
               "with --topic: number of dead letters" + ("" if is_shown else "; required"))
     flags.add("timeout", DURATION, 5.0,
-              "with --topic: end when no dead letter has arrived for this time")
+              "with --topic: end when no dead letter has arrived for this time and nsqd"
+              "\n      reports that none is left")
     if is_shown:
         flags.group("Output")
         flags.add("json", BOOL, False, "print one JSON object per dead letter")
@@ -280,6 +282,10 @@ class _TopicLetters(_Letters):
         self._config = config
         self._signals = signals
         self._refused: dict[str, str] = {}  # nsqd -> why it is left out
+        self._query = DepthQuery(
+            values["topic"], values["channel"], config,
+            nsqds=list(dict.fromkeys(values["nsqd-tcp-address"])),
+            nsqd_http=values["nsqd-http-address"], lookupds=values["lookupd-http-address"])
 
     @contextlib.contextmanager
     def _consumer(self, max_in_flight: int) -> Generator[Consumer, None, None]:
@@ -321,8 +327,29 @@ class _TopicLetters(_Letters):
                         f"{exc.__cause__.address}: {_refusal(exc.__cause__)}") from exc
                 if time.monotonic() - since >= timeout:
                     raise
-            if time.monotonic() - since >= timeout:
+            if time.monotonic() - since >= timeout and self._is_end(since):
                 return
+
+    def _is_end(self, since: float) -> bool:
+        """Return whether a silence is the end: no nsqd that can be asked has letters left.
+
+        Raises:
+            CommandLineError: for ``drain_patience`` an nsqd did not answer, or its letters did not
+                come.
+        """
+        if self._refused:
+            return True  # reported, and its letters stay
+        depths = self._query.fetch()
+        blocked = {one: why for one, why in depths.unknown.items()
+                   if one not in depths.without_http}
+        blocked |= {one: f"{counted(found.depth, 'dead letter')} waiting"
+                    for one, found in depths.known.items() if found.depth and not found.is_paused}
+        if blocked and time.monotonic() - since >= self._config.drain_patience:
+            places = "; ".join(f"{one}: {why}" for one, why in blocked.items())
+            raise CommandLineError(
+                f"no dead letter arrived for {self._config.drain_patience:g} s (drain_patience),"
+                f" and it is not known that none is left: {places}")
+        return not blocked
 
     def _on_error(self, error: NSQError) -> None:
         """Report an nsqd that is left out; where none is left the command ends with it."""

@@ -176,10 +176,11 @@ class StatsOfNsqds:
     def _beside(self, address: str) -> str:
         from nsqclient.http.nsqd import find_http_address
 
-        found = find_http_address(address, self._config, _TIMEOUT)
-        if not found:
-            raise NSQError("its HTTP address is not known: give --nsqd-http-address")
-        return found
+        try:
+            return find_http_address(address, self._config, _TIMEOUT)
+        except NSQError as exc:
+            raise NSQError(
+                "its HTTP address is not known: give --nsqd-http-address") from exc
 
 
 class LookingConsumer(Consumer):

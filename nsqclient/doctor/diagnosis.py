@@ -166,9 +166,13 @@ class Diagnosis:
         if self._target.nsqd_http:
             return []
 
-        found = self._checked(
-            "nsqd http", nsqds, lambda nsqd: find_http_address(nsqd, self._target.http, 1.0))
-        return list(filter(None, found))
+        def find(nsqd: str) -> str:
+            try:
+                return find_http_address(nsqd, self._target.http, 1.0)
+            except NSQError:
+                return ""
+
+        return list(filter(None, self._checked("nsqd http", nsqds, find)))
 
     def _check_listed(self, views: list[LookupdView]) -> None:
         """Check that some nsqlookupd lists each topic."""

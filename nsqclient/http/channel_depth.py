@@ -12,7 +12,7 @@ from nsqclient.errors import (
     NSQError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError,
 )
 from nsqclient.http.models import Lookup, NsqdInfo, Producer, TopicStats
-from nsqclient.http.nsqd import NsqdHTTP
+from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import nsqd_url, split_address
 from nsqclient.protocol.extensions import is_partitioned_version
@@ -23,8 +23,6 @@ logger = logging.getLogger("nsqclient.http")
 
 #: Seconds for one answer.
 _TIMEOUT = 2.0
-#: From the TCP port of an nsqd to the HTTP port that it usually has.
-_TO_HTTP_PORT = 1
 #: Digits of the number of a partition at most.
 _DIGITS = 5
 
@@ -226,20 +224,14 @@ class DepthQuery:
 
         Returns: why it is not, and whether it may be: an nsqd that is restarted, or suspended.
         """
-        host, port = parse_address(nsqd, "nsqd_tcp_address")
-        address = format_address(host, port + _TO_HTTP_PORT)
-        if _accepts(host, port) and not _accepts(host, port + _TO_HTTP_PORT):
-            return f"nothing listens at the usual HTTP address, {address}", False
         try:
-            with self._nsqd(address) as client:
-                found = client.info().tcp_port
+            self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
         except NSQHTTPTransportError as exc:
-            return str(exc), True
+            host, port = parse_address(nsqd)
+            is_alone = _accepts(host, port) and not _accepts(host, port + 1)
+            return str(exc), not is_alone
         except NSQError as exc:
             return str(exc), False
-        if found != port:
-            return f"the nsqd at {address} listens at the TCP port {found}", False
-        self._http[nsqd] = address
         return "", True
 
     def _addresses(self) -> dict[str, str]:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.errors import InvalidMessageError, NSQError, NSQHTTPError, NSQHTTPStatusError
+from nsqclient.errors import (
+    InvalidMessageError, NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError,
+)
 from nsqclient.http.models import NsqdInfo, Stats, check_stats
 from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
@@ -20,24 +22,29 @@ from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 _SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
+#: From the TCP port of an nsqd to its usual HTTP port.
+_TO_HTTP_PORT = 1
 _size = struct.Struct(">i")
 
 
 def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
-    """Return the address of the HTTP API of an nsqd; empty if it is not beside the TCP port.
+    """Return the address of the HTTP API of an nsqd: the port after its TCP port, if it is its own.
 
     Args:
-        nsqd: ``host:port`` of its TCP port. The port after it is asked whether it is the same
-            nsqd's.
+        nsqd: ``host:port`` of its TCP port.
         timeout: seconds to connect, and for the answer.
+
+    Raises:
+        NSQHTTPError: nothing answers there, or another server; the text says what.
     """
     host, port = parse_address(nsqd)
-    beside = format_address(host, min(port + 1, 65535))
-    try:
-        with NsqdHTTP(beside, config, connect_timeout=timeout, timeout=timeout) as client:
-            return beside if client.info().tcp_port == port else ""
-    except NSQError:
-        return ""
+    beside = format_address(host, min(port + _TO_HTTP_PORT, 65535))
+    with NsqdHTTP(beside, config, connect_timeout=timeout, timeout=timeout) as client:
+        found = client.info().tcp_port
+    if found != port:
+        raise NSQHTTPResponseError(
+            nsqd_url(beside, "info"), f"this nsqd has the TCP port {found}, not {port}")
+    return beside
 
 
 class NsqdHTTP(HTTPClient):

@@ -1,4 +1,4 @@
-"""The short form of the kills of a job that drains a channel."""
+"""The short form of the faults while a job drains a channel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import pytest
 from tests.chaos import drain
 
 
-@pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(300)
-def test_a_job_that_is_killed_while_it_drains_loses_nothing(server, tmp_path):
-    """Four kills, and the next job takes what the killed ones had."""
-    result = drain.run(server, tmp_path, kills=4, seed=2)
-    assert (result.kills, result.lost, result.status) == (4, 0, 0)
-    assert result.published >= 1200
+def test_a_drain_under_faults_loses_nothing_and_never_ends_too_early(tmp_path):
+    """Restarts, suspensions and kills of nsqd, and kills of the job."""
+    result = drain.run(tmp_path, faults=6, seed=2)
+    assert result.is_good and result.faults.total() == 6 and result.ends, result

@@ -58,15 +58,26 @@ def test_the_usual_http_port_is_tried_where_no_address_is_given(server_factory, 
     one, other = server_factory(), server_factory()
 
     def ask(http_port):
-        monkeypatch.setattr("nsqclient.http.channel_depth._TO_HTTP_PORT",
+        monkeypatch.setattr("nsqclient.http.nsqd._TO_HTTP_PORT",
                             http_port - port_of(one.tcp_address))
         return depths([one.tcp_address])
 
     assert ask(port_of(one.http_address)).is_complete
-    for http_port, why in ((port_of(other.http_address), "listens at the TCP port"),
-                           (1, "nothing listens at the usual"), (70_000, "nothing listens")):
-        found = ask(http_port)
-        assert found.without_http == (one.tcp_address,) and why in found.unknown[one.tcp_address]
+    found = ask(port_of(other.http_address))
+    assert found.without_http == (one.tcp_address,)
+    assert "this nsqd has the TCP port" in found.unknown[one.tcp_address]
+
+
+def test_an_nsqd_whose_next_port_is_closed_has_no_http_address(server_factory, monkeypatch):
+    """The nsqd itself runs; a suspended one accepts connections at both."""
+    one = server_factory()
+    monkeypatch.setattr("nsqclient.http.nsqd._TO_HTTP_PORT", 1 - port_of(one.tcp_address))
+    monkeypatch.setattr("nsqclient.http.channel_depth._accepts",
+                        lambda host, port: port == port_of(one.tcp_address))
+    assert depths([one.tcp_address]).without_http == (one.tcp_address,)
+    monkeypatch.setattr("nsqclient.http.channel_depth._accepts", lambda host, port: True)
+    found = depths([one.tcp_address])
+    assert found.without_http == () and "refused" in found.unknown[one.tcp_address]
 
 
 def test_an_nsqd_that_is_down_may_have_the_usual_http_port():

@@ -10,6 +10,7 @@ import pytest
 
 from nsqclient import Consumer, DeadLetter, DeadLetterDirectory
 from nsqclient.cli import main
+from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
 from nsqclient.message import Failure, Message
 from tests.integration.test_consumer import publish
 from tests.support.docs.tool_runs import tool
@@ -179,6 +180,26 @@ def test_delete_finishes_the_next_ones(server, capsys):
     assert run(server, "delete", "--count=2") == 0
     assert "deleted 2 dead letters" in capsys.readouterr().out
     wait_until(lambda: waiting(server) == 1)
+
+
+def test_a_silence_is_not_the_end_while_letters_wait(server, capsys, monkeypatch):
+    """Nor while an nsqd does not answer; after ``drain_patience`` that is an error."""
+    answers = [ChannelDepths({"a:1": ChannelDepth(1, 0, 1)}), ChannelDepths({}, {"a:1": "deaf"})]
+
+    def fetch(query):
+        if not answers:
+            return ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
+        publish(server, letter(b"late").to_envelope(), topic="orders.dead")
+        return answers.pop(0)
+
+    monkeypatch.setattr(DepthQuery, "fetch", fetch)
+    fill(server, letter(b"x"))
+    assert run(server, "delete", "--count=9") == 0
+    assert capsys.readouterr().out.endswith("deleted 3 dead letters of 9\n")
+    answers += 9 * [ChannelDepths({}, {"a:1": "deaf"})]
+    monkeypatch.setattr("tests.integration.test_dead_letters.publish", lambda *_, **__: None)
+    assert run(server, "delete", "--count=9", "--consumer-opt=drain_patience,1s") == 1
+    assert "it is not known that none is left: a:1: deaf" in capsys.readouterr().err
 
 
 def test_a_body_that_nsqd_refuses_stays(server, capsys):
