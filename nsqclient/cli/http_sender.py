@@ -40,6 +40,8 @@ _MAX_REDIRECTS = 10
 _KEEPS_BODY = (307, 308)
 #: The most that is read of an answer, in bytes, so that its connection can be used again.
 _MAX_ANSWER = 1024 * 1024
+#: Headers that are sent to every host, in small letters.
+_OF_THE_BODY = frozenset(["content-type", "content-encoding", "content-language"])
 _AGGREGATE = "aggregate"
 
 
@@ -105,12 +107,36 @@ class RequestFailed(Exception):
         self.status = status
 
 
+class _Session(requests.Session):
+    """Follows the redirects of a GET without the user's headers once another host is named."""
+
+    def __init__(self, own_headers: Iterable[str]) -> None:
+        super().__init__()
+        #: Headers that may be credentials: those that do not describe the body.
+        self.own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
+
+    def is_elsewhere(self, former: str, url: str) -> bool:
+        """Return whether a URL is of another host, port or scheme; http to https is none."""
+        return bool(self.should_strip_auth(former, url))  # type: ignore[no-untyped-call] # theirs
+
+    def rebuild_auth(
+        self, prepared_request: requests.PreparedRequest, response: requests.Response
+    ) -> None:
+        """Called before each redirected request."""
+        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call] # theirs
+        if self.is_elsewhere(str(response.request.url), str(prepared_request.url)):
+            for name in self.own_headers:
+                prepared_request.headers.pop(name, None)
+
+
 class Requester:
     """Sends messages to URLs over one session.
 
     Args:
         is_get: GET with the message in the URL, in the place of ``%s``; else POST.
-        headers: sent with each request; they go before the usual ones.
+        headers: sent with each request; they go before the usual ones. After a redirect to another
+            host, port or scheme only those that describe the body are sent: the others may be
+            credentials.
         connections: kept open to one host.
         timeouts: seconds for the connection, and for the whole answer.
         context: for ``https``; None: the certificate authorities of ``requests``.
@@ -130,7 +156,7 @@ class Requester:
     ) -> None:
         self._is_get = is_get
         self._timeouts = timeouts
-        self._session = session = requests.Session()
+        self._session = session = _Session(headers)
         session.trust_env = False
         session.max_redirects = _MAX_REDIRECTS
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -169,14 +195,18 @@ class Requester:
         self._session.close()
 
     def _post(self, url: str, body: bytes) -> requests.Response:
+        left_out: dict[str, None] = {}
         for _ in range(_MAX_REDIRECTS):
             response = self._session.post(
-                url, data=body, timeout=self._timeouts, allow_redirects=False, stream=True)
+                url, data=body, headers=left_out,
+                timeout=self._timeouts, allow_redirects=False, stream=True)
             location = response.headers.get("Location")
             if response.status_code not in _KEEPS_BODY or location is None:
                 return response
             response.close()
-            url = urljoin(url, location)
+            former, url = url, urljoin(url, location)
+            if self._session.is_elsewhere(former, url):
+                left_out = dict.fromkeys(self._session.own_headers)
         raise RequestFailed(f"more than {_MAX_REDIRECTS} redirects")
 
 

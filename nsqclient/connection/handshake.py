@@ -174,8 +174,9 @@ def _authenticate(
     if not config.auth_secret:
         raise NegotiationError(f"{address}: nsqd requires authentication: set auth_secret")
     if not config.tls_v1:
-        logger.warning("%s: auth_secret is sent without TLS: it can be read on the network",
-                       address, extra=log_fields(nsqd=address))
+        logger.warning("%s: auth_secret is sent without TLS: others on the network can read it, or"
+                       " register an nsqd that gets it; set tls_v1", address,
+                       extra=log_fields(nsqd=address))
     core.send_auth(config.auth_secret)
     identity = wait_for(Authenticated).identity
     logger.info("%s: authenticated as %s", address,

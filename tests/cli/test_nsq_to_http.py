@@ -144,6 +144,29 @@ def test_redirects_that_keep_the_body_are_followed(server, status):
         requester().send(server.url, b"x")
 
 
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize("is_get", [False, True])
+def test_a_redirect_to_another_host_carries_no_credentials(server, status, is_get):
+    """Nor one back from there. On the same host they are kept, but for the cookie of a GET."""
+    secrets = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "k"}
+    elsewhere = server.url.replace("127.0.0.1", "localhost")
+    ways = {"/": f"{server.url}/same", "/same": f"{elsewhere}/other", "/other": f"{server.url}/end"}
+
+    def decide(request):
+        server.headers = {"Location": ways.get(request.path, "")}
+        return status if request.path in ways else 200
+
+    server.decide = decide
+    sender = requester(is_get=is_get, **secrets, **{"Content-Type": "text/x"})
+    sender.send(f"{server.url}/", b"x")
+    seen = [(request.path, {name: request.headers.get(name) for name in secrets},
+             request.headers["Content-Type"]) for request in server.requests]
+    nothing = dict.fromkeys(secrets)
+    same = {**secrets, "Cookie": None} if is_get else secrets
+    assert seen == [("/", secrets, "text/x"), ("/same", same, "text/x"),
+                    ("/other", nothing, "text/x"), ("/end", nothing, "text/x")]
+
+
 def test_requests_have_the_headers_of_the_original(server):
     """The user agent, and the headers of the user; a Host too."""
     requester(Host="h.example", **{"X-A": "1", "Content-Type": "text/x"}).send(server.url, b"x")
