@@ -140,7 +140,7 @@ def test_a_hung_server_gets_one_request(patient, silent):
 def test_a_slow_server_gets_the_time_of_its_last_answer(patient, silent, monkeypatch):
     """After a late answer the next round waits that long."""
     monkeypatch.setattr(fanout, "_WAIT", 0.01)
-    timer = threading.Timer(0.5, silent.set)
+    timer = threading.Timer(2, silent.set)  # much longer than the second one, on a busy machine too
     timer.start()
     request = {"slow": Request("nsqd", "slow:1", lambda: silent.wait(60) and "here")}
     assert patient.run(request, progressive=True)[0] == {}

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(120)]
 
 SILENT = 3000
 #: Dialing all of them takes at least three minutes; a healthy nsqd is connected within 2 s.
-SOON = 30.0
+SOON = 60.0
 MOST_THREADS = 40
 
 

@@ -101,7 +101,7 @@ def test_restarts_under_load_lose_nothing(cluster):
                 servers[0].stop()
                 wait_until(lambda: servers[0].tcp_address not in addresses(consumer))
                 servers[0].start()
-                wait_until(lambda: servers[0].tcp_address in addresses(consumer), timeout=20)
+                wait_until(lambda: servers[0].tcp_address in addresses(consumer), timeout=60)
         wait_until(lambda: len(ledger.seen) == len(publisher.stored), timeout=60)
         assert consumer.stats().repairs == 0
     assert set(ledger.seen) == set(publisher.stored)

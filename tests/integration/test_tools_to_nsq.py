@@ -210,21 +210,3 @@ def test_progress_is_shown_on_a_terminal(nsqd):
         os.close(ours)
         os.close(theirs)
     assert done.returncode == 0 and done.stdout == b"" and b"2 messages, 4 B" in shown
-
-
-@pytest.mark.long
-def test_a_million_lines_at_ten_times_the_rate_of_the_original(real_nsqd, tmp_path):
-    """On one nsqd that keeps them in memory; the original gets fewer lines, for its rate."""
-    nsqd = real_nsqd(mem_queue_size=2_000_000)
-    seconds = {}
-    for kind, count in (("original", 40_000), ("ours", 1_000_000)):
-        path = tmp_path / kind
-        path.write_bytes(b"".join(b"%d a line of a log as they are\n" % n for n in range(count)))
-        with path.open("rb") as stdin:
-            began = time.monotonic()
-            done = subprocess.run(
-                command(kind, "to_nsq", *words(nsqd, topic=kind)), stdin=stdin,
-                stderr=subprocess.DEVNULL, timeout=100)
-            seconds[kind] = (time.monotonic() - began) / count
-        assert done.returncode == 0 and nsqd.stats(kind)["message_count"] == count
-    assert seconds["original"] > 10 * seconds["ours"], seconds
