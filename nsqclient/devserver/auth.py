@@ -21,8 +21,7 @@ from nsqclient.devserver.protocol.commands import (
     Pub,
     Sub,
 )
-from nsqclient.devserver.protocol.go_compat import quote
-from nsqclient.protocol import peer_json
+from nsqclient.devserver.protocol.go_compat import decode_json, quote, read_fields
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger = logging.getLogger("nsqclient.devserver")
@@ -67,44 +66,28 @@ def read_state(body: bytes) -> AuthState:
         ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
             not compile, a ttl that is not positive.
     """
-    answer = peer_json.read_json(body, MAX_ANSWER)
-    if not isinstance(answer, dict):
-        raise ValueError("not a JSON object")
-    ttl = _field(answer, "ttl", int, 0)
-    authorizations = [_authorization(row) for row in _field(answer, "authorizations", list, [])]
+    answer = decode_json(
+        body, {"ttl": int, "identity": str, "identity_url": str, "authorizations": list})
+    ttl = answer.get("ttl", 0)
     if ttl <= 0:
         raise ValueError(f"invalid TTL {ttl} (must be >0)")
-    identity = _field(answer, "identity", str, "")
-    return AuthState(identity, _field(answer, "identity_url", str, ""), authorizations, ttl)
-
-
-def _field(row: Any, name: str, kind: type, missing: Any) -> Any:
-    value = row.get(name) if isinstance(row, dict) else row
-    if value is None and isinstance(row, dict):
-        return missing
-    if type(value) is not kind:
-        raise ValueError(f"{name} is not of type {kind.__name__}")
-    return value
+    return AuthState(
+        answer.get("identity", ""), answer.get("identity_url", ""),
+        [_authorization(row) for row in answer.get("authorizations", ())], ttl)
 
 
 def _authorization(row: Any) -> Authorization:
-    permissions = _field(row, "permissions", list, [])
+    fields = read_fields(row, {"topic": str, "channels": list, "permissions": list})
+    permissions = fields.get("permissions", [])
     for permission in permissions:
         if permission not in _PERMISSIONS:
             raise ValueError(f"unknown permission {permission}")
-    channels = _field(row, "channels", list, [])
-    return Authorization(
-        _compile("topic", _field(row, "topic", str, "")),
-        [_compile("channel", channel) for channel in channels],
-        permissions,
-    )
-
-
-def _compile(what: str, pattern: Any) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        return Authorization(
+            re.compile(fields.get("topic", "")), list(map(re.compile, fields.get("channels", ()))),
+            permissions)
     except (re.error, TypeError, OverflowError, RecursionError) as exc:
-        raise ValueError(f"unable to compile {what} {pattern!r} {exc}") from exc
+        raise ValueError(f"unable to compile a topic or channel: {exc}") from exc
 
 
 class Authorizer:

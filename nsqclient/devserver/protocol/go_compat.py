@@ -23,30 +23,38 @@ def quote(name: bytes) -> bytes:
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")
 
 
-class InvalidJSON(Exception):
+class InvalidJSON(ValueError):
     """nsqd does not accept it."""
 
 
 def decode_json(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Read an object; null and unknown keys set nothing.
-
-    Args:
-        kinds: key -> str, int or bool; no float is taken for an integer.
+    """Read an object as :func:`read_fields` does; null is an empty one.
 
     Raises:
-        InvalidJSON: not JSON, not an object, or a value of a wrong type.
+        InvalidJSON: also where it is not JSON.
     """
     try:
         parsed = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        raise InvalidJSON from None
-    if not isinstance(parsed, (dict, type(None))):
-        raise InvalidJSON
-    fields = {
-        key: value for key, value in (parsed or {}).items() if key in kinds and value is not None
-    }
-    if any(type(value) is not kinds[key] for key, value in fields.items()):
-        raise InvalidJSON  # exact: a bool is no int here
+        raise InvalidJSON("no JSON") from None
+    return {} if parsed is None else read_fields(parsed, kinds)
+
+
+def read_fields(value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Return the fields of a JSON object; null and unknown keys set nothing.
+
+    Args:
+        kinds: key -> str, int, bool or list; no float is taken for an integer.
+
+    Raises:
+        InvalidJSON: not an object, or a value of a wrong type.
+    """
+    if not isinstance(value, dict):
+        raise InvalidJSON("not a JSON object")
+    fields = {key: each for key, each in value.items() if key in kinds and each is not None}
+    for key, each in fields.items():
+        if type(each) is not kinds[key]:  # exact: a bool is no int here
+            raise InvalidJSON(f"{key} is not of type {kinds[key].__name__}")
     return fields
 
 
