@@ -15,7 +15,7 @@ from typing import Any
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import number, objects, text
-from nsqclient.admin.cluster import Cluster
+from nsqclient.admin.cluster import Cluster, Node
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.errors import ConnectError, NSQError
@@ -28,7 +28,8 @@ logger = logging.getLogger("nsqclient.admin")
 _MAX_IN_FLIGHT = 10
 #: Seconds that a letter should wait in flight at most: nsqd delivers it again after 60.
 _LONGEST = 20.0
-#: Seconds without a message after which a replay ends, and between two checks whether it should.
+#: Seconds without a message after which a replay asks whether letters are left, and between two
+#: checks whether it should end.
 _LAST_WAIT = 5.0
 _CHECK_INTERVAL = 0.5
 _STOP_TIMEOUT = 2.0
@@ -101,13 +102,13 @@ class Replayer:
             raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
         if not self._running.acquire(blocking=False):
             raise RequestError(429, "REPLAY_RUNNING", "another replay is under way: wait for it")
-        sources = [node.tcp_reached_at for node, depth in depths.items() if depth]
+        sources = [node for node, depth in depths.items() if depth]
         targets = [node.tcp_reached_at for node in stats]
         return self._replay(topic, channel, target, rate, sum(depths.values()), sources, targets)
 
     def _replay(
         self, topic: str, channel: str, target: str, rate: float, wanted: int,
-        sources: list[str], targets: list[str],
+        sources: list[Node], targets: list[str],
     ) -> _Steps:
         try:
             yield {"wanted": wanted}
@@ -119,10 +120,11 @@ class Replayer:
                 max_attempts=0)
             producer = Producer(nsqd_tcp_addresses=targets, config=config)
             consumer = Consumer(
-                topic, channel, nsqd_tcp_addresses=sources, config=config,
+                topic, channel, nsqd_tcp_addresses=[node.tcp_reached_at for node in sources],
+                config=config,
                 on_error=lambda error: logger.info("replay of %s: %s", topic, error))
             try:
-                yield from self._letters(consumer, producer, target, rate, wanted)
+                yield from self._letters(consumer, producer, target, rate, wanted, sources)
             finally:
                 consumer.stop(_STOP_TIMEOUT)
                 producer.close(_STOP_TIMEOUT)
@@ -130,13 +132,22 @@ class Replayer:
             self._running.release()
 
     def _letters(
-        self, consumer: Consumer, producer: Producer, target: str, rate: float, wanted: int
+        self, consumer: Consumer, producer: Producer, target: str, rate: float, wanted: int,
+        sources: list[Node],
     ) -> _Steps:
         done, since = 0, time.monotonic()
         pace: Pace | None = None  # from the first letter on
         key = self._cluster.settings.dead_letter_key
         consumer.start()
-        while not self._closing.is_set() and time.monotonic() - since < _LAST_WAIT:
+        while not self._closing.is_set():
+            silence = time.monotonic() - since
+            if silence >= _LAST_WAIT:
+                left = self._left(sources, consumer.topic, consumer.channel)
+                if not left:
+                    return
+                if silence >= consumer.config.drain_patience:
+                    yield {"error": f"no letter arrived for {silence:.0f} s: {'; '.join(left)}"}
+                    return
             try:
                 for message in consumer.messages(timeout=_CHECK_INTERVAL):
                     letter = DeadLetter.parse(message.body, key)
@@ -159,3 +170,14 @@ class Replayer:
             except ConnectError:
                 pass  # on_error has logged the reason
             yield {}  # writing detects that the browser has disconnected
+
+    def _left(self, sources: list[Node], topic: str, channel: str) -> list[str]:
+        """Return where letters wait, or may wait since an nsqd does not answer."""
+        stats, failures = self._cluster.stats(sources, topic, channel, progressive=True)
+        return [failure.text() for failure in failures] + [
+            f"{number(each, 'depth')} wait at {node.address}"
+            for node, answer in stats.items() for named in objects(answer, "topics")
+            if text(named, "topic_name") == topic and named.get("paused") is not True
+            for each in objects(named, "channels")
+            if text(each, "channel_name") == channel and each.get("paused") is not True
+            and number(each, "depth")]

@@ -149,6 +149,19 @@ def test_a_letter_that_cannot_be_published_stays(cluster):
     wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"] == 1)
 
 
+def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster, monkeypatch):
+    """After ``drain_patience``; a silence alone is not the end."""
+    monkeypatch.setattr(replay, "_LAST_WAIT", 0.1)
+    cluster.fill("letters", "keep", 0)
+    cluster.nsqds[0].post("/pub", b"x", topic="letters")
+    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
+    admin = cluster.admin(
+        consumer_config=Config(drain_patience=1.0),
+        rewrite_addresses=[(cluster.nsqds[0].tcp_address, "127.0.0.1:1")])
+    found = steps(admin, topic="letters", channel="keep", target="orders")
+    assert "no letter arrived for 1 s: 1 wait at" in found[-1]["error"]
+
+
 def test_an_empty_channel_is_replayed_at_once(cluster):
     """And a channel that does not exist is an error."""
     cluster.fill("orders.dead", "keep", 0)
