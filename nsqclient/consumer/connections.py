@@ -421,9 +421,14 @@ class ConnectionManager:
         """Return whether any nsqd is known. Needs _lock."""
         return bool(self._entries)
 
-    def lacks_leaders(self) -> bool:
-        """Return whether a partition has no connection to its leader. Needs _lock."""
-        return self._leaders.lacks_leaders(self._entries)
+    def unread_partitions(self) -> list[int]:
+        """Return the partitions without a connection to their leader. Needs _lock."""
+        return self._leaders.unread(self._entries)
+
+    def find_unread(self) -> list[int]:
+        """Return the partitions without a connection to their leader."""
+        with self._lock:
+            return self.unread_partitions()
 
     def on_lookup_failed(self, error: DiscoveryError) -> None:
         """Note why, and report it."""

@@ -21,7 +21,7 @@ from nsqclient.consumer.delegate import Callbacks, ConsumerDelegate, check_callb
 from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.iteration import ActiveIterators, iterate
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, show_partitions
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
 from nsqclient.consumer.partitioned.ordered_processor import (
     BlockedPolicy,
@@ -571,8 +571,9 @@ class Consumer:
     def healthy(self) -> Health:
         """Return whether the consumer can receive messages; for readiness probes.
 
-        It can if it is started, connected to an nsqd, has a ``max_in_flight`` above 0 and a handler
-        or a loop, and is not stopping, paused, waiting in backoff or held by ``max_queued_bytes``.
+        It can if it is started, connected to an nsqd and to each partition of a partitioned topic,
+        has a ``max_in_flight`` above 0 and a handler or a loop, and is not stopping, paused,
+        waiting in backoff or held by ``max_queued_bytes``.
         The result is true or false; its ``reason`` says what is missing.
         """
         if not self._started:
@@ -591,6 +592,9 @@ class Consumer:
             return Health(False, "max_in_flight is 0")
         if not self._running:
             return Health(False, "connected to no nsqd")
+        unread = self._connections.find_unread()
+        if unread:
+            return Health(False, f"no reader for {show_partitions(unread)}")
         if self._flow.phase is Phase.WAITING:
             failures = counted(self._flow.backoff_counter, "failure")
             return Health(False, f"backing off after {failures}")

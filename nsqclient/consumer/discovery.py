@@ -14,6 +14,7 @@ from typing import Protocol
 
 from nsqclient.config import Config
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.partitioned.leaders import UnreadReminder
 from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
@@ -34,8 +35,8 @@ class LookupPollerDelegate(Protocol):
         """Return whether any nsqd is known. Needs the lock."""
         ...
 
-    def lacks_leaders(self) -> bool:
-        """Return whether a partition has no connection to its leader. Needs the lock."""
+    def unread_partitions(self) -> list[int]:
+        """Return the partitions without a connection to their leader. Needs the lock."""
         ...
 
     def on_lookup(self, lookupd: str, found: LookupResult) -> None:
@@ -98,6 +99,7 @@ class LookupPoller:
         self._retry_round = 0  # rounds since the last loss
         #: Rounds in a row that began before any listed nsqd had been connected.
         self._unconnected_rounds = 0
+        self._reminder = UnreadReminder()
         self._next_round: TimerTask | None = None
         self._next_round_at = 0.0  # on time.monotonic()
 
@@ -111,7 +113,13 @@ class LookupPoller:
                 self._retry_round += 1
             self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
             self.schedule_round()
+            unread = self._delegate.unread_partitions()
+            seconds = self._reminder.note(bool(unread), time.monotonic())
             due = self.begin(self._table.begin_round())
+        if seconds:
+            self._log.partitions_unread(unread, seconds)
+        elif seconds is not None:
+            self._log.partitions_read()
         self.ask(due)
 
     def schedule_round(self) -> None:
@@ -126,7 +134,7 @@ class LookupPoller:
         if self._lost:
             # Soon again, then less and less often, until all that were lost are back.
             delay = reconnect_delay(self._retry_round, delay, self._rng)
-        if self._delegate.lacks_leaders():
+        if self._delegate.unread_partitions():
             delay = min(delay, leader_wait(self._rng))
         self._next_round_at = time.monotonic() + delay
         self._next_round = self._timer.schedule(delay, self.poll)
@@ -135,7 +143,7 @@ class LookupPoller:
         """An answer is merged: where a leader is missing the next round comes soon. Needs the lock.
         """
         if self._next_round_at - time.monotonic() > MAX_LEADER_WAIT:
-            if self._delegate.lacks_leaders():
+            if self._delegate.unread_partitions():
                 self.schedule_round()
 
     def note_late(self) -> None:

@@ -9,7 +9,7 @@ and a test compares them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nsqclient.consumer.retry import show_exception
 from nsqclient.display import counted
@@ -18,6 +18,12 @@ from nsqclient.hints import known_failure, with_hint
 from nsqclient.log_fields import log_fields
 from nsqclient.runtime.log_lines import LineLimit, PrefixedLogger
 from nsqclient.sanitize import without_password
+
+
+def show_partitions(partitions: Sequence[int]) -> str:
+    """Return the numbers of partitions as text."""
+    word = "partition" if len(partitions) == 1 else "partitions"
+    return f"{word} {', '.join(map(str, partitions))}"
 
 
 def log_failure(
@@ -80,6 +86,16 @@ class LifecycleLogger(PrefixedLogger):
             "max_in_flight %d is less than the number of partitions: they take turns, and each"
             " waits for seconds; set max_in_flight to at least %d", max_in_flight, partitions,
         )
+
+    def partitions_unread(self, partitions: Sequence[int], seconds: float) -> None:
+        """Partitions have no connection, for some seconds; said again at growing intervals."""
+        self.warning(
+            "no reader for %s for %.0f s: no nsqlookupd lists a leader, or the leader refuses; see"
+            " the cluster", show_partitions(partitions), seconds)
+
+    def partitions_read(self) -> None:
+        """After such a line each partition has a connection again."""
+        self.info("every partition has a reader again")
 
     def connected(self, address: str) -> None:
         """It is subscribed on an nsqd."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nsqclient.consumer.partitioned.leaders import UnreadReminder
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectionLostError, NotLeaderError
 from nsqclient.partitions.lookup_table import Endpoint, TopicMeta, TopicRoutes
@@ -106,7 +107,7 @@ def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
     world.timer.advance(10)
     assert leaders_of(world) == {0: "a:1"} and world.partitions == [1]
     with world.connections._lock:
-        assert not world.connections.lacks_leaders()
+        assert world.connections.unread_partitions() == []
 
 
 def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeypatch):
@@ -132,4 +133,31 @@ def test_a_stock_topic_without_a_connection_is_asked_for_as_before(monkeypatch):
     sub, = world.connections.subscriptions()
     assert sub.place == Endpoint("a:1")
     with world.connections._lock:
-        assert not world.connections.lacks_leaders()
+        assert world.connections.unread_partitions() == []
+
+
+def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):
+    """They are named; a last line says that all are read again."""
+    caplog.set_level("INFO", "nsqclient.consumer")
+    world = World(monkeypatch, lookupds=["l"])
+    world.answers["l"] = answer({0: "a:1", 2: "c:1"}, partitions=4)
+    world.connections.start()
+    world.timer.advance(4)
+    assert "no reader" not in caplog.text
+    world.timer.advance(296)
+    assert world.connections.find_unread() == [1, 3]
+    assert 4 <= caplog.text.count("no reader for partitions 1, 3 for") <= 7
+    world.answers["l"] = answer({0: "a:1", 1: "a:1", 2: "c:1", 3: "c:1"}, partitions=4)
+    world.timer.advance(60)
+    assert world.connections.find_unread() == []
+    assert caplog.text.count("every partition has a reader again") == 1
+
+
+def test_a_leader_that_comes_soon_is_not_logged():
+    """Nor is that it has come."""
+    reminder = UnreadReminder()
+    assert [reminder.note(True, now) for now in (0.0, 4.0)] == [None, None]
+    assert reminder.note(False, 4.5) is None
+    assert [reminder.note(True, now) for now in (10.0, 14.9, 15.0, 19.0, 20.0)] == [
+        None, None, 5.0, None, 10.0]
+    assert reminder.note(False, 21.0) == 0.0 and reminder.note(False, 22.0) is None

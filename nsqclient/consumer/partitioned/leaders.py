@@ -32,6 +32,35 @@ class NsqdEntry:
     has_followed_order: bool = False  # dialed at once since nsqd said that the topic is ordered
 
 
+class UnreadReminder:
+    """Decides when to log which partitions are not read: after 5 s, and at growing intervals."""
+
+    #: Seconds until the first line, which double with each, and the longest interval.
+    _FIRST, _LONGEST = 5.0, 300.0
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._due = 0.0
+        self._is_logged = False
+
+    def note(self, is_any: bool, now: float) -> float | None:
+        """Note whether there are any; return for how many seconds, when a line is due.
+
+        Returns: 0 when all are read again, after a line was logged.
+        """
+        if not is_any:
+            was_logged, self._since, self._is_logged = self._is_logged, None, False
+            return 0.0 if was_logged else None
+        if self._since is None:
+            self._since, self._due = now, now + self._FIRST
+        if now < self._due:
+            return None
+        self._is_logged = True
+        seconds = now - self._since
+        self._due = now + min(max(seconds, self._FIRST), self._LONGEST)
+        return seconds
+
+
 class PartitionTarget(NamedTuple):
     """What a subscription to a partition needs to know."""
 
@@ -103,14 +132,15 @@ class PartitionLeaders:
         lost.difference_update(former)
         return [sub for sub in subs if sub is not None]
 
-    def lacks_leaders(self, entry: dict[Endpoint, NsqdEntry]) -> bool:
-        """Return whether some partition has no connection, and one may help."""
+    def unread(self, entry: dict[Endpoint, NsqdEntry]) -> list[int]:
+        """Return the partitions that have no connection, where one may help."""
         merged = self.table.merged()
         if not merged.partition_num or self.incompatibility() is not None:
-            return False
+            return []
         connected = {place.partition for place, one in entry.items()
                      if place.partition is not None and one.sub is not None and one.is_open}
-        return len(connected | merged.excluded) < merged.partition_num
+        return [number for number in range(merged.partition_num)
+                if number not in connected and number not in merged.excluded]
 
     def incompatibility(self) -> PartitionError | None:
         """Say why the topic cannot be consumed as it was asked for."""

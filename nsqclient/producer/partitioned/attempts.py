@@ -196,7 +196,8 @@ class PublishAttempts:
     def final_error(self) -> PublishError:
         """Return what the publish fails with when it is not attempted again."""
         times = "once" if self.count == 1 else f"{self.count} times"
-        return self.error_of(f"not stored in {self.topic}, tried {times}: {self.reason}")
+        known = "outcome unknown" if self.maybe_stored else "not stored"
+        return self.error_of(f"{known} in {self.topic}, tried {times}: {self.reason}")
 
     def error_of(self, text: str) -> PublishError:
         """Return an error of the class that fits what the attempts led to."""
