@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqclient.errors import ConfigError
+from nsqclient.partitions.filter_patterns import PatternError, check_glob, check_regexp
 
 EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
 ANY, ALL = "any", "all"
 
 #: nsqd takes a key as a path (GJSON), in which other characters have a meaning.
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
-#: What Python's regular expressions have and those of Go (RE2) do not have.
-_NOT_IN_GO = re.compile(
-    r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(#]|<[=!]|P=)|\\[1-9]|\\Z|[*+?}]\+)")
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,16 @@ class HeaderFilter:
                     f" {exc.reason}") from None
         if not isinstance(self.inverse, bool):
             raise ConfigError(f"inverse must be True or False, not {self.inverse!r}")
-        if self.mode == REGEXP:
-            _check_regexp(*self.rules[0])
+        checks = {REGEXP: (check_regexp, "regular expression"), GLOB: (check_glob, "glob")}
+        if self.mode in checks:
+            check, kind = checks[self.mode]
+            key, pattern = self.rules[0]
+            try:
+                check(pattern)
+            except PatternError as exc:
+                raise ConfigError(
+                    f"header filter for key {key!r}: {pattern!r} is no {kind} that nsqd surely"
+                    f" supports: it has {exc}") from None
 
     @classmethod
     def equal(cls, key: str, value: str, *, inverse: bool = False) -> HeaderFilter:
@@ -117,18 +123,3 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
     except (TypeError, ValueError):
         raise ConfigError(
             f"header filter: a dict or pairs of key and value, not {rules!r}") from None
-
-
-def _check_regexp(key: str, pattern: str) -> None:
-    """Refuse what Go cannot compile; nsqd would then send every message."""
-    if _NOT_IN_GO.search(pattern):
-        raise ConfigError(
-            f"header filter for key {key!r}: {pattern!r} is no regular expression of Go, which has"
-            " no lookaround, no backreferences, no possessive repeats and no \\Z"
-        )
-    try:
-        # \z and \Q are Go's alone; classes such as \pL too
-        re.compile(re.sub(r"\\z|\\[pP](?:\{\^?\w+\}|\w)|\[\[:\^?\w+:\]\]", "x", pattern))
-    except re.error as exc:
-        raise ConfigError(
-            f"header filter for key {key!r}: {pattern!r} is no regular expression: {exc}") from None

@@ -34,11 +34,18 @@ def test_each_filter_has_its_form_in_identify(given, field):
 ])
 def test_regular_expressions_that_go_lacks_are_refused(pattern):
     """nsqd would send every message, without an error."""
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="no regular expression that nsqd surely supports"):
         HeaderFilter.regexp("k", pattern)
 
 
+def test_globs_that_nsqd_cannot_compile_are_refused():
+    """Likewise."""
+    with pytest.raises(ConfigError, match="no glob that nsqd surely supports"):
+        HeaderFilter.glob("k", "eu-[")
+
+
 @pytest.mark.parametrize("pattern", [
+    r"\Qa.b\E", r"^+a",
     r"^v\d+$", r"(?i)shop", r"(?P<name>x)", r"a+?", r"\pL+", r"[[:alpha:]]+", r"\\1", r"a\z",
 ])
 def test_regular_expressions_of_go_are_accepted(pattern):
