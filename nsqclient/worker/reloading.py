@@ -41,6 +41,9 @@ class Reloader:
         self._folder = folder
         self._report = report
         self._signals: list[int] = []
+        # Once: a module that this process imports later, as rglob does, is no change.
+        loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        self._loaded = [str(path) for path in loaded if path]
 
     def run(self) -> int:
         """Run until the child exits with 0, or until SIGINT or SIGTERM, which it gets too.
@@ -74,9 +77,8 @@ class Reloader:
 
     def _scan(self) -> dict[str, int]:
         """Return every source file with its modification time in nanoseconds."""
-        loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         found = {}
-        for path in {*map(str, filter(None, loaded)), *map(str, self._folder.rglob("*.py"))}:
+        for path in {*self._loaded, *map(str, self._folder.rglob("*.py"))}:
             try:
                 found[path] = os.stat(path).st_mtime_ns
             except OSError:
@@ -119,4 +121,6 @@ class Reloader:
                 if len(self._signals) > 1:
                     child.kill()
             else:
+                if [-status] == self._signals:
+                    return 0  # before the child handled signals: it had not begun
                 return status if status >= 0 else 128 - status

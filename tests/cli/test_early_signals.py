@@ -14,11 +14,14 @@ from tests.support.processes import handles
 from tests.support.waiting import wait_until
 
 NSQD = "--nsqd-tcp-address=127.0.0.1:1"
+WORKER = ["json:loads", "--topic=t", "--channel=c", NSQD]
 COMMANDS = {
     "nsq_tail": ["--topic=t", NSQD],
     "nsq_to_file": ["--topic=t", "--channel=c", NSQD],
     "nsqd": ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"],
-    "worker": ["json:loads", "--topic=t", "--channel=c", NSQD],
+    "worker": WORKER,
+    "worker with --reload": [*WORKER, "--reload"],
+    "worker with --processes": [*WORKER, "--processes=2"],
     "spark": ["ingest", "--topic=t", "--channel=c", NSQD, "--storage=file:///proc/no"],
 }
 
@@ -27,7 +30,7 @@ COMMANDS = {
 def test_a_signal_at_the_start_is_the_documented_end(name: str, tmp_path: Path) -> None:
     """As soon as the handlers of ``main`` are there, while the command imports what it needs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nsqclient", name, *COMMANDS[name]], cwd=tmp_path,
+        [sys.executable, "-m", "nsqclient", name.split()[0], *COMMANDS[name]], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_until(lambda: handles(process.pid, signal.SIGTERM) or process.poll() is not None)
     process.terminate()
@@ -45,3 +48,16 @@ def test_a_command_that_has_a_result_is_ended_by_the_system(
 ) -> None:
     """Status 0 would say that it has one."""
     assert _is_ended_by_signals(words) is expected
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "with" in name])
+def test_a_signal_while_children_start_is_the_documented_end(name: str, tmp_path: Path) -> None:
+    """As soon as the first of them is there, which may die of the signal that it is sent."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsqclient", "worker", *COMMANDS[name]], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: children.read_text() or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "Traceback" not in printed, printed
