@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import copy
 import inspect
 import pickle
 import random
@@ -630,3 +631,13 @@ def test_a_callable_strategy_gets_attempt_multiplier_and_random_source():
     rng = random.Random()
     assert config.backoff_delay(4, rng) == 7.0
     assert calls == [(4, 3.0, rng)]
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy])
+def test_a_consumer_or_producer_is_made_in_each_process(copied):
+    """It has threads and sockets; the error says so, whoever pickles it."""
+    consumer = Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"])
+    with Producer(["x:1"]) as producer:
+        for each in (consumer, producer):
+            with pytest.raises(TypeError, match="make one in each process"):
+                copied(each)

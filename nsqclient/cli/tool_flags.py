@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -298,11 +299,13 @@ def check_topics(topics: Sequence[str]) -> list[str]:
 
 
 def option_texts(given: Iterable[str]) -> dict[str, str]:
-    """Return the options of ``--consumer-opt``: name -> text."""
+    """Return the options of ``--consumer-opt`` (``name,text`` or ``name=text``): name -> text."""
     options = {}
     for text in given:
-        key, comma, value = text.partition(",")
-        options[key.strip().lower().replace("-", "_")] = value if comma else "true"
+        found = re.fullmatch(r"([^,=]*)(?:[,=](.*))?", text, re.DOTALL)
+        assert found is not None
+        key, value = found.groups()
+        options[key.strip().lower().replace("-", "_")] = "true" if value is None else value
     return options
 
 

@@ -25,7 +25,7 @@ from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.worker.errors import UsageError
 from nsqclient.worker.group import ConsumerGroup, Metrics, add_all
-from nsqclient.worker.loading import load_handler, load_module, load_object
+from nsqclient.worker.loading import load_handler, load_module, load_object, submodules_of
 from nsqclient.worker.registry import register, registry
 from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
 
@@ -76,6 +76,11 @@ class WorkerFlags(ToolFlags):
         words: list[str] = []
         flags: list[str] = []
         rest = list(argv)
+        for word in argv:
+            if word.partition("=")[0].lstrip("-") in ("concurrency", "c"):
+                raise FlagError(
+                    "there is no --concurrency: --processes=N runs N processes, and workers=N of"
+                    ' @nsqclient.handler("topic", "channel", workers=N) N threads')
         while rest:
             left = super().parse(rest).rest
             flags += rest[:len(rest) - len(left)]
@@ -151,9 +156,12 @@ def _run(parsed: Parsed) -> int:
                 add_all(group, registry, values["topic"])
             except ConfigError as exc:
                 if not list(registry):
+                    inner = submodules_of(targets)
                     raise ConfigError(
-                        f"{' and '.join(targets)}: no handler is registered; write"
-                        ' @nsqclient.handler("topic", "channel") before a function') from exc
+                        f"{' and '.join(targets)}: no handler is registered; "
+                        + (f"give the module that has them: {', '.join(inner)}" if inner else
+                           'write @nsqclient.handler("topic", "channel") before a function')
+                    ) from exc
                 raise
         return group
 

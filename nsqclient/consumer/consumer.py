@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.config import Config, checked_config
 from nsqclient.consumer.backoff import Phase
@@ -524,6 +524,10 @@ class Consumer:
     def _shown_addresses(self) -> str:
         return ", ".join(
             [*self._nsqds, *(without_password(address) for address in self._lookupds)])
+
+    def __reduce__(self) -> NoReturn:
+        """It has threads and sockets, so it cannot be pickled or copied."""
+        raise TypeError("a Consumer cannot be pickled or copied: make one in each process")
 
     def __enter__(self) -> Consumer:
         return self.start()

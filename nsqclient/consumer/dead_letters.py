@@ -185,6 +185,10 @@ class DeadLetterTopic:
         envelope: bool = True,
         key: str | bytes = b"",
     ) -> None:
+        if not callable(getattr(producer, "publish", None)):
+            raise ConfigError(
+                "DeadLetterTopic needs a Producer: write DeadLetterTopic(producer, topic), not"
+                f" {producer!r:.80}")
         self._producer = producer
         self._topic = check_topic(topic)
         if body is not None:

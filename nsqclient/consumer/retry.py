@@ -150,6 +150,10 @@ def check_retry(
     """
     if retry is None:
         return
+    if isinstance(retry, int):
+        raise ConfigError(
+            f"retry is a function, not a number: for {retry} attempts write"
+            f" config=Config(max_attempts={retry})")
     check_function(retry, "retry", "message", "exception")
     if not has_handler:
         raise ConfigError("retry needs a handler: in a loop over messages() call requeue()")

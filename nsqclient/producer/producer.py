@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from nsqclient.config import Config, checked_config
 from nsqclient.discovery import check_addresses
@@ -536,6 +536,10 @@ class Producer:
             logger.warning("close: these threads did not end in time: %s", ", ".join(stuck))
         _live.discard(self)
         return clean and not stuck
+
+    def __reduce__(self) -> NoReturn:
+        """It has threads and sockets, so it cannot be pickled or copied."""
+        raise TypeError("a Producer cannot be pickled or copied: make one in each process")
 
     def __enter__(self) -> Producer:
         return self

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import pkgutil
+import sys
 import traceback
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, cast
 
@@ -32,7 +35,8 @@ def load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as exc:
         # A failed import inside the module is an error of the module.
         if exc.name is not None and f"{name}.".startswith(f"{exc.name}."):
-            raise UnknownTargetError(f"there is no module {exc.name!r}{_hint(name)}") from exc
+            raise UnknownTargetError(
+                f"there is no module {exc.name!r}{_function_hint(name) or _hint(name)}") from exc
         raise _import_failed(name, exc) from exc
     except (ValueError, TypeError) as exc:
         if not name.strip(".") or name.startswith("."):
@@ -112,3 +116,18 @@ def _hint(name: str) -> str:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
         return f": give the module, {module}, not the file"
     return f" (looked for from {os.getcwd()})"
+
+
+def _function_hint(name: str) -> str:
+    """Say how to name a function where the path of one was given in the place of a module."""
+    module, _, function = name.rpartition(".")
+    if not callable(getattr(sys.modules.get(module), function, None)):
+        return ""
+    return f": {function} is a function; give --topic and --channel with {module}:{function}"
+
+
+def submodules_of(names: Iterable[str]) -> list[str]:
+    """Return the names of the modules inside of those packages among imported modules."""
+    return [
+        f"{name}.{found.name}" for name in names
+        for found in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))]

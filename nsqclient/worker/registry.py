@@ -149,7 +149,7 @@ class HandlerRegistry:
     def handler(
         self,
         topic: str,
-        channel: str,
+        channel: str = "",
         *,
         workers: int = 1,
         max_in_flight: int | None = None,
@@ -175,6 +175,11 @@ class HandlerRegistry:
             ConfigError: the function cannot handle messages, an option is unknown or out of
                 range, or the channel has a handler already.
         """
+
+        if callable(topic) or not channel:  # also of a bare @handler
+            raise ConfigError(
+                "handler needs a topic and a channel: write @nsqclient.handler(\"topic\","
+                ' "channel") before the function')
 
         def decorate(function: H) -> H:
             self.add(register(

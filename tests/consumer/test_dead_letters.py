@@ -365,3 +365,9 @@ def test_a_body_that_is_made_asynchronously_is_refused_at_once():
 
     with pytest.raises(ConfigError, match="^body: .*not async def"):
         DeadLetterTopic(FakeProducer(), "dead", body=make_body)
+
+
+def test_a_dead_letter_topic_needs_a_producer():
+    """Not an address."""
+    with pytest.raises(ConfigError, match=r"write DeadLetterTopic\(producer, topic\)"):
+        DeadLetterTopic("127.0.0.1:4150", "orders-dead")

@@ -8,7 +8,7 @@ import pytest
 
 from nsqclient import Consumer, Retry, RetryTable
 from nsqclient.config import Config
-from nsqclient.consumer.retry import Decision, decide
+from nsqclient.consumer.retry import Decision, check_retry, decide
 from nsqclient.errors import ConfigError
 from nsqclient.message import GiveUp, Message, Requeue
 
@@ -174,3 +174,9 @@ def test_a_policy_needs_a_handler_and_no_order():
     with pytest.raises(ConfigError, match="use on_blocked"):
         Consumer("t", "c", print, lookupd_http_addresses=["127.0.0.1:1"], ordered=True,
                  retry=Retry())
+
+
+def test_a_number_of_attempts_is_an_option():
+    """``retry`` is a function."""
+    with pytest.raises(ConfigError, match="write config=Config.max_attempts=3"):
+        check_retry(3, 5, has_handler=True, ordered=False)

@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient import BatchHandler, ConfigError
 from nsqclient.worker.errors import ImportFailedError, UnknownTargetError
-from nsqclient.worker.loading import load_handler, load_module
+from nsqclient.worker.loading import load_handler, load_module, submodules_of
 
 
 def handle(message):
@@ -92,3 +92,16 @@ def test_a_module_that_does_not_import_is_one_line(tmp_path, monkeypatch, code, 
     with pytest.raises(ImportFailedError, match=words) as caught:
         load_module("broken")
     assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+
+
+def test_a_function_in_the_place_of_a_module_says_how_to_name_it():
+    """With a colon."""
+    with pytest.raises(UnknownTargetError, match="with json:loads"):
+        load_module("json.loads")
+
+
+def test_the_modules_of_a_package_are_named():
+    """Where none of them was."""
+    load_module("json")
+    assert {"json.decoder", "json.encoder"} <= set(submodules_of(["json"]))
+    assert submodules_of(["json.decoder"]) == []

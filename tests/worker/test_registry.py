@@ -90,3 +90,11 @@ def test_an_object_without_a_name_is_shown_by_its_class():
 
     assert name_of(Mailer()).endswith("Mailer")
     assert register("a", "c", Mailer()).settings() == {"workers": 1}
+
+
+@pytest.mark.parametrize("register", [lambda: HandlerRegistry().handler(print),
+                                      lambda: HandlerRegistry().handler("orders")])
+def test_a_decorator_without_a_channel_says_what_to_write(register):
+    """As a bare ``@nsqclient.handler`` over a function."""
+    with pytest.raises(ConfigError, match='write @nsqclient.handler."topic", "channel"'):
+        register()
