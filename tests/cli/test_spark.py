@@ -6,6 +6,7 @@ import pytest
 
 from nsqclient.cli import spark, spark_run
 from nsqclient.cli.goflags import CommandLineError, FlagError
+from tests.support.packages import needs
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
 REPLAY = ["--spool-dir=/nowhere"]
@@ -49,8 +50,8 @@ class FakeQuery:
      "--dead-letter-topic is invalid"),
     (["archive", *SOURCE, "--path=/x", "--map=json:loads", "--dead-letter-path=bad"], 1,
      "give an absolute path"),
-    (["archive", *SOURCE, "--path=/x", "--map=no_such_module_here:f"], 1,
-     "cannot import no_such_module_here"),
+    pytest.param(["archive", *SOURCE, "--path=/x", "--map=no_such_module_here:f"], 1,
+                 "cannot import no_such_module_here", marks=needs("pandas")),
     (["stream", *SOURCE, "--sql=x", "--sink-topic=t"], 1, "into itself without end"),
     (["stream", *SOURCE, "--sql=x", "--producer-opt=batchsice,5"], 1, "batchSize"),
     (["compact"], 2, "--path required"),
@@ -80,7 +81,8 @@ class FakeQuery:
     (["replay", *REPLAY, "--path=/x"], 1, "there is none: meta.json is missing"),
     (["stream", *SOURCE], 1, "give one of --sql, --sql-file, --map"),
     (["stream", *SOURCE, "--sql=x", "--map=a:b"], 1, "give one of --sql"),
-    (["stream", *SOURCE, "--map=no_such_module_here:f"], 1, "cannot import no_such_module_here"),
+    pytest.param(["stream", *SOURCE, "--map=no_such_module_here:f"], 1,
+                 "cannot import no_such_module_here", marks=needs("pandas")),
     (["stream", *SOURCE, "--sql-file=/nowhere/x.sql"], 1, "No such file"),
     (["stream", *SOURCE, "--sql=x", "--sink-topic=a b"], 1, "--sink-topic is invalid"),
 ])

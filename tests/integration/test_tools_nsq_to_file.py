@@ -94,17 +94,16 @@ def archive(kind, nsqd, folder, *more):
 WORK = "--work-dir={}/work"
 
 
-#: Flags of a run, and whether it has to be compared without messages as well.
 RUNS = [
-    ([], True),
-    (["--gzip"], True),
-    (["--rotate-size=50"], False),
-    ([WORK], True),
-    (["--skip-empty-files"], True),
-    (["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"], False),
-    (["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"], False),
-    (["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"], False),
-    (["--datetime-format=%Y %B %b %m %A %a %d %y %p %Z %z %% %j"], False),
+    [],
+    ["--gzip"],
+    ["--rotate-size=50"],
+    [WORK],
+    ["--skip-empty-files"],
+    ["--filename-format=<TOPIC>/<HOST>/<DATETIME>.<PID>.x"],
+    ["--filename-format=%Y<TOPIC><REV>", "--host-identifier=<HOSTNAME>"],
+    ["--filename-format=<HOST><REV>.gz", "--gzip", "--host-identifier=a-<SHORT_HOST>"],
+    ["--datetime-format=%Y %B %b %m %A %a %d %y %p %Z %z %% %j"],
 ]
 LONGER_RUNS = [
     ["--gzip", "--gzip-level=1", "--max-in-flight=10"],
@@ -117,10 +116,8 @@ LONGER_RUNS = [
 
 
 @pytest.mark.parametrize("flags, count", [
-    *[(flags, 40) for flags, _ in RUNS],
-    *[(flags, 0) for flags, also_empty in RUNS if also_empty],
-    *[pytest.param(flags, 0, marks=pytest.mark.long)
-      for flags, also_empty in RUNS if not also_empty],
+    *[(flags, 40) for flags in RUNS],
+    *[pytest.param(flags, 0, marks=pytest.mark.long) for flags in RUNS],
     *[pytest.param(flags, count, marks=pytest.mark.long)
       for flags in LONGER_RUNS for count in (40, 0)],
 ])

@@ -92,7 +92,8 @@ def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path
     assert written(spark, tmp_path) == list(range(600))
 
 
-@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.long), "after"])
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
     """Before it has read its rows, or after."""
     marker = str(tmp_path / "marker")

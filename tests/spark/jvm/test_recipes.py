@@ -69,6 +69,7 @@ def test_json_becomes_columns(spark, cluster, tmp_path):
         "no order", '{"id": "x", "state": "open"}']
 
 
+@pytest.mark.long
 def test_a_schema_of_a_registry_becomes_columns(spark, cluster, registry, tmp_path):
     """The schema's nested types are Spark's, and the JSON recipe takes it."""
     order = {"id": 1, "state": None, "lines": [{"price": 2.5, "gift": True}]}

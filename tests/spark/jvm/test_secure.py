@@ -72,9 +72,10 @@ def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, lay
     assert "s3cret" not in shown + printed.out + printed.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change, words", [
     pytest.param({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED", id="wrong secret"),
-    *[pytest.param(change, words, id=case, marks=pytest.mark.long) for change, words, case in (
+    *[pytest.param(change, words, id=case) for change, words, case in (
         ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem", "authority"),
         ({"tls_cert": "/none/client.pem"}, "/none/client.pem", "certificate"),
         ({"tls_cert": "", "tls_key": ""}, "certificate", "no certificate"),

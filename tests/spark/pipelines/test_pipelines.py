@@ -179,6 +179,7 @@ def test_an_archive_maps_bodies_and_publishes_failures(spark, nsqd, tmp_path):
     assert bodies(nsqd, "dead") == [b"0007"]
 
 
+@pytest.mark.long
 def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
     """A file for the task that had one, with its row as Spark reads it."""
     query = archive(spark, path=str(tmp_path / "out"), map_body=even_or_fail, files_per_batch=1,
