@@ -501,7 +501,8 @@ class Subscription:
             return
         # Not in flight: it was taken already. Another in its place: nsqd has delivered it again.
         if not self.is_lost and self.in_flight.get(message._id) in (None, message):
-            self.in_flight.take([message])
+            if self.in_flight.take([message]):
+                self.in_flight.count_requeued()
             self._post(queue, 1)
             self._delegate.on_answered()
 

@@ -101,7 +101,8 @@ def test_finalizers_answer_messages_wherever_the_collector_runs_them(
 ):
     """The reader's and the workers' threads included; every message is finished."""
     failures = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: failures.append(args.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: failures.append(args.exc_value)
+                        if args.object is Handle.__del__ else None)
 
     def handle(message):
         message.enable_async()
@@ -127,8 +128,8 @@ def test_a_finalizer_that_publishes_in_mid_publish_gets_through_or_a_typed_error
 ):
     """It never waits for its own thread, and the interrupted publishes are stored."""
     outcomes = Counter()
-    monkeypatch.setattr(
-        sys, "unraisablehook", lambda args: outcomes.update([type(args.exc_value)]))
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: outcomes.update([type(args.exc_value)])
+                        if args.object is Audit.__del__ else None)
 
     class Audit:
         def __init__(self):

@@ -35,7 +35,8 @@ def raise_in(thread):
 
 def workers():
     """The workers' threads that run."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("nsq-worker")]
+    return [thread for thread in threading.enumerate()
+            if thread.name.startswith("nsq-worker") and thread.ident is not None]
 
 
 @pytest.fixture
@@ -45,8 +46,9 @@ def interrupted():
 
     def interrupt():
         while not over.wait(random.random() * 0.002):
-            for thread in random.sample(workers(), min(1, len(workers()))):
-                raise_in(thread)
+            running = workers()
+            if running:
+                raise_in(random.choice(running))
 
     thread = threading.Thread(target=interrupt)
     thread.start()

@@ -1,0 +1,139 @@
+"""Log handlers that publish: no recursion, and no thread of the library waits for them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from nsqclient import Producer
+from nsqclient.devserver import Nsqd
+from nsqclient.runtime import log_dispatch
+from nsqclient.runtime.threads import LibraryThread
+from tests.support.waiting import wait_until
+
+logger = logging.getLogger("nsqclient.connection")
+
+
+class Collecting(logging.Handler):
+    """Keeps the messages, after ``work`` was called with the record."""
+
+    def __init__(self, work=lambda record: None):
+        super().__init__()
+        self.seen, self.work = [], work
+
+    def emit(self, record):
+        self.seen.append(record.getMessage())
+        self.work(record)
+
+
+@pytest.fixture
+def attach():
+    """Attach handlers to the root logger, until the end of the test."""
+    root, attached = logging.getLogger(), []
+
+    def attach(handler):
+        root.addHandler(handler)
+        attached.append(handler)
+        return handler
+
+    before, root.level = root.level, logging.INFO
+    yield attach
+    root.level = before
+    for handler in attached:
+        root.removeHandler(handler)
+    wait_until(lambda: not log_dispatch._late)
+
+
+def in_library_thread(call):
+    thread = LibraryThread(call, "nsq-test")
+    thread.launch()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_record_of_the_library_does_not_come_back_to_the_handler_that_caused_it(attach):
+    """The other handlers get it."""
+    publishing = attach(Collecting(lambda record: logger.info("connected")))
+    other = attach(Collecting())
+    logging.getLogger("app").info("hello")
+    assert publishing.seen == ["hello"]
+    assert sorted(other.seen) == ["connected", "hello"]
+    logger.info("later")
+    assert publishing.seen == ["hello", "later"]
+
+
+def test_the_level_of_each_handler_counts(attach):
+    """As without a handler that publishes."""
+    attach(Collecting(lambda record: logger.info("connected")))
+    other = attach(Collecting())
+    other.setLevel(logging.WARNING)
+    logging.getLogger("app").info("hello")
+    assert other.seen == []
+
+
+def test_a_thread_of_the_library_does_not_wait_for_a_busy_handler(attach):
+    """The records come when the handler is free, in their order."""
+    busy, free = threading.Event(), threading.Event()
+
+    def work(record):
+        if record.name == "app":
+            busy.set()
+            assert free.wait(30)
+
+    handler = attach(Collecting(work))
+    thread = threading.Thread(target=logging.getLogger("app").info, args=("hello",))
+    thread.start()
+    assert busy.wait(30)
+    in_library_thread(lambda: [logger.info("record %d", number) for number in range(3)])
+    assert handler.seen == ["hello"]
+    free.set()
+    thread.join()
+    wait_until(lambda: handler.seen == ["hello", "record 0", "record 1", "record 2"])
+
+
+def test_a_thread_of_the_library_logs_at_once_where_the_handler_is_free(attach):
+    """No other thread is needed for that, nor for a handler without a lock."""
+    handler, without_lock = attach(Collecting()), attach(Collecting())
+    without_lock.lock = None
+    without_lock.handle = without_lock.emit
+    in_library_thread(lambda: logger.info("connected"))
+    assert handler.seen == without_lock.seen == ["connected"]
+
+
+def test_a_handler_may_publish_its_records_also_those_of_the_library(attach):
+    """The first record needs a connection, whose thread logs while the handler publishes."""
+    with Nsqd() as nsqd, Producer([nsqd.tcp_address]) as producer:
+        handler = attach(Collecting(
+            lambda record: producer.publish("logs", record.getMessage().encode(), timeout=20)))
+        handler.addFilter(lambda record: record.name in ("app", "nsqclient.connection"))
+        for number in range(3):
+            logging.getLogger("app").info("hello %d", number)
+        wait_until(lambda: any("connected to nsqd" in text for text in handler.seen))
+        wait_until(lambda: not log_dispatch._late)
+        assert [text for text in handler.seen if "hello" in text] == [
+            f"hello {number}" for number in range(3)]
+        logging.getLogger().removeHandler(handler)
+
+
+def test_a_handler_that_raises_does_not_end_the_delivery(attach, capsys):
+    """What it raised is printed, and the records behind it come."""
+    busy, free = threading.Event(), threading.Event()
+
+    def work(record):
+        if record.name == "app":
+            busy.set()
+            assert free.wait(30)
+        elif record.getMessage() == "record 0":
+            raise ZeroDivisionError("on purpose")
+
+    handler = attach(Collecting(work))
+    thread = threading.Thread(target=logging.getLogger("app").info, args=("hello",))
+    thread.start()
+    assert busy.wait(30)
+    in_library_thread(lambda: [logger.info("record %d", number) for number in range(2)])
+    free.set()
+    thread.join()
+    wait_until(lambda: handler.seen == ["hello", "record 0", "record 1"])
+    assert "ZeroDivisionError: on purpose" in capsys.readouterr().err
