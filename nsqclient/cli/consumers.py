@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import (
-    Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, Producer,
+    Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError, Producer,
 )
 from nsqclient.cli.goflags import CommandLineError
 from nsqclient.cli.signals import Signals
@@ -161,6 +161,9 @@ class Consumers:
         That is so if every nsqd that was given has failed, or if every nsqd that is known may not
         be subscribed to by a tool that only looks.
         """
+        if isinstance(error, PartitionError):
+            self.fail(f"{error} (the tools consume no such topic)")  # whatever comes
+            return
         if isinstance(error, DiscoveryError):
             self._on_lookup_failed(error)
             return

@@ -145,3 +145,17 @@ def test_nsq_stat_and_doctor_count_each_partition_once(cluster, capsys):
     assert len(channels) == 3
     waiting = [re.search(r"(\d+) wait", each["text"]) for each in channels]
     assert sum(int(found[1]) for found in waiting) == 30
+
+
+@pytest.mark.parametrize("name", ["nsq_tail", "nsq_to_file", "nsq_to_nsq"])
+def test_an_ordered_topic_ends_a_tool_with_status_1(cluster, tmp_path, name):
+    """The tools do not consume it, and do not wait for ever."""
+    cluster.create_topic("t", 3, ordered=True, channels=["c"])
+    words = {"nsq_to_file": [f"--output-dir={tmp_path}"],
+             "nsq_to_nsq": ["--destination-nsqd-tcp-address=127.0.0.1:1"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "nsqclient", name, "--topic=t", "--channel=c",
+         f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}", *words.get(name, [])],
+        capture_output=True, timeout=WAIT, check=False)
+    assert done.returncode == 1
+    assert b"topic t is ordered" in done.stderr.splitlines()[-1]
