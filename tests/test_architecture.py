@@ -124,6 +124,10 @@ CONDITIONS_ALLOWED = {
 NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark", "testing")
 
 
+#: What may be imported from ``queue``: its calls are single calls of C.
+QUEUE_IN_C = ["Empty", "SimpleQueue"]
+
+
 def _python_locks(tree: ast.Module) -> list[int]:
     """Return the lines that name one of ``threading`` or ``queue`` that is Python code."""
     names = {"Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
@@ -135,7 +139,7 @@ def _python_locks(tree: ast.Module) -> list[int]:
             and any(alias.name in names for alias in node.names))
         or (isinstance(node, (ast.Import, ast.ImportFrom)) and "queue" in (
             [alias.name for alias in node.names] if isinstance(node, ast.Import)
-            else [node.module]))
+            else [node.module] * ([alias.name for alias in node.names] != QUEUE_IN_C)))
     ]
 
 

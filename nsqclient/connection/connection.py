@@ -12,25 +12,23 @@ import math
 import socket
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
 
 from nsqclient.config import Config
 from nsqclient.connection.delegate import ConnectionDelegate
-from nsqclient.connection.handshake import Subscribe, negotiate
+from nsqclient.connection.handshake import Subscribe
+from nsqclient.connection.opening import open_dialogue
 from nsqclient.connection.reader import SocketReader
 from nsqclient.connection.writer import BackgroundFlusher, SocketWriter
 from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
-    NotNSQError,
     NSQError,
     ReentrantCallError,
     ServerError,
-    TLSError,
 )
 from nsqclient.log_fields import log_fields
 from nsqclient.protocol.client import ClientProtocol, State
-from nsqclient.protocol.events import Event, FatalError, ServerSettings
+from nsqclient.protocol.events import ServerSettings
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
@@ -38,8 +36,6 @@ from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
 logger = logging.getLogger("nsqclient.connection")
-
-E = TypeVar("E", bound=Event)
 
 
 class InterruptedSendError(ConnectionLostError):
@@ -141,9 +137,6 @@ class Connection:
             RemoteProtocolError: the server at this address is not an nsqd.
         """
 
-        def wait_for(wanted: type[E]) -> E:
-            return self._await_event(wanted, deadline)
-
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(
@@ -154,20 +147,14 @@ class Connection:
             self._transport = transport
         try:
             self._need_not_closed()
-            negotiate(self._core, self.address, config, subscribe, wait_for)
+            self._socket_reader.events += open_dialogue(
+                self._core, self._writer, transport, config, subscribe, deadline)
             with self._lock:
                 self._need_not_closed()
                 self._is_open = True
-        except BaseException as exc:
-            if isinstance(exc, TLSError):
-                with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
-                    self._writer.send_all(wait=False)
+        except BaseException:
             transport.shutdown()
             transport.close()
-            if isinstance(exc, TLSError):
-                raise TLSError(exc.reason, self.address) from exc
-            if isinstance(exc, ConnectionLostError):
-                raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
             raise
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
                     extra=log_fields(nsqd=self.address))
@@ -181,36 +168,6 @@ class Connection:
     def _need_not_closed(self) -> None:
         if self._closing:
             raise ConnectError(self.address, "closed while it was being opened")
-
-    def _await_event(self, wanted: type[E], deadline: Deadline) -> E:
-        """Exchange bytes with nsqd until the wanted answer is there. No reader thread yet."""
-        assert self._transport is not None
-        while True:
-            self._writer.send_all(wait=True)
-            events = self._core.take_events()
-            for index, event in enumerate(events):
-                if isinstance(event, FatalError):
-                    raise event.error
-                if isinstance(event, wanted):
-                    self._socket_reader.events += events[index + 1:]
-                    # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
-                    return cast(E, event)
-            has_buffered_input = self._core.has_buffered_input
-            data = b"" if has_buffered_input else self._transport.recv()
-            while data is None or deadline.expired():  # heartbeats without end are no answer
-                if deadline.expired() or not self._transport.wait(deadline.remaining()):
-                    raise ConnectError(
-                        self.address,
-                        f"connected, but no answer within {deadline.timeout:g} s: is this"
-                        " nsqd's TCP port?",
-                    )
-                data = self._transport.recv()
-            if not data and not has_buffered_input:
-                raise ConnectionLostError(self.address, "closed by the peer")
-            try:
-                self._core.receive_data(data)
-            except NotNSQError as exc:
-                raise NotNSQError(f"{self.address}: {exc}") from None
 
     def start(self) -> None:
         """Start the reader thread; from now on the delegate is called.
@@ -249,7 +206,7 @@ class Connection:
 
         Args:
             until: when to stop waiting, on ``time.monotonic()``.
-            wake_reader: False: the caller calls ``receive_until`` for the response.
+            wake_reader: False: the caller calls ``receive_messages`` next.
 
         Blocks: while the kernel accepts no bytes, at most ``write_timeout``. If ``until`` is
         reached first, a thread writes the remaining bytes as soon as the kernel accepts them.
@@ -268,20 +225,6 @@ class Connection:
                 self._socket_reader.wake()
         except ReentrantCallError:
             pass  # the call of this thread that was interrupted does it
-
-    def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
-        """Receive in place of the reader, for a thread that waits for the response to a publish.
-
-        This saves waking the reader. It may return before ``is_settled()``: then the reader
-        receives the response.
-
-        Args:
-            kind: the type of the publish's token.
-            until: its deadline, on ``time.monotonic()``.
-
-        Blocks: until the deadline.
-        """
-        self._socket_reader.receive_until(kind, is_settled, until)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages in place of the reader, for a worker that would wait for the next one.

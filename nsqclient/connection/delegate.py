@@ -10,11 +10,7 @@ from nsqclient.protocol.frames import RawMessage
 
 
 class ConnectionDelegate(Protocol):
-    """Receives the events of a Connection. All calls come from its reader thread; do not block.
-
-    A publish whose token has the type that was passed to ``receive_until`` is reported from the
-    thread that called it.
-    """
+    """Receives the events of a Connection. All calls come from its reader thread; do not block."""
 
     def on_messages(self, conn: Any, batch: list[RawMessage]) -> None:
         """Messages arrived, in this order."""

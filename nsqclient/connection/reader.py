@@ -1,9 +1,9 @@
 """``SocketReader``: receives from the socket, feeds the protocol core, calls the delegate.
 
-The reader thread receives. A thread that waits for the response to its own publish may receive in
-its place, since waking it costs as much as the publish itself: the reader *pauses* meanwhile. It
-continues when it is woken, and by itself soon after the last such thread. So heartbeats are
-answered in time, whatever the publishers do.
+The reader thread receives. A worker that waits for the next message of its partition may receive in
+its place, since waking it costs as much as the message itself: the reader *pauses* meanwhile. It
+continues when it is woken, and by itself soon after the last such worker. So heartbeats are
+answered in time, whatever the workers do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from nsqclient.protocol.events import (
     Published,
     PublishFailed,
 )
-from nsqclient.runtime.interrupts import WITHOUT_WAITING
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from nsqclient.connection.connection import Connection
 
 #: Seconds without a read by another thread after which the reader continues: far less than a
-#: heartbeat, and long enough to cost nothing while publishes follow each other.
+#: heartbeat, and long enough to cost nothing while messages follow each other.
 _PAUSE = 0.05
 #: Seconds between two calls of ``is_over`` by a thread that takes the reader's place.
 _POLL = 0.05
@@ -54,7 +53,7 @@ class SocketReader:
         delegate: called with each event, in order.
         timeout: seconds of silence after which nsqd counts as dead.
 
-    Threads: ``run`` on the reader thread; ``receive_until`` and ``wake`` on any.
+    Threads: ``run`` on the reader thread; ``receive_messages`` and ``wake`` on any.
     """
 
     def __init__(
@@ -119,43 +118,6 @@ class SocketReader:
             elif self._wait(None if is_over is None else _POLL):
                 self._failure = self._receive(RECV_SIZE)
 
-    def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
-        """Receive until a publish is settled, unless another thread receives.
-
-        It handles heartbeats, and OKs to publishes whose token is of this type: those only wake
-        other threads. Other events may run code of the user's and are left to the reader, which
-        then continues. So it may return before the publish is settled: wait for that afterwards.
-
-        Blocks: until the deadline, ``until`` on ``time.monotonic()``.
-        """
-        held: list[bool] = []
-        try:
-            held.extend(map(self._receive_lock.acquire, WITHOUT_WAITING))  # as try_lock
-            if not held[0]:
-                self._is_requested = True
-                return
-            self._receive_while_needed(kind, is_settled, until)
-        except NSQError as exc:
-            self._failure = exc  # the reader ends the connection
-        finally:
-            if held == [True]:
-                self._receive_lock.release()
-                # After the release: a thread that did not get the lock has sent before it tried.
-                if self.events or self._failure or self._bytes_left or self._core.awaits_answer():
-                    self.wake()
-
-    def _receive_while_needed(
-        self, kind: type, is_settled: Callable[[], bool], until: float
-    ) -> None:
-        # Not in the "try" of receive_until(): in Python 3.13 an exception of a signal handler at
-        # the jump back to the start of a loop passes by the "finally" around it.
-        while not (is_settled() or self.events or self._failure):
-            left = until - time.monotonic()
-            if self._wait(left):
-                self._receive_for(kind)
-            if left <= 0:  # also where bytes came all the time
-                return
-
     def receive_messages(self, until: float) -> None:
         """Receive messages for a worker that has nothing else to do, unless another thread does.
 
@@ -219,26 +181,6 @@ class SocketReader:
         self._is_paused = False
 
     # -- one read; all of these need _receive_lock
-
-    def _receive_for(self, kind: type) -> None:
-        """Receive on a thread of the user's, which an exception may interrupt anywhere."""
-        try:
-            self._failure = self._receive(_SMALL_READ)
-            events = self.events
-            while events:
-                event = events[0]
-                if isinstance(event, Published) and type(event.token) is kind:
-                    self._dispatch([event])
-                elif not isinstance(event, Heartbeat):
-                    return
-                del events[0]  # not before: an interrupted one is left to the reader
-        except NSQError:
-            raise
-        except BaseException:
-            # From a signal handler, as with Ctrl-C: bytes may have been taken from the socket and
-            # not reached the core.
-            self._failure = ConnectionLostError(self._conn.address, "interrupted while receiving")
-            raise
 
     def _wait(self, longest: float | None) -> bool:
         """Wait until there is something to receive; False when ``longest`` seconds were over."""

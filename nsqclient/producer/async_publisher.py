@@ -28,15 +28,17 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
-from nsqclient.producer.group_commit import BATCH_BYTES, BATCH_MESSAGES, take_batch
+from nsqclient.producer.futures import (
+    BATCH_BYTES, BATCH_MESSAGES, PublishFuture, UnretrievedErrors, take_batch,
+)
 from nsqclient.producer.node import NsqdNode, StallDetector, stall_timeout
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import (
     PublishOutcome,
     StaleConnection,
+    failure_of,
     is_one_at_fault,
-    rejection,
+    unknown_instead,
 )
 from nsqclient.producer.partitioned.pipeline import PartitionPipeline
 from nsqclient.producer.partitioned.producer import PublishOptions
@@ -467,7 +469,7 @@ class AsyncPublisher:
                             or self._space.is_awaited):
                         items: list[PublishFuture] = []
                         self._in_hand = items  # before they leave the queue
-                        take_batch(self._queue, items, self._batch_bytes, one_command=True)
+                        take_batch(self._queue, items, self._batch_bytes)
                         return items
                     has_lingered = True
                     pause: float | None = self._linger
@@ -513,13 +515,13 @@ class AsyncPublisher:
     def _acquire_node(self, deadline: Deadline) -> NsqdNode:
         """As ``NodePool.take``; what is queued meanwhile ends at its own deadline."""
         with self._lock:
-            node = self._in_flight.choose(self._nodes.rotation.in_order())
+            node = self._in_flight.choose(self._nodes.pipelined.in_order())
         if node is not None:
             return node
         while True:
             step = Deadline(deadline.at_most(_SWEEP))
             try:
-                return self._nodes.acquire(step)
+                return self._nodes.acquire(step, self._nodes.pipelined)
             except NSQError:
                 if deadline.expired() or not step.expired():
                     raise
@@ -588,13 +590,13 @@ class AsyncPublisher:
                 item.succeed()
             self._statistics.count_published(len(items))
             return
-        failure = failure_of(batch, outcome, error, self._retry_unknown)
+        failure = batch_failure(batch, outcome, error, self._retry_unknown)
         if failure is None:
             self._statistics.count_retried(len(items))
             self._put_back(items)
             return
         for item in items:
-            self._fail(item, PublishUnknownError(str(failure)) if item.maybe_stored else failure)
+            self._fail(item, unknown_instead(failure, item.maybe_stored))
 
     def _put_back(self, items: list[PublishFuture]) -> None:
         with self._lock:
@@ -618,7 +620,7 @@ class AsyncPublisher:
             self._pending_bytes -= size
 
 
-def failure_of(
+def batch_failure(
     batch: AsyncBatch, outcome: PublishOutcome, error: NSQError | None, retry_unknown: bool
 ) -> PublishError | None:
     """Say what a batch that was not stored fails with; None when it is to be sent again.
@@ -626,20 +628,15 @@ def failure_of(
     Marks its items with what the next try must know.
     """
     items = batch.items
-    if outcome is PublishOutcome.NOT_READ:
-        return None
     if outcome is PublishOutcome.UNKNOWN:
         for item in items:
             item.maybe_stored = True
-        return None if retry_unknown else PublishUnknownError(f"the outcome is unknown: {error}")
-    if not isinstance(error, ServerError):
-        return PublishUnknownError(f"the outcome is unknown: {error}")
-    refused = rejection("nsqd" if batch.node is None else batch.node.address, error)
-    if is_one_at_fault(outcome, error, len(items)):
+    elif is_one_at_fault(outcome, error, len(items)):
         for item in items:
             item.alone = True
         return None
-    return None if refused.retryable else refused
+    address = "nsqd" if batch.node is None else batch.node.address
+    return failure_of(outcome, error, address, retry_unknown)
 
 
 def deadline_error(item: PublishFuture) -> PublishRejectedError | PublishUnknownError:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.display import counted
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from nsqclient.producer.partitioned.producer import PreparedMessage, PublishOptions
 
 logger = logging.getLogger("nsqclient.producer")
+
+#: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
+BATCH_MESSAGES = 2000
+BATCH_BYTES = 1024 * 1024
+#: Messages whose deadlines are further apart, in seconds, do not share an MPUB.
+_DEADLINE_SPREAD = 0.5
 
 #: Seconds between two warnings: during an outage thousands may fail.
 _PAUSE = 10.0
@@ -149,3 +156,22 @@ class PublishFuture(PlainFuture):
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")
             )
+
+
+def take_batch(queue: deque[PublishFuture], batch: list[PublishFuture], max_bytes: int) -> None:
+    """Move messages that may share a command from the front of the queue to ``batch``.
+
+    At least one, also where that is too large. In one call, so that an exception from a signal
+    handler or a fork finds each message in one of the two.
+    """
+    first = queue[0]
+    size, count = 4, 0
+    for one in queue:
+        size += 4 + len(one.body)
+        if count and (
+            size > max_bytes or count == BATCH_MESSAGES or one.topic != first.topic or one.alone
+            or first.alone or abs(one.until - first.until) > _DEADLINE_SPREAD
+        ):
+            break
+        count += 1
+    batch.extend(map(deque.popleft, repeat(queue, count)))

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any
 
+from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.errors import ClosedError, NSQConnectionError, NSQError, ServerError
-from nsqclient.producer.group_commit import Batch, GroupCommit
 from nsqclient.producer.outcome import (
     SERVER_UNAVAILABLE,
     BusyConnection,
@@ -22,6 +22,7 @@ from nsqclient.producer.outcome import (
     StaleConnection,
     outcome_of,
 )
+from nsqclient.producer.pool import ConnectionPool
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.frames import RawMessage
@@ -67,17 +68,26 @@ class StallDetector:
 
 
 class Rotation:
-    """The connected nodes that publishes use, in turn. Read without a lock.
+    """The nodes that are connected in one way: by a pool for publish(), or by a pipeline.
 
     Args:
         known: all nodes; where fewer are connected, ``look`` is called with each choice.
         sticky: use the first one until it fails, instead of all in turn.
+        is_pooled: by a pool.
     """
 
-    def __init__(self, known: Sized, look: Callable[[], None], sticky: bool) -> None:
+    def __init__(
+        self, known: Sized, look: Callable[[Rotation], None], sticky: bool, is_pooled: bool
+    ) -> None:
         #: Those that are connected, without those that do not respond while others do.
-        #: Replaced, never changed.
+        #: Replaced, never changed, and read without a lock.
         self.nodes: tuple[NsqdNode, ...] = ()
+        #: Those that are connected, the longest first. By the lock of the NodePool, as below.
+        self.alive: list[NsqdNode] = []
+        #: When those that are not connected are looked at again, while one is connected, and
+        #: while publishers wait because none is.
+        self.next_look = self.next_hurried_look = 0.0
+        self.is_pooled = is_pooled
         self._known = known
         self._look = look
         self._sticky = sticky
@@ -89,22 +99,36 @@ class Rotation:
         if not nodes:
             return None
         if len(nodes) < len(self._known):
-            self._look()
+            self._look(self)
         return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
 
     def in_order(self) -> tuple[NsqdNode, ...]:
         """Return the nodes in the order in which to try them; none where none is connected."""
         nodes = self.nodes
         if nodes and len(nodes) < len(self._known):
-            self._look()
+            self._look(self)
         if self._sticky or len(nodes) < 2:
             return nodes[:1]
         first = next(self._turn) % len(nodes)
         return nodes[first:] + nodes[:first]
 
+    def update(self) -> None:
+        """Say anew which ones are to be used. Needs the lock of the NodePool."""
+        alive = tuple([node for node in self.alive if not node.number])
+        if not self.is_pooled:
+            alive = tuple(node for node in alive if not node.is_stalled) or alive
+        self.nodes = alive
+
+    def look_soon(self) -> None:
+        """Look at those that are not connected with the next choice. Needs the same lock."""
+        self.next_look = self.next_hurried_look = 0.0
+
 
 class NsqdNode:
-    """One connection to one nsqd of a producer. The lock of its NodePool guards all its state.
+    """One nsqd of a producer: its connections, and when it is dialed again.
+
+    ``pool`` has the connections of publish(), ``conn`` is that of publish_async(). The lock of the
+    NodePool guards all its state.
 
     A partition has the connection to itself from its publish until the answer. It claims it under
     the lock of the connection, together with the publish.
@@ -113,7 +137,7 @@ class NsqdNode:
         number: 0 for the first connection to an nsqd; others serve single partitions for a time.
     """
 
-    def __init__(self, address: str, pool: NodePool, max_bytes: int, number: int = 0) -> None:
+    def __init__(self, address: str, pool: NodePool, config: Config, number: int = 0) -> None:
         self.address = address
         self.number = number
         self.partition_name = ""  # the topic and partition that used it last; by conn's lock
@@ -132,8 +156,10 @@ class NsqdNode:
         self.retry_at = 0.0  # no dial before, unless publishers wait; same clock
         self.last_error: NSQError | None = None
         self.is_stalled = False  # leaves publishes unanswered, so others are used
-        #: The synchronous publishes that are sent to it.
-        self.group = GroupCommit(self, max_bytes)
+        self.is_partitioned = False  # known once it was connected
+        self.is_warned_of = False  # as a partitioned nsqd without nsqlookupds
+        #: The connections of publishes that wait for their response.
+        self.pool = ConnectionPool(address, config, lambda: pool.want_connections(self))
         self._answers = 0  # by the reader
         self._pool = pool
 
@@ -171,23 +197,6 @@ class NsqdNode:
 
         return self._send(queue, until, token=token)
 
-    def send_batches(self, batches: list[Batch], until: float, name: str = "") -> Connection:
-        """Send the commands of a group in one write; as ``send``, or ``send_to_partition``.
-
-        Returns: where the caller is to receive the answers.
-        """
-        queued = [(batch.command(), batch) for batch in batches]
-
-        def queue(core: ClientProtocol) -> None:
-            send = core.send_publish
-            if name:
-                self._claim(core, name)
-                send = core.send_traced_publish
-            for command, batch in queued:
-                send(command, batch)
-
-        return self._send(queue, until, wake_reader=False)
-
     def _claim(self, core: ClientProtocol, name: str) -> None:
         """Have a partition use the connection. Needs its lock; the publish follows under it."""
         is_free = not core.awaits_answer()
@@ -208,8 +217,7 @@ class NsqdNode:
         return self.is_retired
 
     def _send(
-        self, queue: Callable[[ClientProtocol], None], until: float, wake_reader: bool = True,
-        token: Any = None,
+        self, queue: Callable[[ClientProtocol], None], until: float, token: Any = None,
     ) -> Connection:
         conn = self.conn
         if token is not None:
@@ -217,7 +225,7 @@ class NsqdNode:
         try:
             if conn is None:
                 raise ClosedError("no connection")
-            conn.send(queue, until, wake_reader)
+            conn.send(queue, until)
         except ClosedError as exc:
             self._pool.remove(self, conn)
             raise StaleConnection(self.address, "the connection ended just before") from exc
@@ -225,17 +233,6 @@ class NsqdNode:
             pass  # queued, so the reader settles the token when it reports the end
         assert conn is not None
         return conn
-
-    def mark_unresponsive(self, progress: tuple[int, int]) -> bool:
-        """As ``NodePool.mark_unresponsive``."""
-        return self._pool.mark_unresponsive(self, progress)
-
-    def on_no_answer(self) -> None:
-        """Nothing: threads that wait watch its progress, with a ``stall_detector``."""
-
-    def stall_detector(self, seconds: float, now: float) -> StallDetector:
-        """Begin to watch whether it makes progress; arguments as for ``StallDetector``."""
-        return StallDetector(self, seconds, now)
 
     def progress(self) -> tuple[int, int]:
         """Two numbers that grow while nsqd takes bytes and answers publishes."""
@@ -246,18 +243,6 @@ class NsqdNode:
         """Whether nsqd has sent something that was not read yet: this process was suspended."""
         conn = self.conn
         return conn is not None and conn.has_unread
-
-    def is_alive(self) -> bool:
-        """Try to write to it; False when the connection has ended."""
-        conn = self.conn
-        try:
-            if conn is None:
-                raise ClosedError("no connection")
-            conn.send(lambda core: core.send_nop())
-        except (ClosedError, NSQConnectionError):
-            self._pool.remove(self, conn)
-            return False
-        return True
 
     # -- from the connection's reader
 
@@ -277,7 +262,8 @@ class NsqdNode:
             token.settle(PublishOutcome.STORED, None)
             return
         if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
-            self._pool.mark_unavailable(self, conn)
+            self._pool.remove(self, conn)
+            self._pool.mark_unavailable(self, self._pool.pipelined)
         token.settle(outcome_of(error), error)
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:

@@ -7,24 +7,28 @@ number at once; what has to wait before it is dialed again is not in its hands y
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from nsqclient.config import Config
+from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.connection.connection import Connection
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
+    ConnectionLostError,
     NSQConnectionError,
     NSQError,
     ServerError,
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_fields import log_fields
-from nsqclient.producer.group_commit import BATCH_BYTES
 from nsqclient.producer.node import NsqdNode, Rotation
+from nsqclient.producer.pool import PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
@@ -42,13 +46,6 @@ HANDSHAKE_TIMEOUT = 5.0
 _MAX_PAUSE = 0.5
 #: Seconds between two looks at the connections at the end of the process.
 _LOOK = 0.05
-#: Most connections to one nsqd for partitions; most of them that partitions which left publishes
-#: unanswered may occupy, so that others always find one.
-MAX_CONNECTIONS, _MAX_SUSPECT = 32, 16
-#: Seconds for which a partition that left a publish unanswered may leave further ones so.
-_SUSPECT_TIME = 5.0
-#: Seconds after which a connection beyond the first that nothing used is closed.
-_IDLE_TIME = 60.0
 
 
 class NodePool:
@@ -70,24 +67,14 @@ class NodePool:
         self, addresses: Iterable[str], config: Config, sticky: bool, lookupds: Iterable[str] = ()
     ) -> None:
         self._config = config
-        self._batch_bytes = min(BATCH_BYTES, config.nsqd_max_body_size)
         self._rng = random.Random()
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
-        #: Further connections for partitions, by the key of their dial.
-        self._extras: dict[str, NsqdNode] = {}
-        #: (nsqd, partition) -> the connection that it used last; read without the lock.
-        self._used: dict[tuple[str, str], NsqdNode] = {}
-        self._suspects: dict[tuple[str, str], float] = {}  # (nsqd, partition) -> until when
-        #: Called, without the lock, when a ``try_connect`` that returned None may succeed.
-        self.on_change: Callable[[], None] = lambda: None
-        self._is_tried = False  # it is to be called
-        self._alive: list[NsqdNode] = []  # those that are connected, the longest first; by _changed
-        #: The nodes to use.
-        self.rotation = Rotation(self._nodes, self._look_after_the_rest, sticky)
-        #: When those that are not connected are looked at again, while one is connected, and
-        #: while publishers wait because none is.
-        self._next_look = self._next_hurried_look = 0.0
+        #: The nodes to use, for publish() and for publish_async().
+        self.pooled = Rotation(self._nodes, self._look_after_the_rest, sticky, True)
+        self.pipelined = Rotation(self._nodes, self._look_after_the_rest, sticky, False)
+        #: Watches the deadlines of publishes, and looks after idle connections.
+        self.timer = PoolTimer(self._check_pools)
         self._closed = False  # written under _changed
         self._serves = False  # connections need no reader: serve() receives for them
         self._failed_dials = LineLimit(logger)
@@ -121,13 +108,14 @@ class NodePool:
                 self._set_sources(address, names)
             for address in set(self._nodes).difference(sources):
                 self._drop_unconnected(address)
-            self._next_look = self._next_hurried_look = 0.0
+            self.pooled.look_soon()
+            self.pipelined.look_soon()
 
     def _set_sources(self, address: str, names: set[str]) -> None:
         """Note which sources name an nsqd, also a new one. Needs _changed."""
         node = self._nodes.get(address)
         if node is None:
-            node = self._nodes[address] = NsqdNode(address, self, self._batch_bytes)
+            node = self._nodes[address] = NsqdNode(address, self, self._config)
         if node.sources != names:
             node.sources = names
             self._dials.set_sources(address, names)
@@ -135,17 +123,37 @@ class NodePool:
     def _drop_unconnected(self, address: str) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
         node = self._nodes[address]
-        if node.conn is None and node.dialed is None and not node.is_wanted:
+        pool = node.pool
+        is_dialed = node.dialed is not None or any(pool.dialing.values())
+        is_wanted = node.is_wanted or node.pool.is_awaited
+        if node.conn is None and not (is_dialed or is_wanted or pool.connections()):
             self._dials.discard(address)
+            for slot in pool.dialing:
+                self._dials.discard(_pool_key(node, slot))
             del self._nodes[address]
 
     @property
     def ready(self) -> tuple[NsqdNode, ...]:
-        """The nodes to use: connected, without those that do not respond while others do."""
-        return self.rotation.nodes
+        """The nodes that ``publish_async`` uses now."""
+        return self.pipelined.nodes
 
-    def acquire(self, deadline: Deadline) -> NsqdNode:
-        """Return a connected nsqd, waiting for one where none is.
+    @property
+    def connected(self) -> list[str]:
+        """The addresses of the nsqds that are connected."""
+        nodes = dict.fromkeys((*self.pooled.nodes, *self.pipelined.nodes))
+        return [node.address for node in nodes]
+
+    def count_connections(self) -> dict[str, int]:
+        """Return how many connections there are to each nsqd."""
+        with self._changed.lock:
+            counts = {address: len(node.pool.connections()) for address, node in
+                      self._nodes.items()}
+            for node in self.pipelined.alive:
+                counts[node.address] = counts.get(node.address, 0) + 1
+        return {address: count for address, count in counts.items() if count}
+
+    def acquire(self, deadline: Deadline, rotation: Rotation) -> NsqdNode:
+        """Return an nsqd that is connected in this way, waiting for one where none is.
 
         Blocks: until the deadline.
 
@@ -154,24 +162,24 @@ class NodePool:
             NSQError: the reason why none can be used, where waiting cannot help.
             ClosedError: ``close()`` was called.
         """
-        node = self.rotation.choose()
+        node = rotation.choose()
         if node is not None:
             return node
         waiter = self._changed.waiter()
         try:
             while True:
                 with self._changed.lock:
-                    if self.ready:
-                        return self.ready[0]
-                    pause = self._want_the_rest(time.monotonic(), hurry=True)
+                    if rotation.nodes:
+                        return rotation.nodes[0]
+                    pause = self._want_the_rest(rotation, time.monotonic(), hurry=True)
                 self._dials.dispatch()
                 with self._changed.lock:
-                    if self.ready:
-                        return self.ready[0]
+                    if rotation.nodes:
+                        return rotation.nodes[0]
                     if self._closed:
                         raise ClosedError("the producer is closed")
                     is_over = deadline.expired()
-                    has_news = time.monotonic() >= self._next_hurried_look
+                    has_news = time.monotonic() >= rotation.next_hurried_look
                     if pause is not None and has_news and not is_over:
                         continue  # a dial has ended meanwhile
                     reason = self._reason() if is_over or pause is None else None
@@ -184,229 +192,218 @@ class NodePool:
         finally:
             waiter.close()
 
-    # -- connections for partitions
+    # -- connections of publish()
 
-    def connect(self, address: str, deadline: Deadline, name: str = "") -> NsqdNode:
-        """Return a connection to one nsqd, the leader of a partition.
-
-        Publishes of another partition never wait for an answer on it: a publish that nsqd leaves
-        unanswered delays what is behind it on its connection. So there may be several to an nsqd.
-        Where none can be used, one is dialed at once, before all others. The caller pauses before
-        it repeats a call that failed, and calls it again at once where the publish then finds that
-        another partition was faster (``BusyConnection``).
+    def wait_for_connection(
+        self, node: NsqdNode, until: float, pause: float
+    ) -> BlockingConnection | None:
+        """Return a connection to this nsqd when it is the caller's turn; None: choose one anew.
 
         Args:
-            name: the topic and the partition.
+            pause: seconds to wait where there is another nsqd; inf: only this one will do.
 
-        Blocks: until the dial has ended and a connection is free, or the deadline.
-
-        Raises:
-            ClosedError: ``close()`` was called.
-            NSQError: the reason why it is not connected.
+        Blocks: until ``until`` on ``time.monotonic()``.
         """
-        node = self._used.get((address, name))
-        if node is not None and node.partition_name == name:
-            conn = node.conn
-            if conn is not None and not (conn.is_closed or node.is_retired):
-                return node
+        if pause < math.inf and not node.pool.connections() and self._remove_pooled(node):
+            return None
+        if pause < math.inf and len(self.pooled.nodes) > 1:
+            until = min(until, time.monotonic() + pause)
+        return node.pool.wait(until)
+
+    def want_connections(self, node: NsqdNode) -> None:
+        """Have dialed what publishes wait for, for the pool of this nsqd."""
         with self._changed.lock:
-            node = self._find_slot(address, name)
-        return node or self._wait_for_slot(address, deadline, name)
-
-    def _wait_for_slot(self, address: str, deadline: Deadline, name: str) -> NsqdNode:
-        """As ``connect``, where there is none at once."""
-        waiter = self._changed.waiter()
-        asked: set[NsqdNode] = set()
-        try:
-            while True:
-                node = self.try_connect(address, name, asked, waiter.arm)
-                if node is not None:
-                    return node
-                if deadline.expired():
-                    with self._changed.lock:
-                        slots = self._slots(address)
-                        if any(map(self._is_connected, slots)):
-                            raise ConnectError(address, "its connections wait for answers")
-                        error = slots[0].last_error if slots else None
-                        raise error or ConnectError(address, "not connected in time")
-                waiter.sleep(deadline.remaining())
-        finally:
-            waiter.close()
-
-    def try_connect(
-        self, address: str, name: str, asked: set[NsqdNode],
-        arm: Callable[[], None] | None = None,
-    ) -> NsqdNode | None:
-        """As ``connect`` without waiting: None when ``on_change`` is to come first.
-
-        Args:
-            asked: what this publish has had dialed: none is dialed for it twice.
-            arm: called under the lock where None is returned, instead of ``on_change`` later.
-        """
-        with self._changed.lock:
-            node = self._find_slot(address, name)
-            if node is not None:
-                return node
-            if self._closed:
-                raise ClosedError("the producer is closed")
-            self._want_slot(address, name, asked)
-            if arm is not None:
-                arm()
-            else:
-                self._is_tried = True
+            is_over = self._closed
+            retry_at = node.retry_at
+            if not node.pool.connections():  # a publish waits for this one: it may be back
+                retry_at = min(retry_at, node.failed_at + _MAX_PAUSE)
+            if not is_over and time.monotonic() >= retry_at:
+                for _ in range(node.pool.missing()):
+                    self._dial_for_pool(node)
+            elif not node.pool.connections():
+                is_over = True
+        if is_over:
+            node.pool.release_waiters()
         self._dials.dispatch()
-        return None
+
+    def _dial_for_pool(self, node: NsqdNode) -> None:
+        """Have one more connection dialed. Needs _changed; ``dispatch()`` comes next."""
+        dialing = node.pool.dialing
+        slot = next(slot for slot in itertools.count() if slot not in dialing)
+        standing = standing_of(node.has_worked, node.failures)
+        self._dials.put(_pool_key(node, slot), node.sources, standing)
+        dialing[slot] = None  # last: Ctrl-C before it costs another put, at worst
+
+    def _dial_pooled(self, node: NsqdNode, slot: int) -> None:
+        """For the DialScheduler: open one more connection of publish()."""
+        with self._changed.lock:
+            if node.pool.dialing.get(slot, self) is not None:
+                return  # dropped meanwhile, or another thread dials it
+            conn = BlockingConnection(node.address, self._config)
+            node.pool.dialing[slot] = conn
+        error = self._open(conn)
+        if error is None:
+            try:
+                self.timer.start()
+            except ThreadStartError as exc:
+                error = ConnectError(node.address, f"no thread to watch it: {exc}")
+        with self._changed.lock:
+            del node.pool.dialing[slot]
+            is_kept = self._note_dialed(node, error, conn.is_partitioned)
+            if is_kept:
+                node.pool.add(conn)
+                if node not in self.pooled.alive:
+                    self._changed.notify_all()
+                    self.pooled.alive.append(node)
+                    self.pooled.update()
+        self._log_dial(node, error)
+        if is_kept:
+            return
+        conn.close()
+        if not node.pool.connections():
+            self._remove_pooled(node)
+
+    def _note_dialed(
+        self, node: NsqdNode, error: NSQError | None, is_partitioned: bool
+    ) -> bool:
+        """A dial has ended; return whether the connection is to be used. Needs _changed."""
+        node.last_error = error
+        if error is not None:
+            self._on_dial_failed(node, error)
+            return False
+        node.is_partitioned = is_partitioned
+        node.has_worked = True
+        return not self._closed
+
+    def _log_dial(self, node: NsqdNode, error: NSQError | None) -> None:
+        """Log what a dial has led to, where that is news."""
+        if self._closed:
+            return
+        if error is None:
+            if node.is_partitioned and not self._lookupds and not node.is_warned_of:
+                node.is_warned_of = True
+                logger.warning(
+                    "%s is a partitioned nsqd: without nsqlookupd it stores messages in any"
+                    " partition that it leads, and rejects them if it leads none; pass"
+                    " lookupd_http_addresses instead of nsqd_tcp_addresses", node.address,
+                    extra=log_fields(nsqd=node.address))
+            return
+        # Once for each outage; publishers that wait dial twice a second.
+        level = logging.DEBUG
+        if node.failures == 1:
+            level = self._failed_dials.level(logging.WARNING)
+        # What another dial does not help against is raised by the publish at once.
+        logger.log(level, "cannot publish to %s%s: %s", node.address,
+                   ", trying again" if self._may_help(error) else "",
+                   with_hint(error, node.address), extra=log_fields(nsqd=node.address))
+
+    def on_lost(self, node: NsqdNode, conn: BlockingConnection, error: NSQError) -> None:
+        """A connection of publish() ended."""
+        is_last = not node.pool.connections() and self._remove_pooled(node)
+        with self._changed.lock:
+            if isinstance(error, NSQConnectionError):
+                node.last_error = error
+            if conn.used_at == conn.opened_at and not conn.is_cut:
+                # It takes connections and loses them: dialing at once would go round in circles.
+                node.failures += 1
+                self._rest(node, node.failures)
+        self._log_loss(node, error, is_last)
+
+    def _log_loss(self, node: NsqdNode, error: NSQError, is_last: bool) -> None:
+        """Log that a connection was lost; one line is enough where an nsqd ended."""
+        if not self._closed:
+            logger.log(logging.WARNING if is_last else logging.DEBUG,
+                       "lost a connection, connecting again: %s", error,
+                       extra=log_fields(nsqd=node.address))
+
+    def _remove_pooled(self, node: NsqdNode) -> bool:
+        """Publish to other nsqds until it is dialed again; return whether it was in use."""
+        with self._changed.lock:
+            was_alive = node in self.pooled.alive
+            if was_alive:
+                self.pooled.alive = [other for other in self.pooled.alive if other is not node]
+                self.pooled.update()
+                self.pooled.look_soon()
+        node.pool.release_waiters()
+        return was_alive
+
+    def _check_pools(self, now: float) -> float:
+        """Look at all connections of publish(); return when to look again. On the timer."""
+        due = now + 1.0
+        with self._changed.lock:
+            nodes = list(self._nodes.values())
+        for node in nodes:
+            has_others = any(other is not node for other in self.pooled.nodes)
+            again, is_stalled = node.pool.check(now, has_others)
+            due = min(due, again)
+            if is_stalled:
+                self._leave_stalled(node)
+            elif node in self.pooled.nodes and not node.pool.connections():
+                self._log_loss(
+                    node, ConnectionLostError(node.address, "it ended while it was idle"),
+                    is_last=self._remove_pooled(node))
+        return due
+
+    def _leave_stalled(self, node: NsqdNode) -> None:
+        """It leaves a publish unanswered while another may answer: use it once a dial succeeds."""
+        if self._remove_pooled(node):
+            logger.warning("%s does not respond to publishes: using others", node.address,
+                           extra=log_fields(nsqd=node.address))
+        node.pool.close_idle()
+
+    # -- what a partitioned cluster adds: see PartitionNodePool
 
     def close_idle(self) -> None:
-        """Close the connections beyond the first to each nsqd that nothing has used for long."""
-        with self._changed.lock:
-            now = time.monotonic()
-            # A retired one is still there if its closing was interrupted.
-            idle = list(node for node in self._extras.values() if now - node.used_at > _IDLE_TIME
-                        and (node.is_retired or self._is_connected(node)) and self._is_free(node))
-        for node in idle:
-            conn = node.conn
-            if conn is not None and node.retire():
-                conn.close("not needed any more")
+        """Close the pipelined connections that nothing has used for long."""
 
     def on_partition_answered(self, node: NsqdNode) -> None:
-        """A publish to a partition was answered: its connection may be free."""
-        with self._changed.lock:
-            self._changed.notify_all()
-            node.used_at = time.monotonic()
-            if self._suspects:
-                self._suspects.pop((node.address, node.partition_name), None)
-        self._report_change()
+        """A publish to a partition was answered."""
 
-    def _report_change(self) -> None:
-        if self._is_tried:
-            self._is_tried = False
-            self.on_change()
+    def _on_changed(self) -> None:
+        """A dial or a connection has ended. Without the lock."""
 
-    def unanswered_names(self, seconds: float) -> set[str]:
-        """Return the partitions that left a publish unanswered for so long, or just did."""
-        now = time.monotonic()
-        with self._changed.lock:
-            found = {node.partition_name for node in self._unanswered(now - seconds)}
-            found.update(name for (_, name), until in self._suspects.items() if until > now)
-        return found
+    def _every_node(self) -> list[NsqdNode]:
+        return list(self._nodes.values())
 
-    def close_unanswered(self, seconds: float) -> None:
-        """Close the connections that have left a publish to a partition unanswered for so long."""
-        now = time.monotonic()
-        with self._changed.lock:
-            ended = list((node.conn, node.address, node.partition_name)
-                         for node in self._unanswered(now - seconds)
-                         if node.conn is not None and not node.has_unread())
-            self._suspects.update(
-                ((address, name), now + seconds + _SUSPECT_TIME) for _, address, name in ended)
-        for conn, _, name in ended:
-            conn.close(f"no answer to a publish to {name} within {seconds:.3g} s")
+    def _find(self, key: str) -> NsqdNode | None:
+        """Return what a dial is for. Needs _changed."""
+        return self._nodes.get(key)
 
-    def _unanswered(self, since: float) -> list[NsqdNode]:
-        """Return the nodes that a publish has used since then. Needs _changed.
+    def _forget(self, node: NsqdNode) -> None:
+        """It has lost its pipelined connection. Needs _changed."""
 
-        Those without a connection too, while they are dialed or rest after a dial that failed.
-        """
-        now = time.monotonic()
-        return [
-            node for node in [*self._nodes.values(), *self._extras.values()]
-            if node.used_at <= since and node.partition_name and not self._is_free(node)
-            and (node.conn is not None or node.is_dialing or node.retry_at > now)
-        ]
+    def _is_news(self, node: NsqdNode) -> bool:
+        """Return whether the loss of its pipelined connection is worth a line."""
+        return True
 
-    def _slots(self, address: str) -> list[NsqdNode]:
-        """Return the connections of an nsqd, also those that are being dialed. Needs _changed."""
-        first = self._nodes.get(address)
-        if not self._extras:
-            return [] if first is None else [first]
-        extras = [node for node in self._extras.values() if node.address == address]
-        return extras if first is None else [first, *extras]
+    # -- dialing
 
-    def _is_connected(self, node: NsqdNode) -> bool:
-        conn = node.conn
-        return (conn is not None and conn.has_reader and not conn.is_closed
-                and node in self._alive and not node.is_retired)
-
-    def _is_free(self, node: NsqdNode) -> bool:
-        """Return whether no publish uses its connection now."""
-        conn = node.conn
-        return conn is not None and not conn.awaits_answer
-
-    def _find_slot(self, address: str, name: str) -> NsqdNode | None:
-        """Return the connection of this partition, or a free one. Needs _changed."""
-        slots = self._slots(address)
-        found = None
-        for node in slots:
-            if node.partition_name == name and self._is_connected(node):
-                found = node
-                break
-            if found is None and self._is_free(node) and self._is_connected(node):
-                found = node
-        if found is None or found.partition_name != name and self._is_barred(slots, name):
-            return None
-        self._used[address, name] = found
-        return found
-
-    def _is_barred(self, slots: list[NsqdNode], name: str) -> bool:
-        """Return whether a partition must wait: others like it occupy enough. Needs _changed."""
-        if not self._suspects or not slots:
-            return False
-        if self._suspects.get((slots[0].address, name), 0.0) <= time.monotonic():
-            return False
-        occupied = [node for node in slots if (node.address, node.partition_name) in self._suspects
-                    and not self._is_free(node)]
-        return len(occupied) >= _MAX_SUSPECT
-
-    def _want_slot(self, address: str, name: str, asked: set[NsqdNode]) -> None:
-        """Have a connection dialed, unless one is; raise why that failed. Needs _changed."""
-        slots = self._slots(address)
-        connected = any(map(self._is_connected, slots))
-        wanted = [node for node in slots if node.is_dialing and node.is_wanted]
-        asked.update(wanted)
-        if wanted or self._is_barred(slots, name):
-            return
-        node = next((node for node in slots if node.conn is None), None)
-        if node in asked:
-            if not connected:
-                assert node is not None
-                raise node.last_error or ConnectError(address, "not connected")
-            return  # one of the others will be free
-        if node is None:
-            if any(not one.number and one.conn is not None and not self._is_connected(one)
-                   for one in slots):
-                return  # it is about to start, or to end
-            if len(slots) >= MAX_CONNECTIONS:
-                return
-            number = len(slots) and max(one.number for one in slots) + 1
-            node = NsqdNode(address, self, self._batch_bytes, number)
-            node.sources, node.used_at = set(self._lookupds), time.monotonic()
-            (self._extras if number else self._nodes)[_key(node)] = node
-        self._dials.put(_key(node), node.sources, standing_of(True, node.failures))
-        node.is_dialing = node.is_wanted = True
-        asked.add(node)
-
-    def _look_after_the_rest(self) -> None:
+    def _look_after_the_rest(self, rotation: Rotation) -> None:
         """Dial those that are not connected, now and then."""
-        if time.monotonic() >= self._next_look:
+        if time.monotonic() >= rotation.next_look:
             with self._changed.lock:
-                self._want_the_rest(time.monotonic())
+                self._want_the_rest(rotation, time.monotonic())
             self._dials.dispatch()
 
-    def _want_the_rest(self, now: float, hurry: bool = False) -> float | None:
-        """Have dialed what is not connected and does not rest. Needs _changed.
+    def _want_the_rest(
+        self, rotation: Rotation, now: float, hurry: bool = False
+    ) -> float | None:
+        """Have dialed what is not connected in this way and does not rest. Needs _changed.
 
         ``dispatch()`` comes next, without the lock.
 
         Returns: seconds until the next one has rested; None when all failed permanently.
         """
-        if hurry and now < self._next_hurried_look:  # publishers that wait share one look
-            return self._next_hurried_look - now
+        if hurry and now < rotation.next_hurried_look:  # publishers that wait share one look
+            return rotation.next_hurried_look - now
         pause = None
         for node in self._nodes.values():
-            if node.conn is not None or self._closed:
+            if self._closed or (
+                node in rotation.alive if rotation.is_pooled else node.conn is not None
+            ):
                 continue
-            if node.is_dialing:
+            is_dialing = bool(node.pool.dialing) if rotation.is_pooled else node.is_dialing
+            if is_dialing:
                 pause = min(pause or _MAX_PAUSE, _MAX_PAUSE)
                 continue
             until = node.retry_at
@@ -414,17 +411,21 @@ class NodePool:
                 until = min(until, node.failed_at + _MAX_PAUSE)
             rest = until - now
             if rest <= 0:
-                standing = standing_of(node.has_worked, node.failures)
-                self._dials.put(node.address, node.sources, standing)
-                node.is_dialing = True  # last: Ctrl-C before it costs another put, at worst
+                is_dialing = True
+                if rotation.is_pooled:
+                    self._dial_for_pool(node)
+                else:
+                    standing = standing_of(node.has_worked, node.failures)
+                    self._dials.put(node.address, node.sources, standing)
+                    node.is_dialing = True  # last: Ctrl-C before it costs another put, at worst
                 rest = _MAX_PAUSE
-            if node.last_error is None or self._may_help(node.last_error) or node.is_dialing:
+            if node.last_error is None or self._may_help(node.last_error) or is_dialing:
                 pause = rest if pause is None else min(pause, rest)
         if not self._nodes:
             pause = _MAX_PAUSE
-        self._next_look = now + (pause or _MAX_PAUSE)
+        rotation.next_look = now + (pause or _MAX_PAUSE)
         if hurry and pause is not None:
-            self._next_hurried_look = now + pause
+            rotation.next_hurried_look = now + pause
         return pause
 
     @staticmethod
@@ -439,37 +440,36 @@ class NodePool:
 
     def dial(self, key: str) -> None:
         """For the DialScheduler: connect, or note that it failed."""
+        address, is_pooled, slot = key.partition(_POOL_MARK)
         with self._changed.lock:
-            node = self._nodes.get(key) or self._extras.get(key)
-            if node is None:
-                return  # dropped meanwhile
+            node = self._find(address)
+        if node is None:
+            return  # dropped meanwhile
+        if is_pooled:
+            self._dial_pooled(node, int(slot))
+        else:
+            self._dial_pipelined(node)
+
+    def _dial_pipelined(self, node: NsqdNode) -> None:
+        """For the DialScheduler: open the connection of publish_async()."""
+        with self._changed.lock:
             if node.dialed is not None:
                 return  # serve() came while a last thread dials it, or the other way round
             if node.conn is not None:
                 node.is_dialing = False
                 return
             conn = node.dialed = Connection(node.address, self._config, node)
-        error = self._open(node, conn)
-        is_misused = False
+        error = self._open(conn)
         with self._changed.lock:
             if node.is_wanted:
                 self._changed.notify_all()
             node.is_dialing = node.is_wanted = False
             node.dialed = None
             closed = self._closed
-            node.last_error = error
-            if error is not None:
-                self._on_dial_failed(node, error)
-            elif not closed:
-                is_misused = conn.is_partitioned and not self._lookupds and not node.has_worked
+            if self._note_dialed(node, error, conn.is_partitioned):
                 node.has_stored = False
-                node.has_worked = True
                 node.conn = conn
-        if is_misused:
-            logger.warning(
-                "%s is a partitioned nsqd: without nsqlookupd it stores messages in any partition"
-                " that it leads, and rejects them if it leads none; pass lookupd_http_addresses"
-                " instead of nsqd_tcp_addresses", node.address, extra=log_fields(nsqd=node.address))
+        self._log_dial(node, error)
         if error is None:
             # Started before anybody may use it: what it is sent is answered by its reader.
             try:
@@ -479,43 +479,43 @@ class NodePool:
                     conn.close(f"no thread to read from it: {exc}")
             if closed:
                 conn.close("the producer was closed")
-        elif not closed:
-            # Once for each outage; publishers that wait dial twice a second.
-            level = logging.DEBUG
-            if node.failures == 1:
-                level = self._failed_dials.level(logging.WARNING)
-            # What another dial does not help against is raised by the publish at once.
-            logger.log(level, "cannot publish to %s%s: %s", node.address,
-                       ", trying again" if self._may_help(error) else "",
-                       with_hint(error, node.address), extra=log_fields(nsqd=node.address))
         with self._changed.lock:
             if node.conn is conn and not conn.is_closed:
                 self._changed.notify_all()
                 node.is_stalled = False
-                self._alive.append(node)
-                self._update_ready()
-        self._report_change()
+                self.pipelined.alive.append(node)
+                self.pipelined.update()
+        self._on_changed()
 
     def on_no_thread(self, key: str, error: ThreadStartError) -> None:
         """For the DialScheduler: the system has no thread left."""
+        address, is_pooled, slot = key.partition(_POOL_MARK)
         with self._changed.lock:
-            node = self._nodes.get(key) or self._extras.get(key)
+            node = self._find(address)
             if node is not None:
-                if node.is_wanted:
+                if is_pooled:
+                    node.pool.dialing.pop(int(slot), None)
+                elif node.is_wanted:
                     self._changed.notify_all()
-                node.is_dialing = node.is_wanted = False
+                if not is_pooled:
+                    node.is_dialing = node.is_wanted = False
                 node.last_error = ConnectError(node.address, f"no thread to dial it: {error}")
                 self._on_dial_failed(node, node.last_error)
-        self._report_change()
+        if node is not None and is_pooled and not node.pool.connections():
+            self._remove_pooled(node)
+        self._on_changed()
 
     def _on_dial_failed(self, node: NsqdNode, error: NSQError) -> None:
         """Let it rest; publishers that wait look for themselves when it has. Needs _changed."""
         node.failures += 1
         self._rest(node, node.failures)
-        if self._may_help(error) or any(other.is_dialing for other in self._nodes.values()):
+        if self._may_help(error) or any(
+            other.is_dialing or other.pool.dialing for other in self._nodes.values()
+            if other is not node
+        ):
             return
         self._changed.notify_all()  # perhaps no other can be used either
-        self._next_hurried_look = 0.0
+        self.pooled.next_hurried_look = self.pipelined.next_hurried_look = 0.0
 
     def serve(self, is_over: Callable[[], bool], deadline: Deadline) -> None:
         """Dial and receive in the calling thread, until ``is_over()``.
@@ -540,13 +540,7 @@ class NodePool:
             if not self.ready or conns:  # readers that live on do their work
                 self._changed.wait_for(is_over, deadline.at_most(_LOOK))
 
-    def _update_ready(self) -> None:
-        """Say anew which ones are to be used. Needs _changed."""
-        alive = tuple([node for node in self._alive if not node.number])
-        responsive = tuple(node for node in alive if not node.is_stalled)
-        self.rotation.nodes = responsive or alive
-
-    def _open(self, node: NsqdNode, conn: Connection) -> NSQError | None:
+    def _open(self, conn: Connection | BlockingConnection) -> NSQError | None:
         """Open a connection; return what went wrong."""
         if self._closed:
             return ClosedError("the producer is closed")
@@ -555,9 +549,9 @@ class NodePool:
         except NSQError as exc:
             return exc
         except Exception as exc:
-            logger.exception("dialing %s failed", node.address,
-                             extra=log_fields(nsqd=node.address))
-            return ConnectError(node.address, f"internal error: {exc!r}")
+            logger.exception("dialing %s failed", conn.address,
+                             extra=log_fields(nsqd=conn.address))
+            return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
     def _rest(self, node: NsqdNode, failures: int) -> None:
@@ -566,7 +560,8 @@ class NodePool:
         node.failed_at = time.monotonic()
         node.retry_at = node.failed_at + delay
         again = min(node.retry_at, node.failed_at + _MAX_PAUSE)
-        self._next_hurried_look = min(self._next_hurried_look, again)
+        for rotation in (self.pooled, self.pipelined):
+            rotation.next_hurried_look = min(rotation.next_hurried_look, again)
 
     def remove(self, node: NsqdNode, conn: Connection | None) -> None:
         """This connection is of no use any more."""
@@ -574,11 +569,11 @@ class NodePool:
             if node.conn is conn:
                 node.conn = None
             if node.conn is None:
-                self._alive = list(other for other in self._alive if other is not node)
-                self._update_ready()
-                self._next_look = self._next_hurried_look = 0.0
-                if self._extras.get(_key(node)) is node:  # not another one of the same number
-                    del self._extras[_key(node)]
+                alive = [other for other in self.pipelined.alive if other is not node]
+                self.pipelined.alive = alive
+                self.pipelined.update()
+                self.pipelined.look_soon()
+                self._forget(node)
 
     def mark_unresponsive(self, node: NsqdNode, progress: tuple[int, int]) -> bool:
         """It leaves a publish unanswered: use the others, where there are any.
@@ -589,8 +584,9 @@ class NodePool:
         Returns: whether there is another nsqd that answers, and this one still does not.
         """
         with self._changed.lock:
-            others = list(one for one in self._alive if one is not node and not one.is_stalled)
-            news = bool(others) and node in self._alive and not node.is_stalled
+            others = [one for one in self.pipelined.alive
+                      if one is not node and not one.is_stalled]
+            news = bool(others) and node in self.pipelined.alive and not node.is_stalled
             if others:
                 was_stalled, node.is_stalled = node.is_stalled, True
                 # After the mark, which an answer from now on removes. An answer from before may
@@ -599,7 +595,7 @@ class NodePool:
                     node.is_stalled = was_stalled
                     return False
                 # Also where an exception from a signal handler prevented it before.
-                self._update_ready()
+                self.pipelined.update()
         if news:
             logger.warning("%s does not respond to publishes: using others", node.address,
                            extra=log_fields(nsqd=node.address))
@@ -609,19 +605,20 @@ class NodePool:
         """It answers again; with ``sticky`` it has lost its place."""
         with self._changed.lock:
             node.is_stalled = False
-            if node in self._alive:
-                self._alive.remove(node)
-                self._alive.append(node)
-            self._update_ready()
+            if node in self.pipelined.alive:
+                self.pipelined.alive.remove(node)
+                self.pipelined.alive.append(node)
+            self.pipelined.update()
         logger.info("%s responds to publishes again", node.address,
                     extra=log_fields(nsqd=node.address))
 
-    def mark_unavailable(self, node: NsqdNode, conn: Connection) -> None:
+    def mark_unavailable(self, node: NsqdNode, rotation: Rotation) -> None:
         """nsqd is up and cannot store: do not come back at once."""
         with self._changed.lock:
             node.refusals += 1
             self._rest(node, node.refusals)
-        self.remove(node, conn)
+        if rotation.is_pooled:
+            self._remove_pooled(node)
 
     def on_closed(self, node: NsqdNode, conn: Connection, error: NSQError) -> None:
         """A connection ended."""
@@ -634,42 +631,51 @@ class NodePool:
                 node.failures += 1
                 self._rest(node, node.failures)
             self._ended = [*(old for old in self._ended if not old.join(Deadline(0))), conn]
-            closed = self._closed
             # Where the nsqd ended, the line for its first connection is enough.
-            is_news = not node.number or (node.address, node.partition_name) in self._suspects
-        if not closed:
-            logger.log(logging.WARNING if is_news else logging.DEBUG,
-                       "lost a connection, connecting again: %s", error,
-                       extra=log_fields(nsqd=node.address))
-        self._report_change()
+            is_news = self._is_news(node)
+        self._log_loss(node, error, is_news)
+        self._on_changed()
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse further use and end all connections; return the names of threads that stay."""
         with self._changed.lock:
             self._changed.notify_all()
             self._closed = True
-            nodes = [*self._nodes.values(), *self._extras.values()]
+            nodes = self._every_node()
             live = list(node.conn for node in nodes if node.conn is not None)
             dialed = list(node.dialed for node in nodes if node.dialed is not None)
             conns = [*self._ended, *live]
+            pools = [node.pool for node in nodes]
+            opening = [conn for pool in pools for conn in pool.dialing.values()
+                       if conn is not None]
         self._dials.close()
+        for pool in pools:
+            pool.close()
+        for pooled in opening:
+            pooled.cut(ConnectError(pooled.address, "the producer was closed"))
         for conn in dialed:
             conn.close("the producer was closed")
         for conn in live:
             conn.drain(deadline.at_most(0.5))
             conn.close("the producer was closed")
         stuck = [f"nsq-reader-{conn.address}" for conn in conns if not conn.join(deadline)]
-        return stuck + self._dials.join(deadline)
+        stuck += self._dials.join(deadline)
+        return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""
         conns = list(self._ended)
-        for node in [*self._nodes.values(), *self._extras.values()]:
+        for node in self._every_node():
             conns += [conn for conn in (node.conn, node.dialed) if conn is not None]
+            node.pool.abandon()
         for conn in conns:
             conn.abandon()
 
 
-def _key(node: NsqdNode) -> str:
-    """Return what the dial of a connection is found by."""
-    return f"{node.address}/{node.number}" if node.number else node.address
+#: What separates address and slot in the key of a dial for a pool.
+_POOL_MARK = "#"
+
+
+def _pool_key(node: NsqdNode, slot: int) -> str:
+    """Return what a dial for the pool of an nsqd is found by."""
+    return f"{node.address}{_POOL_MARK}{slot}"

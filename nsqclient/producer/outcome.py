@@ -50,6 +50,33 @@ def outcome_of(error: ServerError) -> PublishOutcome:
     return PublishOutcome.REJECTED
 
 
+def failure_of(
+    outcome: PublishOutcome, error: NSQError | None, address: str, retry_unknown: bool,
+    size: int = 0,
+) -> PublishError | None:
+    """Say what an attempt that was not stored fails with; None when it may be repeated.
+
+    Args:
+        size: of the command, in bytes.
+    """
+    if outcome is PublishOutcome.UNKNOWN:
+        if retry_unknown:
+            return None
+        text = f"{address}: the outcome is unknown: {error}{large_body_hint(size)}"
+        return PublishUnknownError(text)
+    if outcome is PublishOutcome.NOT_READ:
+        return None
+    if not isinstance(error, ServerError):
+        return PublishUnknownError(f"{address}: the outcome is unknown: {error}")
+    rejected = rejection(address, error)
+    return None if rejected.retryable else rejected
+
+
+def unknown_instead(failure: PublishError, maybe_stored: bool) -> PublishError:
+    """Return the failure of the last attempt, or that an earlier one may have stored it."""
+    return PublishUnknownError(str(failure)) if maybe_stored else failure
+
+
 def is_one_at_fault(outcome: PublishOutcome, error: NSQError | None, messages: int) -> bool:
     """Return whether several messages were rejected because of one of them.
 
@@ -104,17 +131,17 @@ def no_node_error(
 
 
 def timeout_error(
-    seconds: float, reason: NSQError | None, maybe_stored: bool, body: bytes = b""
+    seconds: float, reason: NSQError | None, maybe_stored: bool, size: int = 0
 ) -> PublishError:
     """Build the exception for a publish whose time is over; arguments as for ``no_node_error``."""
     why = "" if reason is None else f": {with_hint(reason)}"
-    text = f"no nsqd stored the message within {seconds:g} s{why}{large_body_hint(body)}"
+    text = f"no nsqd stored the message within {seconds:g} s{why}{large_body_hint(size)}"
     return final_error(text, reason, maybe_stored)
 
 
-def large_body_hint(body: bytes) -> str:
+def large_body_hint(size: int) -> str:
     """What else a lost connection may mean after a large body."""
-    if len(body) < 65_536:
+    if size < 65_536:
         return ""
     return (
         " (the body is large: nsqd may have refused it, its error can be lost when it closes;"

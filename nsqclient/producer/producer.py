@@ -20,32 +20,23 @@ from nsqclient.display import counted
 from nsqclient.errors import (
     ClosedError,
     ConfigError,
-    ConnectError,
-    ConnectionLostError,
     InvalidMessageError,
-    NSQError,
     PartitionError,
     PublishError,
     PublishNotSentError,
-    PublishUnknownError,
-    ServerError,
-    as_cause,
 )
 from nsqclient.partitions.sharding import Key, Sharding, choose_sharding
 from nsqclient.partitions.tracing import TraceSwitch
 from nsqclient.producer.async_publisher import AsyncPublisher
 from nsqclient.producer.discovery import NodeDiscovery
-from nsqclient.producer.futures import PublishFuture
-from nsqclient.producer.group_commit import BATCH_BYTES, PendingPublish
-from nsqclient.producer.node import NsqdNode, stall_timeout
-from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.futures import BATCH_BYTES, PublishFuture
+from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outgoing import Outgoing
-from nsqclient.producer.outcome import (
-    PublishOutcome, StaleConnection, large_body_hint, no_node_error, rejection, timeout_error,
-)
 from nsqclient.producer.partitioned.cluster_detector import ClusterDetector
+from nsqclient.producer.partitioned.nodes import PartitionNodePool
 from nsqclient.producer.partitioned.pipeline import PartitionPipeline
 from nsqclient.producer.partitioned.producer import PartitionedProducer, PublishOptions
+from nsqclient.producer.publisher import SyncPublisher
 from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
@@ -133,7 +124,7 @@ class Producer:
 
     def _begin(self) -> None:
         """Make everything that a forked child must have of its own."""
-        self._nodes = NodePool(self._nsqds, self.config, self._sticky, self._lookupds)
+        self._nodes = PartitionNodePool(self._nsqds, self.config, self._sticky, self._lookupds)
         self._statistics = Statistics()
         max_pending, max_pending_bytes, block = self._window
         self._discovery = NodeDiscovery(self._lookupds, self._nsqds, self.config, self._nodes)
@@ -154,7 +145,7 @@ class Producer:
     def _make_partitioned(self) -> PartitionedProducer:
         return PartitionedProducer(
             self._lookupds, self._nodes, self.config, self._sharding, self._tracing,
-            self._retry_unknown, self._statistics.count_retried,
+            self._retry_unknown, self._statistics.count_retried, self._sync,
         )
 
     def _make_pipeline(
@@ -165,11 +156,9 @@ class Producer:
         Raises:
             PartitionError: it is not, and there are options.
         """
-        conn = node.conn
-        if self._cluster.is_stock or conn is None:  # without one nothing is sent there
-            partitioned = None
-        else:
-            partitioned = self._cluster.producer_behind(conn)
+        partitioned = None
+        if not self._cluster.is_stock and node.conn is not None:  # else nothing is sent there
+            partitioned = self._cluster.producer_behind(node)
         if partitioned is None:
             if options is not None and self._cluster.is_stock:
                 raise self._cluster.stock_error(options)
@@ -237,12 +226,12 @@ class Producer:
             self._check_topic(topic)
         data = commands.check_body(body, config.nsqd_max_msg_size)
         if defer is None:
-            self._publish(self._sync.publish, (topic, data, until, seconds), 1, len(data))
+            command = commands.pub_unchecked(topic, data)
         else:
             command = commands.dpub(
                 topic, self._delay_ms(defer), data, config.nsqd_max_msg_size, self._max_delay_ms
             )
-            self._publish(self._sync.publish, (topic, command, until, seconds, True), 1, len(data))
+        self._publish(self._sync.publish, (command, until, seconds), 1, len(data))
         return None
 
     def publish_json(
@@ -311,7 +300,7 @@ class Producer:
                 publish: Callable[..., None] = self._sync.publish
                 if partitioned is None:
                     command = commands.mpub_unchecked(topic, part)
-                    arguments: tuple[Any, ...] = (topic, command, deadline.until, seconds, True)
+                    arguments: tuple[Any, ...] = (command, deadline.until, seconds)
                 else:
                     publish = partitioned.publish_chunk
                     arguments = (topic, part, options, deadline)
@@ -445,9 +434,7 @@ class Producer:
             ClosedError: the producer was closed.
         """
         self._discovery.start()
-        deadline = self._deadline(timeout)
-        while not self._nodes.acquire(deadline).is_alive():
-            pass  # it ended just now
+        self._sync.ping(self._deadline(timeout))
 
     # -- synchronous publishes under way
 
@@ -559,98 +546,13 @@ class Producer:
         """Take a snapshot of the counters."""
         return self._statistics.snapshot(
             pending=self._pending,
-            connected=[node.address for node in self._nodes.ready],
+            connected=self._nodes.connected,
             known=self._nodes.addresses,
+            connections=self._nodes.count_connections(),
         )
 
     def __repr__(self) -> str:
         return f"<Producer {', '.join(self._nodes.addresses)}>"
-
-
-class SyncPublisher:
-    """Publishes to a stock cluster, in the calling thread. Thread-safe."""
-
-    def __init__(self, nodes: NodePool, retry_unknown: bool, statistics: Statistics) -> None:
-        self._nodes = nodes
-        self._retry_unknown = retry_unknown
-        self._statistics = statistics
-
-    def publish(
-        self, topic: str, body: bytes, until: float, seconds: float, alone: bool = False
-    ) -> None:
-        """Publish a message until its outcome is final, together with those of other threads.
-
-        Args:
-            until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
-            alone: ``body`` is a command of its own.
-
-        Blocks: until the deadline.
-
-        Raises:
-            PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
-        """
-        stall_after = stall_timeout(seconds)
-        reason: NSQError | None = None
-        maybe_stored = False
-        while True:
-            node = self._nodes.rotation.choose()
-            if node is None:
-                node = self._acquire(until, seconds, reason, maybe_stored)
-            attempt = PendingPublish(topic, body, alone, until)
-            node.group.publish(attempt, stall_after, self._retry_unknown)
-            # Read once, the error first: a late answer may change both, the outcome first.
-            error = attempt.error
-            outcome = attempt.outcome
-            if outcome is PublishOutcome.STORED:
-                return
-            if isinstance(error, StaleConnection):
-                continue
-            reason = self._judge(attempt, outcome, error, node, seconds, maybe_stored)
-            maybe_stored = maybe_stored or outcome is PublishOutcome.UNKNOWN
-            if time.monotonic() >= until:
-                raise timeout_error(seconds, reason, maybe_stored, body)
-            if not alone:  # what failed together with others is sent alone the next time
-                body, alone = commands.pub_unchecked(topic, body), True
-            self._statistics.count_retried()
-
-    def _acquire(
-        self, until: float, seconds: float, reason: NSQError | None, maybe_stored: bool
-    ) -> NsqdNode:
-        """Wait for a connected nsqd. Raises as ``publish``."""
-        try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
-        except NSQError as exc:
-            if isinstance(exc, ClosedError) and not maybe_stored:
-                raise
-            logger.debug("no nsqd for a publish", exc_info=exc)
-            raise no_node_error(exc, seconds, reason, maybe_stored) from as_cause(exc)
-
-    def _judge(
-        self, attempt: PendingPublish, outcome: PublishOutcome, error: NSQError | None,
-        node: NsqdNode, seconds: float, maybe_stored: bool,
-    ) -> NSQError:
-        """Return why an attempt failed; raise where no retry can help."""
-        if error is None:  # the deadline came first
-            if outcome is PublishOutcome.NOT_READ:
-                reason = ConnectError("nsqd", "publishes before it were not answered")
-                raise timeout_error(seconds, reason, maybe_stored)
-            raise PublishUnknownError(
-                f"{node.address}: no answer to the publish within {seconds:g} s"
-            )
-        if outcome is PublishOutcome.REJECTED and isinstance(error, ServerError):
-            rejected = rejection(node.address, error)
-            if not rejected.retryable:
-                if maybe_stored:
-                    raise PublishUnknownError(str(rejected)) from error
-                raise rejected from error
-        if outcome is PublishOutcome.NOT_READ and isinstance(error, ServerError):
-            # nsqd's error is about another message
-            return ConnectionLostError(node.address, f"ended by another publish: {error}")
-        if outcome is PublishOutcome.UNKNOWN and not self._retry_unknown:
-            raise PublishUnknownError(
-                f"{node.address}: the outcome is unknown: {error}{large_body_hint(attempt.body)}"
-            )
-        return error
 
 
 _live: weakref.WeakSet[Producer] = weakref.WeakSet()

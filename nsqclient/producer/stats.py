@@ -32,6 +32,7 @@ class ProducerStats:
     latency: HistogramSnapshot  #: seconds of all synchronous publishes that were stored
     connected: list[str]  #: addresses of the nsqds that are connected
     known: list[str]  #: addresses of all nsqds
+    connections: dict[str, int]  #: how many connections there are to each nsqd
 
 
 class Statistics:
@@ -85,7 +86,9 @@ class Statistics:
         self._latencies.extend(latencies)
         self._histogram.observe_all(latencies)
 
-    def snapshot(self, pending: int, connected: list[str], known: list[str]) -> ProducerStats:
+    def snapshot(
+        self, pending: int, connected: list[str], known: list[str], connections: dict[str, int]
+    ) -> ProducerStats:
         """Put the numbers together."""
         self.add_recent()
         with self._lock:
@@ -105,4 +108,5 @@ class Statistics:
             latency=self._histogram.snapshot(),
             connected=connected,
             known=known,
+            connections=connections,
         )

@@ -177,6 +177,11 @@ class ClientProtocol:
             self._parse_backlog()
 
     @property
+    def has_layers(self) -> bool:
+        """Whether the bytes of the socket are other bytes than those of the frames."""
+        return bool(self._layers.stack)
+
+    @property
     def has_buffered_input(self) -> bool:
         """Whether there is more to read in what was received."""
         return self._decode_buffer.has_buffered_input

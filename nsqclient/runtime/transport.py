@@ -193,7 +193,7 @@ class Transport:
                 raise
             if isinstance(exc, _WOULD_BLOCK):
                 return None
-            raise self._lost(exc) from exc
+            raise self.lost(exc) from exc
 
     def send_some(self, data: bytes | memoryview) -> int:
         """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
@@ -208,7 +208,44 @@ class Transport:
                 raise
             if isinstance(exc, _WOULD_BLOCK):
                 return 0
-            raise self._lost(exc) from exc
+            raise self.lost(exc) from exc
+
+    def make_blocking(
+        self
+    ) -> tuple[Callable[[bytes | memoryview], None], Callable[[int, int], bytes]]:
+        """Make it a blocking socket without a timeout; return its ``sendall`` and ``recv``.
+
+        With a timeout Python would call ``poll()`` before each of them. What they raise goes to
+        ``lost()``. ``send_some()`` and ``recv()`` are not called any more.
+        """
+        self._sock.setblocking(True)
+        return self._sock.sendall, self._sock.recv
+
+    def recv_waiting(self, size: int) -> bytes | None:
+        """As ``recv``, of a blocking socket."""
+        try:
+            return self._sock.recv(size, socket.MSG_DONTWAIT)
+        except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            if isinstance(exc, _WOULD_BLOCK):
+                return None
+            raise self.lost(exc) from exc
+
+    def send_at_once(self, data: bytes) -> bool:
+        """Send a few bytes by a blocking socket; False where the kernel did not take all of them.
+
+        Raises:
+            ConnectionLostError: the peer is gone.
+        """
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT) == len(data)
+        except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            if isinstance(exc, _WOULD_BLOCK):
+                return False
+            raise self.lost(exc) from exc
 
     def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:
         """Wait until bytes can be received (or, if asked, sent); False if not.
@@ -263,7 +300,8 @@ class Transport:
         """Give the file descriptor back. Call ``shutdown()`` first; nobody may wait on it now."""
         self._sock.close()
 
-    def _lost(self, exc: OSError) -> ConnectionLostError:
+    def lost(self, exc: OSError) -> ConnectionLostError:
+        """Return the error for what a system call of a socket that was connected raised."""
         if exc.errno in (errno.ECONNRESET, errno.EPIPE):
             reason = "reset by the peer"
         elif exc.errno == errno.EBADF:

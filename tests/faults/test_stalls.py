@@ -86,7 +86,7 @@ def test_stop_and_close_end_while_nobody_answers(server, proxy, name):
     """With nsqd out of reach both return by their timeout, not by that of a heartbeat."""
     config = QUICK.replace(heartbeat_interval=30)
     producer = Producer([proxy.address], config=config)
-    producer.publish("events", b"x", timeout=RECOVERY)
+    producer.publish_async("events", b"x", timeout=RECOVERY).result(RECOVERY)
     seen = Seen()
     consumer = Consumer(
         "events", "c", seen, nsqd_tcp_addresses=[proxy.address], config=config

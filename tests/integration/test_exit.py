@@ -15,6 +15,7 @@ import pytest
 from nsqclient import ClosedError, Producer, PublishError
 from tests.support.processes import CHECKOUT, in_child, run_program
 from tests.support.servers.ports import free_port
+from tests.support.waiting import wait_until
 from tests.support.servers.scripted import ScriptedServer
 
 
@@ -167,7 +168,7 @@ def test_close_ends_the_wait_of_a_publish():
         thread = threading.Thread(target=publish)
         thread.start()
         began = time.monotonic()
-        producer.ping()
+        wait_until(lambda: producer.stats().connected)
         assert producer.close(0.2) is False
         thread.join()
         assert len(errors) == 1 and time.monotonic() - began < 15

@@ -84,7 +84,9 @@ def undisturbed(producer: Producer, server) -> Iterator[None]:
     yield
     producer.publish("events", b"parent again")
     producer.publish_async("events", b"parent again").result(5)
-    wait_until(lambda: clients(server) == before)
+    # One for publish_async(), and as many as there were threads that published.
+    wait_until(lambda: len(clients(server)) == sum(producer.stats().connections.values()))
+    assert before < clients(server)
 
 
 def test_close_in_the_child_keeps_the_parents_connection(producer, server):
@@ -146,10 +148,10 @@ def test_a_child_of_a_child_publishes(producer, server):
     @contextlib.contextmanager
     def undisturbed_child():
         producer.publish("events", b"child")
-        conn = producer._nodes.ready[0].conn
+        (conn,) = producer._nodes.pooled.nodes[0].pool.connections()
         yield
         producer.publish("events", b"child")
-        assert producer._nodes.ready[0].conn is conn
+        assert producer._nodes.pooled.nodes[0].pool.connections() == [conn]
 
     with undisturbed(producer, server):
         assert in_child(child) == 0
@@ -315,7 +317,7 @@ def test_workers_of_gunicorn_with_preload_publish(server):
         for thread in start_threads(8, load):
             thread.join()
         assert "" not in seen and len(set(seen)) > 1
-        assert master in clients(server) and len(clients(server)) == 1 + len(set(seen))
+        assert master in clients(server) and len(clients(server)) >= 1 + len(set(seen))
         log = end()
     assert "Traceback" not in log and "Shutting down: Master" in log
     assert server.stats("events")["depth"] >= 1 + 2 * len(seen)

@@ -167,6 +167,7 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
         producer = Producer([proxy.address], retry_unknown=retry)
         with producer:
             producer.publish("events", b"before")
+            producer.publish_async("events", b"before").result(8)
             proxy.set_deaf()
             blocking: list[object] = []
 
@@ -181,7 +182,9 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
             thread.start()
             future = producer.publish_async("events", b"async", timeout=8)
             (link,) = producer._nodes.ready
-            wait_until(lambda: len(link.conn._core._awaited) == 2)  # both are sent
+            wait_until(lambda: len(link.conn._core._awaited) == 1)
+            (conn,) = link.pool.connections()
+            wait_until(lambda: conn.exchange_under_way)  # both are sent
             proxy.reset()
             proxy.set_deaf(False)
             thread.join()

@@ -265,7 +265,7 @@ def test_without_retries_nothing_is_stored_twice(servers):
 
 @pytest.mark.parametrize("size", [2**21, 10 * 2**20], ids=["2 MiB", "10 MiB"])
 @pytest.mark.parametrize("way", ["async", "blocking"])
-def test_an_oversize_publish_in_a_group_commit_is_rejected_alone(server, size, way):
+def test_an_oversize_publish_is_rejected_alone(server, size, way):
     """nsqd refuses them with its code; those of other threads are all stored."""
     config = Config(nsqd_max_msg_size=20 * 2**20, nsqd_max_body_size=20 * 2**20)
     log = Log()
@@ -367,14 +367,14 @@ def test_a_silent_nsqd_is_skipped(servers, threads):
     log = Log()
     with FaultProxy(servers[0].tcp_address) as proxy:
         with Producer([proxy.address, servers[1].tcp_address]) as producer:
-            wait_until(lambda: producer.ping() or len(producer._nodes.ready) == 2)
+            wait_until(lambda: producer.ping() or len(producer.stats().connected) == 2)
             proxy.set_deaf()
             with load(producer, log, threads=threads, timeout=8.0):
-                wait_until(lambda: len(producer._nodes.ready) == 1)
+                wait_until(lambda: len(producer.stats().connected) == 1)
                 seen = len(log.stored)
                 wait_until(lambda: len(log.stored) > seen + 100)
                 proxy.set_deaf(False)
-                wait_until(lambda: len(producer._nodes.ready) == 2)
+                wait_until(lambda: len(producer.stats().connected) == 2)
             assert producer.stats().retried
     assert not log.failures
 
@@ -384,7 +384,8 @@ def test_an_outcome_that_may_not_be_retried_stays_unknown(servers):
     with FaultProxy(servers[0].tcp_address) as proxy:
         addresses = [proxy.address, servers[1].tcp_address]
         with Producer(addresses, retry_unknown=False) as producer:
-            wait_until(lambda: producer.ping() or len(producer._nodes.ready) == 2)
+            wait_until(lambda: producer.publish_async("t", b"x").result(10)
+                       or len(producer._nodes.ready) == 2)
             proxy.set_deaf()
             futures = [producer.publish_async(f"t{n}", b"x", timeout=2.0) for n in range(2)]
             failed = [future for future in futures if future.exception() is not None]

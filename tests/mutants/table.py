@@ -653,9 +653,10 @@ MUTANTS = [
     # -- publishing
     Mutant(
         "stored_too_soon", "publish() returns when nsqd has the message",
-        "nsqclient/producer/producer.py",
-        "            if outcome is PublishOutcome.STORED:", "            if True:",
-        "tests/producer/test_publish.py::test_no_answer_in_time",
+        "nsqclient/connection/blocking.py",
+        "        if data == _STORED:", "        if True:",
+        "tests/connection/test_blocking.py"
+        "::test_a_refusal_is_returned_and_ends_the_connection",
     ),
     Mutant(
         "future_too_soon", "the Future of publish_async() is done when nsqd has the message",
@@ -675,10 +676,50 @@ MUTANTS = [
     ),
     Mutant(
         "no_answer_is_rejected", "a publish that nsqd does not answer is unknown",
-        "nsqclient/producer/producer.py",
-        "raise PublishUnknownError(\n                f\"{node.address}: no answer",
-        "raise PublishNotSentError(\n                f\"{node.address}: no answer",
-        "tests/producer/test_publish.py::test_no_answer_in_time",
+        "nsqclient/producer/publisher.py",
+        "return PublishOutcome.UNKNOWN, exc, None", "return PublishOutcome.NOT_READ, exc, None",
+        "tests/producer/test_publish.py::test_the_deadline_ends_the_retries",
+    ),
+    Mutant(
+        "deadline_is_not_watched", "a publish ends at its deadline",
+        "nsqclient/producer/pool.py",
+        "        if now >= until:\n", "        if False:\n",
+        "tests/producer/test_pool.py"
+        "::test_an_overdue_publish_is_cut_at_its_deadline_and_not_before",
+    ),
+    Mutant(
+        "later_publish_is_cut", "the timer never ends a publish that has its answer",
+        "nsqclient/connection/blocking.py",
+        'exchange.pop("until", None) is None:\n            return False',
+        "False:\n            pass",
+        "tests/connection/test_blocking.py"
+        "::test_a_cut_that_comes_after_the_answer_does_nothing",
+    ),
+    Mutant(
+        "stall_is_borne", "an nsqd that does not answer is left for another",
+        "nsqclient/producer/pool.py",
+        'if seen != exchange["seen"] or not has_others:', "if True:",
+        "tests/producer/test_pool.py::test_a_stalled_nsqd_is_left_where_there_is_another",
+    ),
+    Mutant(
+        "turns_are_not_kept", "publishes above max_connections get connections in their order",
+        "nsqclient/producer/pool.py",
+        "            waiter = self._waiting.popleft()", "            waiter = self._waiting.pop()",
+        "tests/producer/test_pool.py"
+        "::test_publishes_that_wait_get_connections_in_their_order",
+    ),
+    Mutant(
+        "lost_connections_count", "an interrupted publish costs the pool nothing",
+        "nsqclient/producer/pool.py",
+        "spare = self._limit - len(self.connections())", "spare = self._limit - len(self._live)",
+        "tests/producer/test_pool.py"
+        "::test_what_an_interrupted_thread_lost_is_not_counted",
+    ),
+    Mutant(
+        "dead_connection_is_used", "no publish is sent where nsqd's FIN has arrived",
+        "nsqclient/producer/pool.py",
+        "            if now - conn.used_at < _FRESH or conn.look():", "            if True:",
+        "tests/producer/test_pool.py::test_a_dead_connection_is_not_taken",
     ),
     Mutant(
         "lost_is_unread", "a publish whose connection was lost may be stored",
@@ -709,14 +750,15 @@ MUTANTS = [
     ),
     Mutant(
         "unknown_is_retried", "retry_unknown=False makes no duplicate",
-        "nsqclient/producer/producer.py",
-        "if outcome is PublishOutcome.UNKNOWN and not self._retry_unknown:", "if False:",
+        "nsqclient/producer/outcome.py",
+        "        if retry_unknown:\n", "        if True:\n",
         "tests/producer/test_publish.py::test_unknown_where_no_retry_is_allowed",
     ),
     Mutant(
         "unknown_batch_is_retried", "retry_unknown=False makes no duplicate of an async publish",
         "nsqclient/producer/async_publisher.py",
-        "return None if retry_unknown else", "return None if True else",
+        "return failure_of(outcome, error, address, retry_unknown)",
+        "return failure_of(outcome, error, address, True)",
         "tests/producer/test_async_publisher.py"
         "::test_an_unknown_outcome_is_reported_where_no_retry_is_allowed",
     ),
@@ -754,7 +796,7 @@ MUTANTS = [
     ),
     Mutant(
         "async_mpub_too_large", "an MPUB of async publishes has nsqd's max-body-size at most",
-        "nsqclient/producer/group_commit.py",
+        "nsqclient/producer/futures.py",
         "size > max_bytes", "size > max_bytes + 1",
         "tests/producer/test_async_publisher.py::test_an_mpub_stays_under_the_body_limit",
     ),

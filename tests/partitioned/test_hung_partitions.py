@@ -10,7 +10,6 @@ import pytest
 from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.errors import PublishUnknownError
-from nsqclient.producer import nodes
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -108,20 +107,18 @@ def test_publishes_without_a_key_go_to_the_partitions_that_answer(cluster, produ
     assert b"later" not in cluster.messages("t", 1)
 
 
-def test_connections_to_a_nsqd_are_limited(cluster, produce, monkeypatch):
+def test_connections_to_a_nsqd_are_limited(cluster, produce):
     """Partitions that hang again and again leave connections for the others."""
-    monkeypatch.setattr(nodes, "MAX_CONNECTIONS", 4)
-    monkeypatch.setattr(nodes, "_MAX_SUSPECT", 2)
     cluster.create_topic("hung", 6)
     cluster.create_topic("t", 2)
     for partition in range(6):
         cluster.hang("hung", partition)
-    producer = produce(CONFIG.replace(partition_try_timeout=0.2))
+    producer = produce(CONFIG.replace(partition_try_timeout=0.2, max_connections=4))
     stuck = [in_thread(producer.publish, "hung", b"x", key=f"k{number}") for number in range(24)]
     wait_until(lambda: producer.stats().retried > 12)
     for number in range(20):
         producer.publish("t", b"x", key=f"k{number}")
-        assert len(producer._nodes._slots(cluster.nsqds[0].tcp_address)) <= 4
+        assert sum(producer.stats().connections.values()) <= 4
     assert not any(future.done() for future in stuck)
     for partition in range(6):
         cluster.hang("hung", partition, False)
@@ -129,24 +126,22 @@ def test_connections_to_a_nsqd_are_limited(cluster, produce, monkeypatch):
         future.result(HANG)
 
 
-def test_connections_that_are_not_needed_any_more_are_closed(cluster, produce, monkeypatch):
+def test_connections_that_are_not_needed_any_more_are_closed(cluster, produce):
     """A burst to many partitions leaves no connections for ever."""
     cluster.create_topic("hung", 3)
     cluster.create_topic("t", 1)
-    producer = produce()
+    producer = produce(CONFIG.replace(idle_timeout=1.0))
     for partition in range(3):
         cluster.hang("hung", partition)
     stuck = [in_thread(producer.publish, "hung", b"x", key=f"k{number}") for number in range(12)]
-    address = cluster.nsqds[0].tcp_address
-    wait_until(lambda: len(producer._nodes._slots(address)) >= 3)
+    wait_until(lambda: sum(producer.stats().connections.values()) >= 3)
     for partition in range(3):
         cluster.hang("hung", partition, False)
     for future in stuck:
         future.result(HANG)
-    monkeypatch.setattr(nodes, "_IDLE_TIME", 0.0)
 
     def has_one_left():
         producer.publish("t", b"x")
-        return len(producer._nodes._slots(address)) == 1
+        return sum(producer.stats().connections.values()) == 1
 
     wait_until(has_one_left)

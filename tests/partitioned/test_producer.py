@@ -22,7 +22,8 @@ from nsqclient.errors import (
     PublishUnknownError,
 )
 from nsqclient.partitions.sharding import java, murmur3
-from nsqclient.producer.partitioned import attempts, destination
+from nsqclient.producer.partitioned import attempts
+from nsqclient.producer.partitioned import producer as producer_module
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
 from nsqclient.runtime.deadline import Deadline
 from tests.support.partitioned import producers
@@ -273,14 +274,14 @@ def test_a_retry_without_a_key_uses_another_partition(cluster, produce):
 
 def test_partitions_of_an_nsqd_that_came_back_are_used_again(cluster, produce, monkeypatch):
     """Its connection ended; nothing was left unanswered."""
-    monkeypatch.setattr(destination, "UNANSWERED_AFTER", 0.0)
+    monkeypatch.setattr(producer_module, "UNANSWERED_AFTER", 0.0)
     cluster.create_topic("t", 3)
     producer = connected(produce(), cluster)
     for _ in range(3):
         producer.publish("t", b"before")
     node = producer._nodes._nodes[cluster.nsqds[0].tcp_address]
     cluster.nsqds[0].faults.drop_connections()
-    wait_until(lambda: node.conn is None)
+    wait_until(lambda: not node.pool.connections())
 
     def is_used():
         producer.publish("t", b"after")
@@ -561,7 +562,7 @@ class TestStockCluster:
             producer.publish_async("t", b"x").result(10)
             assert producer._cluster.is_stock
         names = [c.name for c in nsqd.commands]
-        assert names.count("IDENTIFY") == 1
+        assert names.count("IDENTIFY") == 2  # publish_async() has a connection of its own
         assert {"PUB", "DPUB"} <= set(names) <= {"IDENTIFY", "PUB", "DPUB", "MPUB", "NOP"}
 
     @pytest.mark.parametrize("options", [{"key": "k"}, {"trace_id": 1}, {"headers": {}}])

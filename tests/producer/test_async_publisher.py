@@ -48,7 +48,7 @@ class World:
     @property
     def counts(self):
         """The counters that are not 0."""
-        stats = self._statistics.snapshot(0, [], [])
+        stats = self._statistics.snapshot(0, [], [], {})
         names = ("published", "rejected", "unknown", "retried")
         return {name: getattr(stats, name) for name in names if getattr(stats, name)}
 

@@ -91,10 +91,15 @@ class Attempt:
         return self._is_settled.wait(timeout)
 
 
+def acquire(nodes, timeout=WAIT):
+    """Return a node that is connected as publish_async() needs it."""
+    return nodes.acquire(Deadline(timeout), nodes.pipelined)
+
+
 def publish(nodes):
     """Publish once; return the attempt, settled."""
     attempt = Attempt()
-    nodes.acquire(Deadline(WAIT)).send(PUB, attempt, time.monotonic() + WAIT)
+    acquire(nodes).send(PUB, attempt, time.monotonic() + WAIT)
     assert attempt.wait(WAIT)
     return attempt
 
@@ -104,7 +109,7 @@ def test_nothing_is_dialed_before_it_is_needed(make_links):
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
         assert nodes.ready == ()
-        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
 
 
@@ -113,9 +118,9 @@ def test_the_connected_ones_take_turns(make_links):
     for sticky, count in ((False, 2), (True, 1)):
         with ScriptedServer(idle) as one, ScriptedServer(idle) as two:
             nodes = make_links(one.address, two.address, sticky=sticky)
-            nodes.acquire(Deadline(WAIT))
+            acquire(nodes)
             wait_until(lambda: len(nodes.ready) == 2)
-            assert len({nodes.acquire(Deadline(WAIT)).address for _ in range(10)}) == count
+            assert len({acquire(nodes).address for _ in range(10)}) == count
             nodes.close(Deadline(WAIT))
 
 
@@ -124,7 +129,7 @@ def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatc
     monkeypatch.setattr(module, "HANDSHAKE_TIMEOUT", 6 * WAIT)
     with silent_addresses(MAX_DIALS - 1, accepts=True) as deaf, ScriptedServer(idle) as server:
         nodes = make_links(*deaf, server.address)
-        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        assert acquire(nodes).address == server.address
         assert [node.failures for node in nodes._nodes.values()] == [0] * MAX_DIALS
         assert nodes.close(Deadline(WAIT)) == []
 
@@ -134,12 +139,12 @@ def test_close_ends_a_dial(make_links):
     with ScriptedServer(deaf) as server:
         nodes = make_links(server.address)
         with pytest.raises(ConnectError, match="in time"):
-            nodes.acquire(Deadline(0.1))
+            acquire(nodes, 0.1)
         began = time.monotonic()
         assert nodes.close(Deadline(WAIT)) == []
         assert time.monotonic() - began < 3
         with pytest.raises(ClosedError):
-            nodes.acquire(Deadline(WAIT))
+            acquire(nodes)
 
 
 def test_a_publisher_that_waits_is_woken_by_close(make_links):
@@ -148,7 +153,7 @@ def test_a_publisher_that_waits_is_woken_by_close(make_links):
     timer = threading.Timer(0.1, nodes.close, [Deadline(WAIT)])
     timer.start()
     with pytest.raises(ClosedError):
-        nodes.acquire(Deadline(WAIT))
+        acquire(nodes)
     timer.join()
 
 
@@ -163,7 +168,7 @@ def test_a_permanent_reason_fails_at_once(make_links, make_thread):
         with pytest.raises(NotNSQError):
             nodes = make_links(server.address)
             nodes._dials._make_thread = make_thread
-            nodes.acquire(Deadline(WAIT))
+            acquire(nodes)
 
 
 def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
@@ -179,7 +184,7 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
     monkeypatch.setattr(Connection, "open", fail_once)
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
-        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
     assert "a bug" in caplog.text
 
@@ -192,12 +197,12 @@ def test_a_thread_that_cannot_start_is_an_error_in_time(make_links, no_thread, r
 
         def hears_why():
             with pytest.raises(NSQConnectionError) as caught:
-                nodes.acquire(Deadline(0.3))  # the next dial is later
+                acquire(nodes, 0.3)  # the next dial is later
             return "no thread" in str(caught.value)
 
         with no_thread(role):
             wait_until(hears_why)  # at once, save where the dial takes long on a busy machine
-        assert nodes.acquire(Deadline(WAIT)).address == server.address
+        assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
 
 
@@ -224,7 +229,7 @@ def test_publishes_behind_the_end_of_a_connection(make_links, last, outcome):
         peer.send(last)
 
     with ScriptedServer(script) as server:
-        node = make_links(server.address).acquire(Deadline(WAIT))
+        node = acquire(make_links(server.address))
         first, second = Attempt(), Attempt()
         for attempt in (first, second):
             node.send(PUB, attempt, time.monotonic() + WAIT)
@@ -247,16 +252,14 @@ def test_a_connection_that_ended_takes_nothing(make_links):
 
     with ScriptedServer(leave, idle) as server:
         nodes = make_links(server.address)
-        node = nodes.acquire(Deadline(WAIT))
+        node = acquire(nodes)
         conn = node.conn
         taken.set()
         wait_until(lambda: conn.is_closed)
         node.conn = conn  # as a publisher sees it that took it just before
         with pytest.raises(StaleConnection):
             node.send(PUB, Attempt(), time.monotonic() + WAIT)
-        node.conn = conn
-        assert not node.is_alive()
-        assert nodes.acquire(Deadline(WAIT)).is_alive()
+        assert acquire(nodes).conn is not conn
         nodes.close(Deadline(WAIT))
 
 
@@ -273,7 +276,7 @@ def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_l
         while time.monotonic() < limit:
             attempt = Attempt()
             try:
-                nodes.acquire(Deadline(limit - time.monotonic())).send(PUB, attempt, limit)
+                acquire(nodes, limit - time.monotonic()).send(PUB, attempt, limit)
             except (ConnectError, ConnectionLostError):
                 continue
             attempt.wait(1)
@@ -302,7 +305,7 @@ def test_discovered_addresses_come_and_go(make_links):
         nodes = make_links("127.0.0.1:1")
         nodes.set_addresses({DIRECT: [server.address]})
         assert nodes.addresses == [server.address]
-        nodes.acquire(Deadline(WAIT))
+        acquire(nodes)
         nodes.set_addresses({DIRECT: ["127.0.0.1:1"]})
         assert set(nodes.addresses) == {server.address, "127.0.0.1:1"}
         nodes.close(Deadline(WAIT))
@@ -330,7 +333,7 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
         taken.set()
         wait_until(lambda: not nodes.ready)
         with nodes._changed.lock:
-            nodes._want_the_rest(time.monotonic(), hurry=True)
+            nodes._want_the_rest(nodes.pipelined, time.monotonic(), hurry=True)
         nodes._dials = dials
     assert order.pop(server.address) is Standing.LOST
     assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
@@ -341,7 +344,7 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
     with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
         nodes = make_links(*silent)
         with pytest.raises(ConnectError, match="in time"):
-            nodes.acquire(Deadline(0.1))
+            acquire(nodes, 0.1)
         wait_until(lambda: sum(bool(node.dialed) for node in nodes._nodes.values()) == MAX_DIALS)
         nodes.set_addresses({DIRECT: []})
         assert len(nodes.addresses) == MAX_DIALS
@@ -353,10 +356,10 @@ def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
     """No nsqd is known: take() waits, then says why."""
     nodes = make_links()
     with pytest.raises(ConnectError, match="no nsqd"):
-        nodes.acquire(Deadline(0.05))
+        acquire(nodes, 0.05)
     nodes.discovery_error = NegotiationError("nobody answers")
     with pytest.raises(NegotiationError):
-        nodes.acquire(Deadline(0.05))
+        acquire(nodes, 0.05)
 
 
 def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
@@ -369,7 +372,7 @@ def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
 
     with ScriptedServer(idle) as one, ScriptedServer(deaf_once_dialed) as two:
         nodes = make_links(one.address, two.address)
-        nodes.acquire(Deadline(WAIT))
+        acquire(nodes)
         assert dialed.wait(WAIT)
         node = nodes._nodes[one.address]
         wait_until(lambda: node.conn)
@@ -413,7 +416,7 @@ def test_an_answer_that_comes_while_an_nsqd_is_found_to_be_stalled_counts(make_l
     """It may be the last one, so nothing would end the mark."""
     with ScriptedServer(answering(OK)) as one, ScriptedServer(idle) as two:
         nodes = make_links(one.address, two.address)
-        nodes.acquire(Deadline(WAIT))
+        acquire(nodes)
         wait_until(lambda: len(nodes.ready) == 2)
         node = nodes._nodes[one.address]
         seen = node.progress()

@@ -12,9 +12,9 @@ from nsqclient import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.devserver import Nsqd
 from nsqclient.errors import ClosedError, ConnectError, NSQError
-from nsqclient.producer import nodes as module
-from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import BusyConnection, PublishOutcome
+from nsqclient.producer.partitioned import nodes as module
+from nsqclient.producer.partitioned.nodes import PartitionNodePool
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS
@@ -25,10 +25,16 @@ WAIT = 30.0
 LOOKUPD = "127.0.0.1:1"
 
 
+def connect(nodes, address, name=""):
+    """Return the connection for a publish to a partition, once it is there."""
+    asked = set()
+    return wait_until(lambda: nodes.try_connect(address, name, asked))
+
+
 @pytest.fixture
 def nodes(leak_guard):
     """A pool that knows no nsqd yet."""
-    pool = NodePool([], Config(), False, [LOOKUPD])
+    pool = PartitionNodePool([], Config(), False, [LOOKUPD])
     yield pool
     assert pool.close(Deadline(WAIT)) == []
 
@@ -44,9 +50,9 @@ def test_chosen_nsqd_is_dialed_on_a_thread_of_the_pool(nodes, monkeypatch):
 
     monkeypatch.setattr(Connection, "open", dial)
     with Nsqd() as server:
-        node = nodes.connect(server.tcp_address, Deadline(WAIT))
+        node = connect(nodes, server.tcp_address)
         assert node.conn is not None and nodes.ready == (node,)
-        assert nodes.connect(server.tcp_address, Deadline(WAIT)) is node
+        assert connect(nodes, server.tcp_address) is node
         assert len(dialers) == 1 and dialers != [threading.current_thread()]
 
 
@@ -56,7 +62,7 @@ def test_threads_that_choose_the_same_nsqd_share_one_dial(nodes):
     with Nsqd() as server:
         threads = [
             threading.Thread(
-                target=lambda: found.append(nodes.connect(server.tcp_address, Deadline(WAIT)).conn))
+                target=lambda: found.append(connect(nodes, server.tcp_address).conn))
             for _ in range(8)
         ]
         for thread in threads:
@@ -78,12 +84,14 @@ def test_chosen_nsqd_is_dialed_before_others(nodes, monkeypatch):
 
     def wait_for(call, *arguments):
         with contextlib.suppress(NSQError):
-            call(*arguments, Deadline(WAIT))
+            call(*arguments)
 
     monkeypatch.setattr(Connection, "open", dial)
     nodes.set_addresses({LOOKUPD: addresses})
     threads = [threading.Thread(target=wait_for, args=arguments)
-               for arguments in ([nodes.acquire], [nodes.connect, addresses[-1]])]
+               for arguments in (
+                   [nodes.acquire, Deadline(WAIT), nodes.pipelined],
+                   [connect, nodes, addresses[-1]])]
     threads[0].start()
     wait_until(lambda: len(dialed) == MAX_DIALS)
     threads[1].start()
@@ -102,23 +110,9 @@ def test_failed_dial_is_the_error_and_the_next_call_dials_again(nodes):
     port = free_port()
     address = f"127.0.0.1:{port}"
     with pytest.raises(ConnectError, match="refused"):
-        nodes.connect(address, Deadline(WAIT))
+        connect(nodes, address)
     with Nsqd(tcp_port=port):
-        assert nodes.connect(address, Deadline(WAIT)).conn is not None
-
-
-def test_dial_that_takes_too_long_ends_the_wait_at_the_deadline(nodes, monkeypatch):
-    """The error says so; the dial goes on for later publishes."""
-    release = threading.Event()
-
-    def dial(conn, deadline):
-        release.wait(WAIT)
-        raise ConnectError(conn.address, "released")
-
-    monkeypatch.setattr(Connection, "open", dial)
-    with pytest.raises(ConnectError, match="not connected in time"):
-        nodes.connect("127.0.0.1:4150", Deadline(0.05))
-    release.set()
+        assert connect(nodes, address).conn is not None
 
 
 def test_chosen_nsqd_stays_when_lookups_do_not_name_it(nodes, monkeypatch):
@@ -131,7 +125,7 @@ def test_chosen_nsqd_stays_when_lookups_do_not_name_it(nodes, monkeypatch):
             dispatch()
 
         monkeypatch.setattr(nodes._dials, "dispatch", dispatch_after_an_answer)
-        assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None
+        assert connect(nodes, server.tcp_address).conn is not None
 
 
 def test_close_during_a_dial_ends_it(nodes, monkeypatch):
@@ -146,18 +140,18 @@ def test_close_during_a_dial_ends_it(nodes, monkeypatch):
 
     monkeypatch.setattr(Connection, "open", dial)
     with pytest.raises(ClosedError):
-        nodes.connect("127.0.0.1:4150", Deadline(WAIT))
+        connect(nodes, "127.0.0.1:4150")
     closers[0].join(WAIT)
     with pytest.raises(ClosedError):
-        nodes.connect("127.0.0.1:4150", Deadline(WAIT))
+        connect(nodes, "127.0.0.1:4150")
 
 
 def test_publish_without_a_thread_for_its_dial_is_a_connect_error(nodes, no_thread):
     """The next call tries again."""
     with Nsqd() as server:
         with no_thread("nsq-dialer-"), pytest.raises(ConnectError, match="no thread to dial"):
-            nodes.connect(server.tcp_address, Deadline(WAIT))
-        assert nodes.connect(server.tcp_address, Deadline(WAIT)).conn is not None
+            connect(nodes, server.tcp_address)
+        assert connect(nodes, server.tcp_address).conn is not None
 
 
 class Token:
@@ -184,13 +178,13 @@ def test_an_nsqd_whose_connection_ended_leaves_no_publish_unanswered(nodes):
     """Its partitions are left out only while it is dialed, or rests after a dial that failed."""
     with Nsqd() as server:
         address = server.tcp_address
-        node = nodes.connect(address, Deadline(WAIT), "t 0")
+        node = connect(nodes, address, "t 0")
         node.has_stored, node.partition_name = True, "t 0"
         server.faults.drop_connections()
         wait_until(lambda: node.conn is None)
         assert nodes.unanswered_names(0.0) == set()
     with pytest.raises(ConnectError):
-        nodes.connect(address, Deadline(WAIT), "t 0")
+        connect(nodes, address, "t 0")
     assert nodes.unanswered_names(0.0) == {"t 0"}
     node.retry_at = 0.0
     assert nodes.unanswered_names(0.0) == set()
@@ -200,10 +194,10 @@ def test_further_connections_that_nothing_uses_are_closed(nodes):
     """Without another publish, too; the first connection to an nsqd stays."""
     with Nsqd() as server:
         address = server.tcp_address
-        first = nodes.connect(address, Deadline(WAIT), "t 0")
+        first = connect(nodes, address, "t 0")
         server.faults.hold_answers("PUB")
         token = publish(first, "t 0")
-        second = nodes.connect(address, Deadline(WAIT), "t 1")
+        second = connect(nodes, address, "t 1")
         assert second is not first
         server.faults.release_answers()
         wait_until(lambda: is_stored(token))
@@ -223,7 +217,7 @@ def test_further_connections_that_nothing_uses_are_closed(nodes):
 def test_a_connection_with_an_answer_that_was_not_read_yet_stays_open(nodes, monkeypatch):
     """It came while this process was suspended, so nsqd is not silent."""
     with Nsqd() as server:
-        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        node = connect(nodes, server.tcp_address, "t 0")
         server.faults.hold_answers("PUB")
         publish(node, "t 0")
         node.used_at -= 10.0
@@ -239,12 +233,12 @@ def test_a_connection_with_an_answer_that_was_not_read_yet_stays_open(nodes, mon
 def test_partition_has_its_connection_until_the_answer(nodes):
     """Another one is refused, and nothing of it is sent; further publishes of its own are not."""
     with Nsqd() as server:
-        node = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        node = connect(nodes, server.tcp_address, "t 0")
         server.faults.hold_answers("PUB")
         first, second = publish(node, "t 0"), publish(node, "t 0")
         with pytest.raises(BusyConnection, match="has not answered t 0"):
             publish(node, "t 1")
-        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 0") is node
+        assert connect(nodes, server.tcp_address, "t 0") is node
         server.faults.release_answers()
         wait_until(lambda: is_stored(first, second))
         third = publish(node, "t 1")
@@ -256,38 +250,38 @@ def test_partition_has_its_connection_until_the_answer(nodes):
 def test_partition_beside_an_unanswered_one_gets_a_connection_of_its_own(nodes):
     """And keeps it, while both are free."""
     with Nsqd() as server:
-        first = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        first = connect(nodes, server.tcp_address, "t 0")
         server.faults.hold_answers("PUB")
         token = publish(first, "t 0")
-        second = nodes.connect(server.tcp_address, Deadline(WAIT), "t 1")
+        second = connect(nodes, server.tcp_address, "t 1")
         assert second is not first
         other = publish(second, "t 1")
         server.faults.release_answers()
         wait_until(lambda: is_stored(token, other))
         for _ in range(2):
-            assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") is second
-            assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 0") is first
+            assert connect(nodes, server.tcp_address, "t 1") is second
+            assert connect(nodes, server.tcp_address, "t 0") is first
 
 
 def test_connection_that_is_to_be_closed_takes_no_publish(nodes, monkeypatch):
     """Nor is it closed while one awaits its answer: its outcome would be unknown."""
     with Nsqd() as server:
-        first = nodes.connect(server.tcp_address, Deadline(WAIT), "t 0")
+        first = connect(nodes, server.tcp_address, "t 0")
         server.faults.hold_answers("PUB")
         token = publish(first, "t 0")
-        second = nodes.connect(server.tcp_address, Deadline(WAIT), "t 1")
+        second = connect(nodes, server.tcp_address, "t 1")
         server.faults.release_answers()
         other = publish(second, "t 1")
         wait_until(lambda: is_stored(token, other))
         server.faults.hold_answers("PUB")
         token = publish(first, "t 0")
         assert not first.retire() and second.retire()
-        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") not in (first, second)
+        assert connect(nodes, server.tcp_address, "t 1") not in (first, second)
         with pytest.raises(BusyConnection):
             publish(second, "t 1")
         server.faults.release_answers()
         wait_until(lambda: is_stored(token))
-        assert nodes.connect(server.tcp_address, Deadline(WAIT), "t 1") is first
+        assert connect(nodes, server.tcp_address, "t 1") is first
         monkeypatch.setattr(module, "_IDLE_TIME", 0.0)
         nodes.close_idle()
         wait_until(lambda: nodes._slots(server.tcp_address) == [first])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -9,98 +10,138 @@ import pytest
 
 from nsqclient.errors import (
     ClosedError,
+    ConnectError,
     ConnectionLostError,
     DiscoveryError,
     NegotiationError,
+    NSQConnectionError,
     PublishNotSentError,
     PublishRejectedError,
     PublishUnknownError,
     server_error,
 )
-from nsqclient.producer import producer as producer_module
-from nsqclient.producer.group_commit import PendingPublish
-from nsqclient.producer.outcome import PublishOutcome
-from nsqclient.producer.producer import SyncPublisher
+from nsqclient.producer.publisher import SyncPublisher
 from nsqclient.producer.stats import Statistics
-from tests.support.fake_nodes import FakeNodes
 
 LOST = ConnectionLostError("nsqd:4150", "reset by the peer")
 DISK = server_error(b"E_PUB_FAILED disk")
 TOO_BIG = server_error(b"E_BAD_MESSAGE too big")
 
 
-class AnsweringNodes(FakeNodes):
-    """Settles each publish at once, with the next of the given outcomes."""
+class Answers:
+    """Stands in for a NodePool, its one nsqd, and the connection to it: answers each publish.
 
-    def __init__(self, *answers):
-        super().__init__()
+    Each answer is None for stored, nsqd's error, or what ends the connection.
+    """
+
+    address = "nsqd:4150"
+    due = math.inf
+    failures = refusals = responses = pieces = 0
+    is_partitioned = False
+    stored = None
+    used_at = opened_at = 0.0
+
+    def __init__(self, *answers, stale=0, error=None):
         self._answers = list(answers)
+        self.sent = 0
+        self.stale = stale
+        self.error = error
+        self.is_closed = threading.Event()
+        self.pooled = self.timer = self.pool = self
 
-    def send(self, command, token, until):
-        """Send, and answer."""
-        super().send(command, token, until)
-        if self._answers:
-            token.settle(*self._answers.pop(0))
-        if not self._answers:
-            self.go_down()
+    def choose(self):
+        """As Rotation.choose."""
+        return self if self._answers and self.error is None else None
+
+    def acquire(self, deadline, rotation):
+        """As NodePool.acquire: there is no nsqd."""
+        if self.error is not None:
+            raise self.error
+        if self.is_closed.wait(deadline.remaining()):
+            raise ClosedError("the producer is closed")
+        raise ConnectError(self.address, "nobody is there")
+
+    def take(self, now):
+        """As ConnectionPool.take."""
+        self.stale -= 1
+        return None if self.stale >= 0 else self
+
+    def wait_for_connection(self, node, until, pause):
+        """As NodePool's: its connections are lost."""
+
+    def wake(self):
+        """As PoolTimer.wake."""
+
+    def exchange(self, command, traced):
+        """As BlockingConnection.exchange."""
+        self.sent += 1
+        answer = self._answers.pop(0)
+        self.is_ended = answer is not None
+        if isinstance(answer, NSQConnectionError):
+            raise answer
+        return answer
+
+    def close(self):
+        """As BlockingConnection.close."""
+
+    def put_back(self, conn):
+        """As ConnectionPool.put_back."""
+
+    def on_lost(self, node, conn, error):
+        """As NodePool.on_lost."""
+
+    def mark_unavailable(self, node, rotation):
+        """As NodePool.mark_unavailable."""
 
 
-def publish(*answers, timeout=0.3, retry_unknown=True, body=b"x", prepare=None):
+def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
     """Publish to an nsqd that gives these answers; return how often it was sent, and retried."""
-    nodes = AnsweringNodes(*answers)
-    if prepare is not None:
-        prepare(nodes)
+    nodes = Answers(*answers, **state)
     statistics = Statistics()
     publisher = SyncPublisher(nodes, retry_unknown, statistics)
-    publisher.publish("t", body, time.monotonic() + timeout, timeout)
-    return len(nodes.sent), statistics.snapshot(0, [], []).retried
+    publisher.publish(command, time.monotonic() + timeout, timeout)
+    return nodes.sent, statistics.snapshot(0, [], [], {}).retried
 
 
 def test_stored_at_once():
     """One OK, one try."""
-    assert publish((PublishOutcome.STORED, None)) == (1, 0)
+    assert publish(None) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (PublishOutcome.NOT_READ, TOO_BIG), (PublishOutcome.UNKNOWN, LOST),
-        (PublishOutcome.REJECTED, DISK),
-    ],
-    ids=["not read", "unknown", "disk"],
-)
+@pytest.mark.parametrize("answer", [LOST, DISK], ids=["unknown", "disk"])
 def test_what_may_pass_is_tried_again(answer):
     """A lost connection or a full disk costs a retry."""
-    assert publish(answer, (PublishOutcome.STORED, None)) == (2, 1)
+    assert publish(answer, None) == (2, 1)
 
 
 def test_a_permanent_refusal_is_not_retried():
     """What nsqd refuses is not tried again."""
     with pytest.raises(PublishRejectedError) as caught:
-        publish((PublishOutcome.REJECTED, TOO_BIG), (PublishOutcome.STORED, None))
+        publish(TOO_BIG, None)
     assert caught.value.code == "E_BAD_MESSAGE" and caught.value.__cause__ is TOO_BIG
 
 
 def test_refused_after_an_unknown_try():
     """An earlier try may have stored it, so it is unknown."""
     with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
-        publish((PublishOutcome.UNKNOWN, LOST), (PublishOutcome.REJECTED, TOO_BIG))
+        publish(LOST, TOO_BIG)
+
+
+def test_a_part_that_may_be_stored_is_unknown():
+    """nsqd stores the messages of an MPUB one by one."""
+    with pytest.raises(PublishUnknownError, match="E_MPUB_FAILED"):
+        publish(server_error(b"E_MPUB_FAILED disk"), None, retry_unknown=False)
 
 
 def test_unknown_where_no_retry_is_allowed():
     """With retry_unknown=False the first lost connection is the outcome."""
     with pytest.raises(PublishUnknownError, match="reset"):
-        publish((PublishOutcome.UNKNOWN, LOST), (PublishOutcome.STORED, None), retry_unknown=False)
+        publish(LOST, None, retry_unknown=False)
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ((PublishOutcome.NOT_READ, TOO_BIG), PublishNotSentError),
-        ((PublishOutcome.UNKNOWN, LOST), PublishUnknownError),
-        ((PublishOutcome.REJECTED, DISK), PublishRejectedError),
-    ],
-    ids=["not read", "unknown", "disk"],
+    ("answer", "error"), [(LOST, PublishUnknownError), (DISK, PublishRejectedError)],
+    ids=["unknown", "disk"],
 )
 def test_the_deadline_ends_the_retries(answer, error):
     """When no further try succeeds in time, the outcome is that of what was tried."""
@@ -108,38 +149,15 @@ def test_the_deadline_ends_the_retries(answer, error):
         publish(answer)
 
 
-def test_no_answer_in_time():
-    """Sent, and no outcome at the deadline: unknown."""
-    with pytest.raises(PublishUnknownError, match="no answer"):
-        publish(timeout=0.05)
-
-
-def test_an_answer_that_comes_while_the_outcome_is_looked_at_counts(monkeypatch):
-    """Its thread has given the nsqd up, and the OK comes just before it decides."""
-    class Answered(PendingPublish):
-        @property
-        def error(self):
-            self.outcome = PublishOutcome.STORED
-            return None
-
-    nodes = FakeNodes()
-    monkeypatch.setattr(producer_module, "PendingPublish", Answered)
-    monkeypatch.setattr(nodes.group, "publish", lambda *args: None)
-    SyncPublisher(nodes, True, Statistics()).publish("t", b"x", time.monotonic() + 30, 30)
-
-
 def test_a_large_body_may_have_been_refused():
     """A connection lost behind a large body: the error says what else it may be."""
     with pytest.raises(PublishUnknownError, match="max-msg-size"):
-        publish((PublishOutcome.UNKNOWN, LOST), retry_unknown=False, body=b"x" * 100_000)
+        publish(LOST, retry_unknown=False, command=b"x" * 100_000)
 
 
 def test_a_connection_that_just_ended_costs_nothing():
     """Nothing was sent on it, so it is no try."""
-    def prepare(nodes):
-        nodes.stale = 3
-
-    assert publish((PublishOutcome.STORED, None), prepare=prepare) == (1, 0)
+    assert publish(None, stale=3) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -154,28 +172,26 @@ def test_a_connection_that_just_ended_costs_nothing():
 def test_no_nsqd_can_be_used(reason, retryable):
     """The error has the reason, and whether a later publish may succeed."""
     with pytest.raises(PublishNotSentError) as caught:
-        publish(prepare=lambda nodes: setattr(nodes, "error", reason))
+        publish(error=reason)
     assert caught.value.retryable is retryable and caught.value.__cause__ is reason
 
 
 def test_no_nsqd_can_be_used_any_more():
     """After an unknown try the message is not said to be unsent."""
-    nodes = AnsweringNodes((PublishOutcome.UNKNOWN, LOST))
+    nodes = Answers(LOST)
     refused = NegotiationError("no TLS there")
     statistics = Statistics()
     statistics.count_retried = lambda: setattr(nodes, "error", refused)
     with pytest.raises(PublishUnknownError, match="no TLS"):
-        SyncPublisher(nodes, True, statistics).publish("t", b"x", time.monotonic() + 1, 1)
+        SyncPublisher(nodes, True, statistics).publish(b"x", time.monotonic() + 1, 1)
 
 
 @pytest.mark.parametrize("sent_before", [False, True])
 def test_close_ends_a_publish_that_waits(sent_before):
     """close() ends a publish that waits: unknown when it was sent before, else ClosedError."""
-    nodes = AnsweringNodes(*[(PublishOutcome.UNKNOWN, LOST)] * sent_before)
-    if not sent_before:
-        nodes.go_down()
-    timer = threading.Timer(0.1, nodes.close)
+    nodes = Answers(*[LOST] * sent_before)
+    timer = threading.Timer(0.1, nodes.is_closed.set)
     timer.start()
     with pytest.raises(PublishUnknownError if sent_before else ClosedError):
-        SyncPublisher(nodes, True, Statistics()).publish("t", b"x", time.monotonic() + 10, 10)
+        SyncPublisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 10, 10)
     timer.join()

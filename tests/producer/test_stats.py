@@ -8,7 +8,7 @@ from nsqclient.producer.stats import Statistics
 
 def snapshot(statistics):
     """The numbers, with nothing pending and nobody connected."""
-    return statistics.snapshot(pending=0, connected=[], known=["a:1"])
+    return statistics.snapshot(pending=0, connected=[], known=["a:1"], connections={"a:1": 2})
 
 
 def test_all_counters_begin_at_zero():

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from nsqclient.errors import ClosedError, ConnectError
-from nsqclient.producer.group_commit import Batch, GroupCommit
-from nsqclient.producer.node import StallDetector
 from nsqclient.producer.outcome import StaleConnection
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
@@ -21,7 +18,6 @@ class FakeNodes:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.group = GroupCommit(self, 5_000)  # type: ignore[arg-type]
         self._is_up = True
         self._closed = False
         #: Commands that were sent, with their tokens.
@@ -54,12 +50,9 @@ class FakeNodes:
         """As NodePool.ready."""
         return (self,) if self._is_up and not self._closed and self.error is None else ()
 
-    def on_no_answer(self) -> None:
-        """As NsqdNode.on_no_answer."""
-
     @property
-    def rotation(self) -> FakeNodes:
-        """As NodePool.rotation."""
+    def pipelined(self) -> FakeNodes:
+        """As NodePool.pipelined."""
         return self
 
     def in_order(self) -> tuple[FakeNodes, ...]:
@@ -78,15 +71,7 @@ class FakeNodes:
         """As NsqdNode.has_unread."""
         return False
 
-    def stall_detector(self, seconds: float, now: float) -> StallDetector:
-        """As NsqdNode.stall_detector."""
-        return StallDetector(self, seconds, now)  # type: ignore[arg-type]
-
-    def choose(self) -> FakeNodes | None:
-        """As Rotation.choose."""
-        return next(iter(self.ready), None)
-
-    def acquire(self, deadline: Deadline) -> FakeNodes:
+    def acquire(self, deadline: Deadline, rotation: object) -> FakeNodes:
         """As NodePool.acquire."""
         if self.error is not None:
             raise self.error
@@ -107,18 +92,6 @@ class FakeNodes:
             error, self.broken = self.broken, None
             raise error
         self.sent.append((command, token))
-
-    def send_batches(self, batches: list[Batch], until: float) -> FakeNodes:
-        """As NsqdNode.send_batches; it stands in for the Connection too."""
-        for batch in batches:
-            self.send(batch.command(), batch, until)
-        return self
-
-    def receive_until(self, kind: type, is_settled: Callable[[], bool], until: float) -> None:
-        """As Connection.receive_until: another thread receives."""
-
-    def wake_reader(self) -> None:
-        """As Connection.wake_reader: it receives when the test settles a token."""
 
     def sent_line(self, number: int) -> bytes:
         """Wait for a send, by its number from 0, and return the line of the command."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqclient.connection.connection import Connection
 from nsqclient.errors import ClosedError, NSQError, PartitionError, PublishNotSentError
+from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.partitioned.producer import PartitionedProducer, PublishOptions
 from nsqclient.runtime.deadline import Deadline
@@ -53,12 +53,10 @@ class ClusterDetector:
         """
         producer = self._producer
         if producer is None and not self.is_stock:
-            conn = None
             try:
                 self._start_discovery()
-                while conn is None:  # it may have ended just now
-                    conn = self._nodes.acquire(deadline).conn
-                producer = self.producer_behind(conn)
+                node = self._nodes.acquire(deadline, self._nodes.pooled)
+                producer = self.producer_behind(node)
             except ClosedError:
                 raise
             except NSQError as exc:
@@ -69,9 +67,13 @@ class ClusterDetector:
             raise self.stock_error(options)
         return producer
 
-    def producer_behind(self, conn: Connection) -> PartitionedProducer | None:
-        """Return the way to the partitions of this nsqd's cluster; None for a stock one."""
-        if not conn.is_partitioned:
+    def producer_behind(self, node: NsqdNode) -> PartitionedProducer | None:
+        """Return the way to the partitions of this nsqd's cluster; None for a stock one.
+
+        Args:
+            node: it is connected, or was.
+        """
+        if not node.is_partitioned:
             self.is_stock = True
             return None
         with self._lock:
@@ -96,10 +98,8 @@ class ClusterDetector:
     def _detect_at_once(self) -> PartitionedProducer | None:
         """As ``detect``, without waiting."""
         if self._producer is None and not self.is_stock:
-            conns = [node.conn for node in self._nodes.ready]
-            for conn in conns:
-                if conn is not None:  # it may have ended just now
-                    self.producer_behind(conn)
+            for node in (*self._nodes.pooled.nodes, *self._nodes.pipelined.nodes):
+                self.producer_behind(node)
         return self._producer
 
     def stock_error(self, options: PublishOptions) -> PartitionError:

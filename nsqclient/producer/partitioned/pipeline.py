@@ -21,10 +21,8 @@ from nsqclient.errors import (
 )
 from nsqclient.partitions.lookup_table import TopicRoutes
 from nsqclient.partitions.retry_policy import lookup_wait
-from nsqclient.producer.futures import PublishFuture
-from nsqclient.producer.group_commit import BATCH_MESSAGES, take_batch
+from nsqclient.producer.futures import BATCH_MESSAGES, PublishFuture, take_batch
 from nsqclient.producer.node import NsqdNode
-from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import (
     BusyConnection,
     PublishOutcome,
@@ -32,11 +30,12 @@ from nsqclient.producer.outcome import (
     is_one_at_fault,
 )
 from nsqclient.producer.partitioned.attempts import PublishAttempts
-from nsqclient.producer.partitioned.destination import partition_name
+from nsqclient.producer.partitioned.nodes import PartitionNodePool
 from nsqclient.producer.partitioned.producer import (
     PartitionedProducer,
     PublishOptions,
     log_stored,
+    partition_name,
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored, StoredPosition
@@ -133,7 +132,7 @@ class PartitionPipeline:
     """
 
     def __init__(
-        self, producer: PartitionedProducer, nodes: NodePool, delegate: PipelineDelegate,
+        self, producer: PartitionedProducer, nodes: PartitionNodePool, delegate: PipelineDelegate,
         batch_bytes: int, linger: float, retry_unknown: bool, try_timeout: float,
     ) -> None:
         self._producer = producer
@@ -361,7 +360,7 @@ class PartitionPipeline:
         """Begin a batch of what is queued; return whether it was sent."""
         batch = _Batch(queue, self)
         queue.batches.add(batch)  # before its messages: a fork finds them in one of the two
-        take_batch(queue.items, batch.items, self._batch_bytes, one_command=True)
+        take_batch(queue.items, batch.items, self._batch_bytes)
         started = []
         for item in batch.items:
             if item.until <= now:

@@ -7,13 +7,14 @@ client", "Client as producer" and "Production in ordered message scenario".
 from __future__ import annotations
 
 import logging
+import math
 import random
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import (
-    ConnectError,
     InvalidMessageError,
     NSQError,
     PartitionError,
@@ -25,12 +26,11 @@ from nsqclient.partitions.lookup_table import TopicRoutes
 from nsqclient.partitions.retry_policy import LEADER_CODES, lookup_wait
 from nsqclient.partitions.sharding import Key, RoundRobin, Sharding, check_key, partition_of
 from nsqclient.partitions.tracing import PublishTrace, TraceSwitch, trace_line
-from nsqclient.producer.group_commit import BATCH_BYTES, GroupCommit, PendingPublish
-from nsqclient.producer.nodes import NodePool
-from nsqclient.producer.outcome import PublishOutcome
+from nsqclient.producer.outcome import PublishOutcome, StaleConnection
 from nsqclient.producer.partitioned.attempts import PublishAttempts
-from nsqclient.producer.partitioned.destination import PartitionDestination, unanswered_partitions
 from nsqclient.producer.partitioned.metadata import MetadataCache
+from nsqclient.producer.partitioned.nodes import PartitionNodePool
+from nsqclient.producer.publisher import SyncPublisher
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.extensions import (
     Stored,
@@ -45,8 +45,13 @@ from nsqclient.runtime.monitor import Monitor
 
 trace_logger = logging.getLogger("nsqclient.trace")
 
-#: Seconds after which publishes without a key no longer wait behind an unanswered publish.
-_TURN = 0.1
+#: Seconds after which a partition that has not answered is not used while there are others.
+UNANSWERED_AFTER = 0.1
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """Return the words of a command that name a partition."""
+    return f"{topic} {partition}"
 
 
 class PublishOptions(NamedTuple):
@@ -109,17 +114,19 @@ class PartitionedProducer:
     """Publishes of one producer to a partitioned cluster.
 
     Args:
-        nodes: the connections to the nsqds.
+        nodes: the connections to the nsqds. publisher: sends synchronous publishes on them.
         on_retry: called before an attempt is repeated.
 
     Life: usable at once; ``close()``. Threads: every method, any thread.
     """
 
     def __init__(
-        self, lookupds: list[str], nodes: NodePool, config: Config, sharding: Sharding,
+        self, lookupds: list[str], nodes: PartitionNodePool, config: Config, sharding: Sharding,
         tracing: TraceSwitch, retry_unknown: bool, on_retry: Callable[[], None],
+        publisher: SyncPublisher,
     ) -> None:
         self._nodes = nodes
+        self._publisher = publisher
         self._config = config
         self._sharding = sharding
         self._tracing = tracing
@@ -128,7 +135,6 @@ class PartitionedProducer:
         self.metadata = MetadataCache(lookupds, config)
         self._rng = random.SystemRandom()
         self._round_robin = RoundRobin()
-        self._groups: dict[tuple[str, int | None], GroupCommit] = {}
         self._closing = Monitor()
         self._is_closed = False  # by the lock of _closing
 
@@ -142,8 +148,7 @@ class PartitionedProducer:
         def build(partition: int) -> bytes:
             return self.command(topic, partition, message)
 
-        plain = message.body if message.is_plain else None
-        route, stored = self._publish(attempts, plain, build, deadline)
+        route, stored = self._publish(attempts, build, deadline)
         if stored is None:
             return None
         if message.is_logged:
@@ -177,7 +182,7 @@ class PartitionedProducer:
             return extensions.mpub(topic, partition, bodies, *limits)
 
         attempts = PublishAttempts(topic, options.key, options.partition)
-        self._publish(attempts, None, build, deadline)
+        self._publish(attempts, build, deadline)
 
     @staticmethod
     def refuse_deferral() -> None:
@@ -198,14 +203,12 @@ class PartitionedProducer:
     # -- attempts
 
     def _publish(
-        self, attempts: PublishAttempts, plain: bytes | None, build: Callable[[int], bytes],
-        deadline: Deadline,
+        self, attempts: PublishAttempts, build: Callable[[int], bytes], deadline: Deadline
     ) -> tuple[tuple[int, str], StoredPosition | None]:
         """Repeat attempts until one is stored; return its partition, its nsqd and its position.
 
         Args:
-            plain: the body where it may share a command with those of other threads.
-            build: partition -> the command that brings it alone.
+            build: partition -> the command.
 
         Raises:
             PartitionError: the topic cannot be published to in this way.
@@ -213,20 +216,33 @@ class PartitionedProducer:
         """
         while True:
             attempts.count += 1
-            sent = self._attempt(attempts, plain, build, deadline)
-            if sent is not None:
-                # Read once, the error first: a late answer may change both, the outcome first.
-                error = sent.error
-                outcome = sent.outcome
-                partition, nsqd = sent.route or (None, attempts.topic)
-                if outcome is PublishOutcome.STORED and partition is not None:
+            route = self._route(attempts, deadline)
+            if route is not None:
+                partition, nsqd = route
+                outcome, error, stored = self._send(
+                    attempts.topic, partition, nsqd, build(partition), deadline)
+                if outcome is PublishOutcome.STORED:
                     self.metadata.on_accepted(attempts.topic, partition, nsqd)
-                    return (partition, nsqd), sent.stored
-                if error is None:
-                    error = ConnectError(nsqd, "no answer to the publish in time")
+                    return route, stored
                 attempts.on_outcome(outcome, error, nsqd, partition, self._retry_unknown)
                 self.note_refusal(attempts, error, partition, nsqd)
             self._pause(attempts, deadline)
+
+    def _send(
+        self, topic: str, partition: int, nsqd: str, command: bytes, deadline: Deadline
+    ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
+        """Send one attempt to the leader of a partition, and wait for its outcome."""
+        timeout = deadline.at_most(self._config.partition_try_timeout)
+        name = partition_name(topic, partition)
+        with self._nodes.partition_under_way(nsqd, name) as node:
+            outcome, error, stored = self._publisher.attempt(
+                node, command, time.monotonic() + timeout, math.inf, traced=True)
+        is_answered = outcome is PublishOutcome.STORED or isinstance(error, ServerError)
+        if not isinstance(error, StaleConnection):
+            self._nodes.note_partition(nsqd, name, is_answered, timeout)
+        elif not node.pool.connections():
+            error = node.last_error or error
+        return outcome, error, stored
 
     def note_refusal(
         self, attempts: PublishAttempts, error: NSQError | None, partition: int | None, nsqd: str
@@ -235,33 +251,22 @@ class PartitionedProducer:
         if isinstance(error, ServerError) and error.code in LEADER_CODES and partition is not None:
             self.metadata.on_refused(attempts.topic, partition, nsqd)
 
-    def _attempt(
-        self, attempts: PublishAttempts, plain: bytes | None, build: Callable[[int], bytes],
-        deadline: Deadline,
-    ) -> PendingPublish | None:
-        """Send one attempt and wait for its outcome; None when there is nothing to send to."""
-        topic = attempts.topic
+    def _route(self, attempts: PublishAttempts, deadline: Deadline) -> tuple[int, str] | None:
+        """Return the partition of the next attempt and its leader; None where there is none."""
         try:
-            routes = self.metadata.routes(topic, deadline)
+            routes = self.metadata.routes(attempts.topic, deadline)
         except NSQError as exc:
             attempts.reason = exc
             routes = TopicRoutes()
-        is_grouped = plain is not None and not attempts.is_alone
-        partition = None
-        if is_grouped and attempts.is_free and not attempts.failed and routes.partitions:
-            attempts.check(routes.meta)  # the group chooses
-        else:
-            partition = self.choose(attempts, routes)
-            if partition is None:
-                return None
-        if plain is not None and is_grouped:
-            mine = PendingPublish(topic, plain, False, deadline.until)
-        else:
-            assert partition is not None  # it is not grouped
-            mine = PendingPublish(topic, build(partition), True, deadline.until)
-        stall_after = _TURN if partition is None else self._config.partition_try_timeout
-        self._group(topic, partition).publish(mine, stall_after, self._retry_unknown)
-        return mine
+        busy: list[int] = []
+        if attempts.is_free:  # a partition that another publish uses may not answer
+            names = self._nodes.busy_partitions()
+            busy = [one for one in routes.partitions
+                    if partition_name(attempts.topic, one) in names]
+        if len(busy) == len(routes.partitions):
+            busy = []
+        partition = self.choose(attempts, routes, busy)
+        return None if partition is None else (partition, routes.partitions[partition])
 
     def choose(
         self, attempts: PublishAttempts, routes: TopicRoutes, busy: Collection[int] = ()
@@ -269,7 +274,9 @@ class PartitionedProducer:
         """Return the partition of the next attempt; as ``PublishAttempts.choose``."""
         avoid = list(busy)
         if attempts.is_free:
-            avoid += unanswered_partitions(self._nodes, attempts.topic, routes)
+            names = self._nodes.unanswered_names(UNANSWERED_AFTER)
+            avoid += [one for one in routes.partitions if names
+                      and partition_name(attempts.topic, one) in names]
         return attempts.choose(
             routes, lambda: self._lookup_problem(attempts.topic), self._sharding,
             self._round_robin, avoid,
@@ -292,18 +299,6 @@ class PartitionedProducer:
         config = self._config
         return extensions.mpub_ext(
             topic, partition, messages, config.nsqd_max_msg_size, config.nsqd_max_body_size)
-
-    def _group(self, topic: str, partition: int | None) -> GroupCommit:
-        """Return what sends to a partition; None: to all of the topic's in turn."""
-        group = self._groups.get((topic, partition))
-        if group is None:
-            config = self._config
-            destination = PartitionDestination(
-                topic, partition, self._nodes, self.metadata, self._round_robin,
-                config.partition_try_timeout)
-            group = GroupCommit(destination, min(BATCH_BYTES, config.nsqd_max_body_size))
-            group = self._groups.setdefault((topic, partition), group)
-        return group
 
     def _lookup_problem(self, topic: str) -> NSQError | None:
         """Return why the nsqlookupds name no leader, with what to do about it."""

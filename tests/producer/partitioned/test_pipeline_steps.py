@@ -8,6 +8,7 @@ import pytest
 
 from nsqclient.errors import PublishNotSentError, PublishUnknownError, ServerError
 from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.config import Config
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outcome import PublishOutcome
@@ -141,7 +142,7 @@ class FakeConnection:
     def __init__(self, error):
         self.error = error
 
-    def send(self, queue, until, wake_reader):
+    def send(self, queue, until):
         queue(self)
 
     def send_traced_publish(self, command, token):
@@ -156,7 +157,7 @@ class FakeConnection:
 
 def test_a_refused_publish_with_headers_closes_its_own_connection(pipeline, nodes):
     """Also where the answer comes at once, and where an attempt before had another one."""
-    nodes.node = NsqdNode("n:1", nodes, 1000)
+    nodes.node = NsqdNode("n:1", nodes, Config())
     first, second = (FakeConnection(ServerError("E_FAILED_ON_NOT_LEADER", "no"))
                      for _ in range(2))
     nodes.node.conn = first

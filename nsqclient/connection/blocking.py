@@ -1,0 +1,327 @@
+"""``BlockingConnection``: one socket to one nsqd that serves one publish at a time.
+
+The thread that publishes writes the command and reads its response; the socket blocks, without a
+timeout. The deadline is another thread's: it shuts the connection down when that has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+
+from nsqclient.config import Config
+from nsqclient.connection.opening import open_dialogue
+from nsqclient.connection.writer import SocketWriter
+from nsqclient.errors import ConnectError, ConnectionLostError, NSQError, ServerError
+from nsqclient.log_fields import log_fields
+from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.events import FatalError, Published, PublishFailed
+from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE, OK, FrameType, encode_frame
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.transport import Transport, is_of_system
+
+logger = logging.getLogger("nsqclient.connection")
+
+#: The response to a publish that is stored, as it nearly always comes: alone.
+_STORED = encode_frame(FrameType.RESPONSE, OK)
+#: Bytes that are asked for at once: a heartbeat and a response are far less.
+_READ = 16 * 1024
+#: Bytes of a large command that are written at once, so that its progress can be seen.
+_PIECE = 256 * 1024
+
+
+#: One command that waits for its response. ``pop("until", None)`` is the claim for which the owner,
+#: when it has the response, and the timer, when the time is over, race: whichever gets None does
+#: nothing more to the connection. The other entries are the timer's: ``began``, ``check_at``,
+#: ``pause``, and ``seen``, the progress at the last check.
+Exchange = dict[str, float]
+
+
+class BlockingConnection:
+    """A connection to one nsqd for publishes, each of which has it to itself.
+
+    Args:
+        address: ``host:port`` of nsqd.
+        config: the options for dialing, IDENTIFY and TLS.
+
+    Life: created (no socket yet); ``open()``; any number of ``exchange()``; ``close()``, or the
+    end of the last reference.
+
+    Threads: one at a time, which took it from a pool; ``cut()``, ``close()`` and
+    ``has_unread()`` from any.
+    """
+
+    def __init__(self, address: str, config: Config) -> None:
+        self.address = address
+        self._config = config
+        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)
+        self._lock = Lock()  # shutdown() and close() of the socket exclude each other
+        self._transport: Transport | None = None  # written under _lock, as the next four
+        self._dialed: socket.socket | None = None
+        self._is_closed = False
+        self._error: NSQError | None = None  # why the timer cut it
+        self._has_layers = False
+        #: It takes no further command.
+        self.is_ended = False
+        #: The command that waits for its response; an empty one between two.
+        self.exchange_under_way: Exchange = {}
+        #: When it was opened, when a publish used it last, and when something else came from nsqd.
+        self.opened_at = self.used_at = self.heard_at = 0.0
+        #: Pieces of large commands that were written.
+        self.pieces = 0
+        #: Where the last publish was stored, if it was traced.
+        self.stored: StoredPosition | None = None
+
+    def __del__(self) -> None:
+        if not self._is_closed:  # lost by a thread that was interrupted
+            self.close()
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Return whether nsqd is partitioned; known after ``open()``."""
+        return self._core.is_partitioned
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the socket was given back."""
+        return self._is_closed
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether the timer ended it."""
+        return self._error is not None
+
+    def open(self, deadline: Deadline) -> None:
+        """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
+        config = self._config
+        dial = Deadline(deadline.at_most(config.dial_timeout))
+        transport = Transport.connect(
+            self.address, dial, config.local_addr or None, self._note_dialed)
+        try:
+            with self._lock:
+                self._transport = transport
+                self._dialed = None
+                self._need_not_ended()
+            writer = SocketWriter(self._core, Lock(), config.write_timeout)
+            writer.attach(transport)
+            open_dialogue(self._core, writer, transport, config, None, deadline)
+            with self._lock:
+                self._need_not_ended()
+                self._send, self._recv = transport.make_blocking()
+        except BaseException:
+            self.close()
+            raise
+        self._has_layers = self._core.has_layers
+        self.opened_at = self.used_at = self.heard_at = time.monotonic()
+        logger.info("%s: connected to nsqd %s", self.address, self._core.settings.version,
+                    extra=log_fields(nsqd=self.address))
+
+    def _note_dialed(self, sock: socket.socket) -> None:
+        """Have ``cut()`` end this dial."""
+        with self._lock:
+            self._need_not_ended()
+            self._dialed = sock
+
+    def _need_not_ended(self) -> None:
+        if self.is_ended:
+            raise ConnectError(self.address, "closed while it was being opened")
+
+    # -- one command at a time, on the thread that took the connection
+
+    def exchange(self, command: bytes, traced: bool = False) -> ServerError | None:
+        """Send a publish and return nsqd's error, None where it is stored.
+
+        Set ``exchange_under_way`` before. Whatever is raised, the outcome is unknown, and the
+        connection is to be closed. It is also to be closed where it ``is_ended`` afterwards.
+
+        Blocks: until the response, the end of the connection, or ``cut()``.
+
+        Raises:
+            NSQError: the connection ended, was cut, or the response is none.
+        """
+        try:
+            if self._has_layers or traced:
+                return self._exchange(command, traced)
+            if len(command) > _PIECE:
+                self._write(command)
+            else:
+                self._send(command)
+            data = self._recv(_READ, 0)
+        except OSError as exc:
+            data = self._rest_after(exc)
+        if data == _STORED:
+            if self.exchange_under_way.pop("until", None) is None:
+                self.is_ended = True  # the timer is about to shut it down, or has
+            return None
+        # The core has not seen the command.
+        self._core.send_publish(command, self)
+        self._core.data_to_send()
+        return self._read_answer(data)
+
+    def _exchange(self, command: bytes, traced: bool) -> ServerError | None:
+        core = self._core
+        (core.send_traced_publish if traced else core.send_publish)(command, self)
+        try:
+            self._write(core.data_to_send())
+            data = self._recv(_READ, 0)
+        except OSError as exc:
+            data = self._rest_after(exc)
+        return self._read_answer(data)
+
+    def _read_answer(self, data: bytes) -> ServerError | None:
+        """Read until the response is whole; answer heartbeats that come before it."""
+        core = self._core
+        while True:
+            if not data and not core.has_buffered_input:
+                raise self._error or ConnectionLostError(self.address, "closed by the peer")
+            self.heard_at = time.monotonic()
+            core.receive_data(data)
+            events = core.take_events()
+            if core.state is State.READY and core.has_data_to_send():  # the NOP to a heartbeat
+                self._write_rest()
+            for event in events:
+                if isinstance(event, Published):
+                    self.stored = event.stored
+                    return self._finish(None)
+                if isinstance(event, FatalError):
+                    self.is_ended = True
+                if isinstance(event, (FatalError, PublishFailed)):
+                    return self._finish(event.error)
+            data = b"" if core.has_buffered_input else self._receive()
+
+    def _finish(self, error: ServerError | None) -> ServerError | None:
+        if self.exchange_under_way.pop("until", None) is None:
+            self.is_ended = True
+        return error
+
+    def _receive(self) -> bytes:
+        try:
+            return self._recv(_READ, 0)
+        except OSError as exc:
+            return self._rest_after(exc)
+
+    def _write_rest(self) -> None:
+        try:
+            self._write(self._core.data_to_send())
+        except OSError as exc:
+            if not is_of_system(exc):
+                raise
+            assert self._transport is not None
+            raise self._error or self._transport.lost(exc) from exc
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(data), _PIECE):
+            self._send(view[start:start + _PIECE])
+            self.pieces += 1
+
+    def _rest_after(self, exc: OSError) -> bytes:
+        """Return what nsqd has sent before a system call failed: perhaps it says why."""
+        if not is_of_system(exc):
+            raise exc
+        assert self._transport is not None
+        data = None
+        if self._error is None:
+            try:
+                data = self._transport.recv_waiting(_READ)
+            except ConnectionLostError:
+                pass
+        if not data:
+            raise self._error or self._transport.lost(exc) from exc
+        return data
+
+    # -- between two commands
+
+    def look(self) -> bool:
+        """Take what has come, answer a heartbeat; return whether the connection is alive.
+
+        Does not block. Only for the thread that took it.
+        """
+        core, transport = self._core, self._transport
+        assert transport is not None
+        try:
+            while True:
+                data = b"" if core.has_buffered_input else transport.recv_waiting(_READ)
+                if data is None:
+                    return not self.is_ended
+                if not data and not core.has_buffered_input:
+                    return False
+                self.heard_at = time.monotonic()
+                core.receive_data(data)
+                core.take_events()
+                if core.state is not State.READY:
+                    return False
+                if core.has_data_to_send() and not transport.send_at_once(core.data_to_send()):
+                    return False
+        except NSQError as exc:
+            logger.debug("%s: lost while it was idle: %s", self.address, exc,
+                         extra=log_fields(nsqd=self.address))
+            return False
+
+    def ping(self) -> bool:
+        """Write a command that has no response; return whether that was possible."""
+        assert self._transport is not None
+        try:
+            self._core.send_nop()
+            return self._transport.send_at_once(self._core.data_to_send()) and self.look()
+        except NSQError:
+            return False
+
+    # -- from any thread
+
+    def has_unread(self) -> bool:
+        """Return whether something waits in the socket, or the end of the stream."""
+        with self._lock:
+            return not self._is_closed and self._transport is not None \
+                and self._transport.has_input()
+
+    def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
+        """Shut it down, so that its owner gets this error; return whether that was done.
+
+        Args:
+            exchange: not where this command has its response; None: whatever the owner does.
+        """
+        if exchange is not None and exchange.pop("until", None) is None:
+            return False
+        with self._lock:
+            if self._error is None:
+                self._error = error
+            self.is_ended = True
+            self._shutdown()
+        return True
+
+    def close(self) -> None:
+        """Shut it down and give the socket back; not while its owner receives. Idempotent."""
+        with self._lock:
+            self.is_ended = True
+            if not self._is_closed:
+                self._shutdown()
+                if self._transport is not None:
+                    self._transport.close()
+                self._is_closed = True
+
+    def _shutdown(self) -> None:
+        """Needs _lock."""
+        if self._is_closed:
+            return
+        if self._transport is not None:
+            self._transport.shutdown()
+        elif self._dialed is not None:
+            try:
+                self._dialed.shutdown(socket.SHUT_RDWR)
+            except OSError as exc:
+                if not is_of_system(exc):
+                    raise
+                # else the dial has failed meanwhile
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited socket without sending anything to nsqd."""
+        self.is_ended = self._is_closed = True
+        transport, dialed = self._transport, self._dialed
+        if transport is not None:
+            transport.close()
+        elif dialed is not None:
+            dialed.close()

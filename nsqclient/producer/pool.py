@@ -1,0 +1,330 @@
+"""``ConnectionPool``: the connections to one nsqd that publishes take for themselves.
+
+A publish takes an idle connection from the stack, and puts it back: no lock while no publish waits.
+Where none is idle it waits, first come, first served, until a connection is put back
+or dialed.
+
+What is alive is what somebody refers to, and not closed: a thread that an exception of a signal
+handler interrupts may lose a connection at any moment, and then the garbage collector closes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from nsqclient.config import Config
+from nsqclient.connection.blocking import BlockingConnection, Exchange
+from nsqclient.errors import ConnectError, ConnectionLostError
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.interrupts import is_foreign
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.threads import LibraryThread
+
+logger = logging.getLogger("nsqclient.producer")
+
+#: Seconds after which the end of a connection may have come without notice: less is between two
+#: publishes of a loop.
+_FRESH = 0.001
+#: Seconds after which the timer looks after an idle connection, at most.
+_IDLE = 1.0
+#: The part of the interval of heartbeats after which it does, where that is less: nsqd closes a
+#: connection that has sent nothing for two of them.
+_IDLE_PART = 0.25
+
+#: Seconds in which the owner of a connection has to read what has come.
+_GRACE = 0.25
+
+
+class _Waiter:
+    """A publish that waits for a connection."""
+
+    __slots__ = ("conn", "wake")
+
+    def __init__(self) -> None:
+        self.conn: BlockingConnection | None = None
+        self.wake = threading.Lock()  # released, under the lock of the pool, to wake the thread
+        self.wake.acquire()
+
+
+class ConnectionPool:
+    """The connections of publishes to one nsqd.
+
+    Args:
+        want: called without a lock when ``missing()`` may have grown: dials, and calls ``add``
+            or ``release_waiters``.
+
+    Threads: any.
+    """
+
+    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
+        self._address = address
+        self._limit = config.max_connections
+        self._idle_timeout = config.idle_timeout
+        # Without heartbeats silence means nothing; TCP's keepalive has to suffice.
+        self._silence = float("inf")
+        self._look_interval = _IDLE
+        if config.heartbeat_interval > 0:
+            self._look_interval = min(_IDLE, config.heartbeat_interval * _IDLE_PART)
+            self._silence = min(config.read_timeout, 2 * config.heartbeat_interval)
+        self._want = want
+        self._lock = Lock()
+        self._idle: deque[BlockingConnection] = deque()  # changed by single calls
+        self._waiting: deque[_Waiter] = deque()  # by _lock; read without it
+        self._live: list[weakref.ref[BlockingConnection]] = []  # by _lock
+        #: The dials that were asked for: the connection once it is being opened. By the lock of
+        #: the NodePool.
+        self.dialing: dict[int, BlockingConnection | None] = {}
+        #: Grows with each response. Threads may overwrite each other's sum: it only has to change.
+        self.responses = 0
+
+    def connections(self) -> list[BlockingConnection]:
+        """Return those that are alive."""
+        found = [ref() for ref in self._live.copy()]
+        return [conn for conn in found if conn is not None and not conn.is_closed]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a publish waits for a connection."""
+        return bool(self._waiting)
+
+    def missing(self) -> int:
+        """Return how many connections are to be dialed, those under way left out."""
+        spare = self._limit - len(self.connections())
+        return min(len(self._waiting), spare) - len(self.dialing)
+
+    # -- for a publish
+
+    def take(self, now: float) -> BlockingConnection | None:
+        """Return an idle connection; None where there is none, or others wait."""
+        while not self._waiting:
+            try:
+                conn = self._idle.pop()
+            except IndexError as exc:
+                if is_foreign(exc):
+                    raise
+                return None
+            if now - conn.used_at < _FRESH or conn.look():
+                return conn
+            conn.close()
+        return None
+
+    def wait(self, until: float) -> BlockingConnection | None:
+        """Return a connection when it is this publish's turn; None: choose an nsqd anew.
+
+        Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
+        """
+        waiter = _Waiter()
+        try:
+            with self._lock:
+                self._waiting.append(waiter)
+                self._serve()
+            if waiter.conn is None:
+                self._want()
+                waiter.wake.acquire(timeout=max(0.0, until - time.monotonic()))
+        finally:
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+        conn = waiter.conn
+        if conn is not None and time.monotonic() - conn.used_at >= _FRESH and not conn.look():
+            conn.close()
+            return None
+        return conn
+
+    def put_back(self, conn: BlockingConnection) -> None:
+        """Give a connection to the publish that waits longest, or put it on the stack."""
+        if self._waiting:
+            with self._lock:
+                self._idle.appendleft(conn)
+                self._serve()
+            return
+        self._idle.append(conn)
+        if self._waiting:  # a publish came meanwhile, and may have looked before
+            with self._lock:
+                self._serve()
+
+    def _serve(self) -> None:
+        """Give idle connections to those that wait. Needs _lock."""
+        while self._waiting and self._idle:
+            try:
+                conn = self._idle.pop()
+            except IndexError as exc:  # another thread was faster
+                if is_foreign(exc):
+                    raise
+                return
+            waiter = self._waiting.popleft()
+            waiter.conn = conn
+            waiter.wake.release()
+
+    def release_waiters(self) -> None:
+        """Have those that wait choose an nsqd anew."""
+        with self._lock:
+            while self._waiting:
+                self._waiting.popleft().wake.release()
+
+    # -- for the NodePool
+
+    def add(self, conn: BlockingConnection) -> None:
+        """Take a connection that was dialed."""
+        with self._lock:
+            self._live = [ref for ref in self._live if ref() is not None] + [weakref.ref(conn)]
+        self.put_back(conn)
+
+    def close_idle(self) -> None:
+        """Close those that no publish uses."""
+        while True:
+            try:
+                conn = self._idle.pop()
+            except IndexError:
+                return
+            conn.close()
+
+    def close(self) -> None:
+        """Cut all of them off."""
+        for conn in self.connections():
+            conn.cut(ConnectionLostError(self._address, "the producer was closed"))
+        self.close_idle()
+        self.release_waiters()
+
+    def abandon(self) -> None:
+        """In a forked child: give the parent's sockets back without a word to nsqd."""
+        for conn in [*self.connections(), *self.dialing.values()]:
+            if conn is not None:
+                conn.abandon()
+
+    # -- for the timer
+
+    def check(self, now: float, has_others: bool) -> tuple[float, bool]:
+        """Cut off what is overdue, look after what is idle.
+
+        Args:
+            has_others: there is another nsqd to publish to.
+
+        Returns: when to call it next, and whether nsqd leaves publishes unanswered while another
+            one may answer them.
+        """
+        due = now + self._look_interval
+        is_stalled = False
+        conns = self.connections()
+        for conn in conns:
+            exchange = conn.exchange_under_way
+            if "until" in exchange:
+                is_stalled |= self._check_exchange(conn, exchange, now, has_others)
+                due = min(due, exchange["check_at"])
+            elif now - conn.used_at >= self._look_interval:
+                self._look_after(conn, now)
+        self._close_unused(now)
+        if len(self._live) > len(conns):
+            with self._lock:
+                self._live = [ref for ref in self._live if ref() in conns]
+        if self._waiting:
+            self._want()  # a connection may have been lost
+        return due, is_stalled
+
+    def _check_exchange(
+        self, conn: BlockingConnection, exchange: Exchange, now: float, has_others: bool
+    ) -> bool:
+        """Cut it off where it is too late; return whether that was because nsqd is stalled."""
+        until = exchange.get("until", float("inf"))
+        if now < exchange["check_at"]:
+            return False
+        if "grace" not in exchange and conn.has_unread():  # this process was suspended, perhaps
+            exchange["grace"] = exchange["check_at"] = now + _GRACE
+            return False
+        if now >= until:
+            conn.cut(ConnectError(self._address, "connected, but no answer in time"), exchange)
+            return False
+        if now - max(exchange["began"], conn.heard_at) >= self._silence:
+            error = ConnectionLostError(self._address, f"silent for {self._silence:g} s")
+            conn.cut(error, exchange)
+            return False
+        pause = exchange["pause"]
+        exchange["check_at"] = min(until, now + pause)
+        seen, exchange["seen"] = exchange["seen"], self.responses + conn.pieces
+        if seen != exchange["seen"] or not has_others:
+            return False
+        return conn.cut(ConnectError(self._address, "connected, but no answer"), exchange)
+
+    def _look_after(self, conn: BlockingConnection, now: float) -> None:
+        """Answer a heartbeat on an idle connection; close a dead one."""
+        is_silent = now - max(conn.used_at, conn.heard_at) >= self._silence
+        if not is_silent and not conn.has_unread():
+            return
+        try:
+            self._idle.remove(conn)
+        except ValueError:
+            return  # a publish was faster
+        if conn.look() and now - max(conn.used_at, conn.heard_at) < self._silence:
+            with self._lock:
+                self._idle.appendleft(conn)
+                self._serve()
+        else:
+            conn.close()
+
+    def _close_unused(self, now: float) -> None:
+        """Close the idle ones that were not used for long, but one."""
+        for conn in self._idle.copy():
+            if len(self._idle) < 2:
+                return
+            if now - conn.used_at >= self._idle_timeout:
+                try:
+                    self._idle.remove(conn)
+                except ValueError:
+                    continue  # a publish was faster
+                conn.close()
+
+
+class PoolTimer:
+    """Calls ``check`` when it is due: the deadlines of publishes, and idle connections.
+
+    Args:
+        check: gets the time, returns when it is to be called next.
+
+    Life: ``start()``, idempotent; ``stop()``. Threads: any.
+    """
+
+    def __init__(self, check: Callable[[float], float]) -> None:
+        self._check = check
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        self._is_stopped = False
+        self._thread = LibraryThread(self._run, "nsq-timer")
+        #: When it comes next by itself, on time.monotonic(). A thread that has something to be
+        #: looked at before that makes it visible to ``check`` first, then reads this.
+        self.due = math.inf
+
+    def start(self) -> None:
+        """Start the thread. Raises ThreadStartError."""
+        self._thread.launch()
+
+    def wake(self) -> None:
+        """Have it come now. May be called by any code at any moment."""
+        self._wakeups.put(None)
+
+    def stop(self, deadline: Deadline) -> bool:
+        """End the thread; False where it did not in time."""
+        self._is_stopped = True
+        self.wake()
+        if self._thread is threading.current_thread():
+            return True
+        self._thread.join(deadline.remaining())
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            now = time.monotonic()
+            self.due = now + _IDLE  # before the look: what comes behind it compares with this
+            try:
+                self.due = self._check(now)
+            except Exception:
+                logger.exception("looking after connections failed; the timer continues")
+            try:
+                self._wakeups.get(timeout=max(0.0, self.due - time.monotonic()))
+            except Empty:
+                pass
