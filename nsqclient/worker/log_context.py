@@ -46,6 +46,11 @@ class LogContext:
             _current.reset(token)
 
     @staticmethod
+    def is_set() -> bool:
+        """Return whether this thread handles a message, with this middleware."""
+        return _current.get() is not None
+
+    @staticmethod
     def filter(record: logging.LogRecord) -> bool:
         """Add the fields to a record, as a filter of a handler of ``logging`` (``addFilter``).
 

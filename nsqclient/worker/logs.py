@@ -76,7 +76,8 @@ class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg] # takes n
         """Show a record, unless the program does."""
         if self._is_taken(record):
             return False
-        LogContext.filter(record)
+        if LogContext.is_set():
+            LogContext.filter(record)
         return bool(super().handle(record))
 
     def _is_taken(self, record: logging.LogRecord) -> bool:
