@@ -208,7 +208,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self, receiver: Receiver, seq: int, limits: _Limits) -> tuple[int, bool]:
         """Return the end of a batch, and whether nothing that comes would be added to it."""
         last = receiver.spool.last  # first: a segment that comes now may belong to the batch
-        end = receiver.spool.end_of_batch(seq, *limits)
+        rows, size = limits
+        fitting = receiver.spool.most_in_batch
+        if fitting is not None:
+            size = min(size or fitting, fitting)
+        end = receiver.spool.end_of_batch(seq, rows, size)
         self._is_full = end < last or (receiver.is_full and end > seq)
         return end, self._is_full
 

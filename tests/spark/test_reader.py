@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -371,6 +372,49 @@ def test_available_now_on_a_full_disk_gives_what_is_stored_and_fails(
         assert one.reportLatestOffset()["disk_full"]
         with pytest.raises(SpoolFullError, match="no space"):
             one.latestOffset(end, ALL)
+
+
+@pytest.fixture(params=[6, 20], ids=["6 MB", "20 MB"])
+def small_disk(request, tmp_path):
+    """A disk of its own that is smaller than the topic."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def run_as_spark(reader, seq, is_over):
+    """Plan and read batches until it is over; return the bodies of all of them."""
+    found, start = [], {"seq": seq}
+    while not is_over(found):
+        end = reader.latestOffset(start, ALL)
+        if end is start and reader._drains:
+            break
+        if end is not start:
+            found += bodies(reader, start, end)
+        start = end
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("drains", [True, False], ids=["availableNow", "stream"])
+def test_a_disk_smaller_than_the_topic_passes_every_message_once(
+    small_disk, reader, server, drains
+):
+    """What is committed makes space, though the notes of it still fit."""
+    count = 150_000
+    with Producer([server.tcp_address]) as producer:
+        for first in range(0, count, 10_000):
+            producer.publish_many("t", [b"%0200d" % n for n in range(first, first + 10_000)])
+    one = reader(spoolDir=str(small_disk / "spool"))
+    if drains:
+        one.prepareForTriggerAvailableNow()
+    one.initialOffset()
+    found = run_as_spark(one, 0, lambda found: not drains and len(found) >= count)
+    assert sorted(found) == list(range(count))
 
 
 @pytest.mark.parametrize("transport", ["file", "inline"])

@@ -101,6 +101,8 @@ class Receiver:
             "an unknown number of messages" if target is None else counted(target, "message"))
         self._drain = Drain(target, DrainRules(
             options.config.drain_patience, options.idle_ms or None))
+        # availableNow has no asynchronous progress tracking: a commit is noted when we hear of it.
+        self.spool.noted_after = 0.0
 
     def open(self, at_least: int = 0, position: int | Bound = COMMITTED) -> None:
         """Open the spool and start to fill it. Idempotent.

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nsqclient.display import counted
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import (
     SpoolError,
@@ -96,7 +97,8 @@ class SpoolFolder:
         except OSError as exc:
             hint = "nothing that was not written has been acknowledged to nsqd"
             if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-                reason = f"{doing}: {exc.strerror} (free some space; {hint})"
+                size = f" for {counted(needed, 'byte')}" if needed else ""
+                reason = f"{doing}: {exc.strerror}{size} (free some space; {hint})"
                 raise SpoolFullError(self.path, reason, needed) from exc
             if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 hint = f"the user that runs the driver must be able to write there; {hint}"

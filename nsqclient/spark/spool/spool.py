@@ -7,6 +7,7 @@ only then may FIN be sent.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -108,6 +109,9 @@ class Spool:
         self._earlier: set[str] = set()  # of valid segments of earlier epochs; as above
         self._full: SpoolFullError | None = None
         self._full_since = 0.0
+        self._fitted = 0  # bytes of all segments when the disk was full, or more; 0: it never was
+        #: Seconds after which Spark's own note of a commit is surely written.
+        self.noted_after = _NOTED_AFTER
         self.redelivered = 0  #: messages that came with attempts over 1
         self.copies_dropped = 0  #: copies of durable messages that were finished and not stored
 
@@ -334,6 +338,8 @@ class Spool:
             self._last = name.number
             self._segments[name.number] = name
             self._index.add(Entry(name.number, rows, size))
+            if self._fitted:
+                self._fitted = max(self._fitted, self._index.after(0)[1])
             self._changed.notify_all()
         return name.number
 
@@ -353,6 +359,7 @@ class Spool:
             is_new = self._full is None
             if self._full is None or error.needed > self._full.needed:
                 self._full = error
+            self._fitted = max(self._fitted, self._index.after(0)[1])
             if is_new:
                 self._full_since = self._clock()
         if is_new:
@@ -362,12 +369,39 @@ class Spool:
         """Delete what is kept for its retention only; False: there is nothing."""
         with self._changed:
             names = self._take_oldest(self._retained_to())
-        if not names:
-            return False
-        logger.warning("spool %s: the disk is full: deleting %s that could still be replayed",
-                       self.folder, counted(len(names), "committed segment"))
-        self.folder.delete_segments(names)
-        return True
+        self._delete_for_space(names)
+        return bool(names)
+
+    def _delete_for_space(self, names: Sequence[SegmentName]) -> None:
+        if names:
+            logger.warning("spool %s: the disk is full: deleting %s that could still be replayed",
+                           self.folder, counted(len(names), "committed segment"))
+            self.folder.delete_segments(names)
+
+    def _free_committed(self) -> bool:
+        """Delete what Spark has committed; False: there is nothing. Needs _cleaning.
+
+        With asynchronous progress tracking the last commit stays until Spark has noted it.
+        """
+        # While no note of it is written, the name of the last segment is the only one.
+        last = self._committed - 1 if self._must_note else self._committed
+        if self._clock() - self._committed_at < self.noted_after:
+            last = min(last, self._unneeded)
+        self._release(last, lambda number: False)
+        with contextlib.suppress(SpoolFullError):
+            self._write_notes()  # first, where there is space for them: see _clean_up
+        with self._changed:
+            names = self._take_oldest(min(self._released, last))
+        self._delete_for_space(names)
+        return bool(names)
+
+    @property
+    def most_in_batch(self) -> int | None:
+        """The most bytes of a batch, on a disk that was full; None: it never was.
+
+        Half of what fits: then there is always a next batch, with which the one before may go.
+        """
+        return max(1, self._fitted // 2) if self._fitted else None
 
     @property
     def full_for(self) -> float:
@@ -393,13 +427,22 @@ class Spool:
             self._free_retained()
             if not self._clean_up():
                 return False
-        try:
-            self.folder.probe(error.needed)
-        except SpoolFullError:
-            return False
+        if not self._has_space(error.needed):
+            with self._cleaning:
+                if not self._free_committed() or not self._clean_up():
+                    return False
+            if not self._has_space(error.needed):
+                return False
         with self._changed:
             self._full = None
         logger.info("spool %s: there is space again; reading from nsqd continues", self.folder)
+        return True
+
+    def _has_space(self, size: int) -> bool:
+        try:
+            self.folder.probe(size)
+        except SpoolFullError:
+            return False
         return True
 
     def count_redelivered(self, number: int) -> None:
@@ -526,12 +569,7 @@ class Spool:
             self._delete_expired()
             self.report_full(exc)
             if self._full is not None:  # nothing more is kept for its retention only
-                is_old = self._clock() - self._committed_at >= _NOTED_AFTER
-                last = self._committed - 1
-                self._release(last if is_old else min(last, self._unneeded), lambda number: False)
-                with self._changed:
-                    names = self._take_oldest(min(self._released, last))
-                self.folder.delete_segments(names)
+                self._free_committed()
             try:
                 self._write_notes()
             except SpoolFullError:

@@ -335,7 +335,10 @@ def test_on_a_full_disk_a_new_query_frees_what_was_committed(opened, path, disk)
     disk.fill("write")
     again = opened(kept=(600.0, 1_000_000))
     assert not again.retry()
-    assert numbers(path) == [4]
+    assert numbers(path) == []
+    crash(again)
+    disk.fill()
+    assert append(opened(at_least=4), 100, 5).number == 5
 
 
 def test_on_a_full_disk_a_start_frees_what_spark_has_passed(opened, path, disk):
@@ -751,6 +754,50 @@ def test_on_a_full_disk_what_is_spooled_is_served_and_committed(opened, path, di
     again = opened(at_least=3)
     assert again.committed == 3
     assert append(again, 0, 20).copies == [list(range(15))]
+
+
+@pytest.mark.parametrize("noted_after", [None, 0.0], ids=["stream", "availableNow"])
+def test_the_last_commit_makes_space_where_its_notes_still_fit(
+    opened, path, disk, caplog, noted_after
+):
+    """No other commit will come: nothing waits. A copy that comes later is recognised."""
+    clock = [0.0]
+    spool = opened(clock=lambda: clock[0])
+    if noted_after is not None:
+        spool.noted_after = noted_after
+    for first in (0, 5, 10):
+        append(spool, first, 5)
+    spool.conn_closed("a", clean=False)
+    spool.mark_committed(3)
+    disk.limit = 1000
+    with pytest.raises(SpoolFullError, match=r"for [0-9,]+ bytes \(free") as caught:
+        append(spool, 15, 500)
+    spool.report_full(caught.value)
+    if noted_after is None:
+        assert not spool.retry() and len(arrow_files(path)) == 3
+        clock[0] += 60
+    assert not spool.retry() and not arrow_files(path)
+    assert "deleting 3 committed segments that could still be replayed" in caplog.text
+    disk.limit = None
+    assert spool.retry()
+    crash(spool)
+    again = opened(at_least=3, position=3)
+    assert append(again, 0, 20).copies == [list(range(15))]
+    assert append(again, 15, 5).number == 4
+
+
+def test_on_a_disk_that_was_full_a_batch_has_half_of_what_fits(opened, disk):
+    """So there is a next one, after which the one before may go; more when more fits."""
+    spool = opened()
+    for first in (0, 5, 10):
+        append(spool, first, 5)
+    assert spool.most_in_batch is None
+    spool.report_full(SpoolFullError("/x", "no space"))
+    before = spool.most_in_batch
+    assert before == spool.waiting[1] // 2
+    assert spool.end_of_batch(0, None, before) == 1
+    append(spool, 15, 5)
+    assert spool.most_in_batch == spool.waiting[1] // 2 > before
 
 
 def test_a_crash_on_a_full_disk_is_no_data_loss(opened, disk):
