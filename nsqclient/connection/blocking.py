@@ -13,7 +13,9 @@ import time
 from nsqclient.config import Config
 from nsqclient.connection.opening import open_dialogue
 from nsqclient.connection.writer import SocketWriter
-from nsqclient.errors import ConnectError, ConnectionLostError, NSQError, ServerError
+from nsqclient.errors import (
+    ConnectError, ConnectionLostError, NegotiationError, NSQError, ServerError,
+)
 from nsqclient.log_fields import log_fields
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
@@ -97,6 +99,10 @@ class BlockingConnection:
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
         config = self._config
+        if socket.socket.__module__ != "socket":
+            raise NegotiationError(
+                f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
+                " threads and sockets that block; do not patch it, or publish in another process")
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(
             self.address, dial, config.local_addr or None, self._note_dialed)

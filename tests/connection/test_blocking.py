@@ -12,7 +12,9 @@ import pytest
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
-from nsqclient.errors import ConnectError, ConnectionLostError, RemoteProtocolError, ServerError
+from nsqclient.errors import (
+    ConnectError, ConnectionLostError, NegotiationError, RemoteProtocolError, ServerError,
+)
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.scripted import BEAT, OK, ScriptedServer, error, response
@@ -193,6 +195,14 @@ def test_the_default_timeout_of_the_program_changes_nothing():
             assert exchange(conn) is None
     finally:
         socket.setdefaulttimeout(before)
+
+
+def test_a_patched_socket_module_is_refused(monkeypatch):
+    """What gevent puts in place of it does not block the thread; the error says what to do."""
+    patched = type("socket", (socket.socket,), {"__module__": "gevent._socket3"})
+    monkeypatch.setattr(socket, "socket", patched)
+    with pytest.raises(NegotiationError, match="patched by gevent._socket3"):
+        BlockingConnection("127.0.0.1:4150", Config()).open(Deadline(WAIT))
 
 
 def test_a_dial_that_is_cut_ends():
