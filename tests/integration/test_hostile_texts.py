@@ -95,7 +95,8 @@ def test_the_tables_and_lines_of_tools_are_clean(nsqd, lookupd, log, capsys, wor
 
 def test_nsq_tail_logs_one_line_for_each_event(nsqd, leak_guard):
     """What goes to stderr, as a process on a terminal writes it."""
-    words = [f"--nsqd-tcp-address={nsqd.tcp_address}", "--topic=t", "--consumer-opt=auth_secret,x"]
+    words = [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--nsqd-http-address={nsqd.http_address}",
+             "--topic=t", "--consumer-opt=auth_secret,x"]
     lines = []
     with tool("ours", "nsq_tail", *words, stderr=subprocess.PIPE) as process:
         while "E_INVALID" not in "".join(lines):
