@@ -478,6 +478,7 @@ def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]
     table = _TABLES[group]
     values: dict[str, Any] = {}
     core: dict[str, str] = {}
+    unknown = []
     for key, text in options.items():
         name = key.strip().lower()
         if name in table:
@@ -488,7 +489,9 @@ def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]
         elif name.replace("-", "_") in OPTIONS and name not in _HINTS:
             core[name.replace("-", "_")] = text
         else:
-            raise _unknown(key, group)
+            unknown.append(str(_unknown(key, group)))
+    if unknown:
+        raise ConfigError("; ".join(unknown))
     config = Config.from_strings(core)
     missing = {name: value for name, value in CONFIG_DEFAULTS[group].items() if name not in core}
     values["config"] = config.replace(**missing)

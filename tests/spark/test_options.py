@@ -138,6 +138,12 @@ def test_an_unknown_option_names_the_nearest_known_one(name, hint):
         read_options({**GOOD, name: "1"}, "stream")
 
 
+def test_all_unknown_options_are_named_at_once():
+    """One run is enough to correct them."""
+    with pytest.raises(ConfigError, match="'subscribe': use topic .*; unknown option 'chanel'"):
+        read_options({**GOOD, "subscribe": "t", "chanel": "c"}, "stream")
+
+
 @pytest.mark.parametrize("change, text", [
     ({"topic": ""}, "option topic is missing"),
     ({"channel": ""}, "option channel is missing"),
