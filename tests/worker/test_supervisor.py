@@ -36,7 +36,8 @@ def test_a_child_that_worked_for_a_minute_starts_again_at_once():
     policy = RestartPolicy(at_once=5)
     assert policy.on_death(1, True) == 0.5
     assert policy.on_death(60, False) == 1.0
-    assert policy.on_death(60, True) == 0.0
+    assert policy.deaths == 2
+    assert policy.on_death(60, True) == 0.0 and policy.deaths == 0
     assert policy.on_death(1, True) == 0.5
 
 
