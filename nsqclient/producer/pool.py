@@ -298,6 +298,7 @@ class PoolTimer:
         #: When it comes next by itself, on time.monotonic(). A thread that has something to be
         #: looked at before that makes it visible to ``check`` first, then reads this.
         self.due = math.inf
+        self.ident = 0  #: of its thread, which may not wait for a response: nobody would cut it
 
     def start(self) -> None:
         """Start the thread. Raises ThreadStartError."""
@@ -317,6 +318,7 @@ class PoolTimer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self.ident = threading.get_ident()
         while not self._is_stopped:
             now = time.monotonic()
             self.due = now + _IDLE  # before the look: what comes behind it compares with this

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from nsqclient.connection.blocking import BlockingConnection
-from nsqclient.errors import ClosedError, ConnectError, NSQError, ServerError, as_cause
+from nsqclient.errors import (
+    ClosedError, ConnectError, NSQError, ReentrantCallError, ServerError, as_cause,
+)
 from nsqclient.producer.node import NsqdNode, stall_timeout
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import (
@@ -96,6 +99,8 @@ class SyncPublisher:
 
         Blocks: until the response, or the deadline.
         """
+        if threading.get_ident() == self._timer.ident:  # a finalizer that runs there
+            raise ReentrantCallError()
         pool = node.pool
         conn = None
         is_answered = False

@@ -18,6 +18,7 @@ from nsqclient.errors import (
     PublishNotSentError,
     PublishRejectedError,
     PublishUnknownError,
+    ReentrantCallError,
     server_error,
 )
 from nsqclient.producer.publisher import SyncPublisher
@@ -36,7 +37,7 @@ class Answers:
 
     address = "nsqd:4150"
     due = math.inf
-    failures = refusals = responses = pieces = 0
+    failures = refusals = responses = pieces = ident = 0
     is_partitioned = False
     stored = None
     used_at = opened_at = 0.0
@@ -119,6 +120,15 @@ def test_a_permanent_refusal_is_not_retried():
     with pytest.raises(PublishRejectedError) as caught:
         publish(TOO_BIG, None)
     assert caught.value.code == "E_BAD_MESSAGE" and caught.value.__cause__ is TOO_BIG
+
+
+def test_a_publish_on_the_thread_that_watches_the_deadlines_is_an_error():
+    """A finalizer may run there; nothing would end its wait."""
+    nodes = Answers(None)
+    nodes.ident = threading.get_ident()
+    with pytest.raises(ReentrantCallError):
+        SyncPublisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 1, 1)
+    assert not nodes.sent
 
 
 def test_refused_after_an_unknown_try():
