@@ -115,7 +115,7 @@ def test_backoff_and_giving_up_are_logged(nsqd, logged):
         logged("TOPIC/CHANNEL: backing off")
         logged("TOPIC/CHANNEL: backoff ended")
         nsqd.publish("orders", b"bad")
-        logged("giving up MESSAGE")
+        logged("TOPIC/CHANNEL: giving up MESSAGE")
 
 
 def test_a_held_and_released_flow_is_logged(nsqd, logged):

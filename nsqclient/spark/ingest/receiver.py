@@ -153,7 +153,8 @@ class Receiver:
     def wait_for_first(self, number: int, timeout: float) -> None:
         """Wait for a segment after ``number``, where a connection is to be opened first.
 
-        Blocks: until there is one, or an nsqd is connected and sends nothing, at most ``timeout``.
+        Blocks: until there is one, or an nsqd is connected and sends nothing, or the disk is full;
+            at most ``timeout``.
 
         Raises:
             NSQError: the ingest has failed.
@@ -163,7 +164,9 @@ class Receiver:
         while not self.spool.wait_for_more(number, 0.05) and not deadline.expired():
             self.check()
             is_connected = ingest.connections > 0  # first: it changes after last_arrival
-            if is_connected and time.monotonic() - ingest.last_arrival >= _FIRST_SILENCE:
+            is_silent = time.monotonic() - ingest.last_arrival >= _FIRST_SILENCE
+            # What has come may not be stored yet: the first segment imports pyarrow.
+            if is_connected and is_silent and (ingest.is_idle or self.is_full):
                 return
 
     # -- back-pressure
