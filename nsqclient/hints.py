@@ -8,6 +8,7 @@ from __future__ import annotations
 from nsqclient.errors import (
     AuthError,
     BadBodyError,
+    BadChannelError,
     BadProtocolError,
     ConnectError,
     DiscoveryError,
@@ -26,6 +27,11 @@ _RUNS = "see that nsqd runs, and that this is its --tcp-address (port 4150 by de
 _BLOCKED = (
     "a firewall, or an address that only another network can reach: check the route, or nsqd's"
     " --broadcast-address"
+)
+
+_UNREGISTERED = (
+    "the topic takes registered channels only: register the channel with POST"
+    " /channel/create?topic=...&channel=... at the leading nsqlookupd"
 )
 
 
@@ -62,6 +68,12 @@ def with_hint(error: NSQError, address: str = "") -> str:
 
 def _connect(error: NSQError) -> str:
     text = str(error).lower()
+    if "too many open files" in text:
+        return "raise the limit of open files of this process (ulimit -n), or open fewer"
+    if "not registered" in text:
+        return _UNREGISTERED
+    if "http 403" in text and "tls_required" not in text:
+        return "nsqd's HTTP API refuses to set start_at: create the channel first"
     if "local_addr" in text:
         return "set local_addr to an address of this machine that reaches nsqd, or leave it empty"
     if "refused" in text:
@@ -134,6 +146,11 @@ def _body(error: NSQError) -> str:
     return ""
 
 
+def _channel(error: NSQError) -> str:
+    assert isinstance(error, ServerError)
+    return _UNREGISTERED if error.code == "E_SUB_CHANNEL_NOT_REGISTERED" else ""
+
+
 def _discovery(error: NSQError) -> str:
     text = str(error)
     if "Topic has no channel" in text:
@@ -162,6 +179,7 @@ _ADVISERS = (
         "another consumer has to leave, or nsqd needs a higher --max-channel-consumers")),
     (InvalidCommandError, _command),
     (BadBodyError, _body),
+    (BadChannelError, _channel),
     (ConnectError, _connect),
     (DiscoveryError, _discovery),
     (NSQHTTPError, _discovery),
