@@ -76,6 +76,8 @@ class SharedOptions(TypedDict, total=False):
     nsqd_max_body_size: int
     nsqd_max_req_timeout: Duration
     publish_timeout: Duration
+    max_connections: int
+    idle_timeout: Duration
     partition_tries: int
     partition_try_timeout: Duration
     max_reconnect_delay: Duration

@@ -321,7 +321,8 @@ class NodePool:
         with self._changed.lock:
             was_alive = node in self.pooled.alive
             if was_alive:
-                self.pooled.alive = [other for other in self.pooled.alive if other is not node]
+                others = list(other for other in self.pooled.alive if other is not node)
+                self.pooled.alive = others
                 self.pooled.update()
                 self.pooled.look_soon()
         node.pool.release_waiters()
@@ -569,7 +570,7 @@ class NodePool:
             if node.conn is conn:
                 node.conn = None
             if node.conn is None:
-                alive = [other for other in self.pipelined.alive if other is not node]
+                alive = list(other for other in self.pipelined.alive if other is not node)
                 self.pipelined.alive = alive
                 self.pipelined.update()
                 self.pipelined.look_soon()
@@ -584,8 +585,8 @@ class NodePool:
         Returns: whether there is another nsqd that answers, and this one still does not.
         """
         with self._changed.lock:
-            others = [one for one in self.pipelined.alive
-                      if one is not node and not one.is_stalled]
+            others = list(one for one in self.pipelined.alive
+                          if one is not node and not one.is_stalled)
             news = bool(others) and node in self.pipelined.alive and not node.is_stalled
             if others:
                 was_stalled, node.is_stalled = node.is_stalled, True
@@ -646,8 +647,8 @@ class NodePool:
             dialed = list(node.dialed for node in nodes if node.dialed is not None)
             conns = [*self._ended, *live]
             pools = [node.pool for node in nodes]
-            opening = [conn for pool in pools for conn in pool.dialing.values()
-                       if conn is not None]
+            opening = list(conn for pool in pools for conn in pool.dialing.values()
+                           if conn is not None)
         self._dials.close()
         for pool in pools:
             pool.close()

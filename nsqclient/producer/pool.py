@@ -174,7 +174,8 @@ class ConnectionPool:
     def add(self, conn: BlockingConnection) -> None:
         """Take a connection that was dialed."""
         with self._lock:
-            self._live = [ref for ref in self._live if ref() is not None] + [weakref.ref(conn)]
+            live = list(ref for ref in self._live if ref() is not None)
+            self._live = [*live, weakref.ref(conn)]
         self.put_back(conn)
 
     def close_idle(self) -> None:
@@ -223,7 +224,7 @@ class ConnectionPool:
         self._close_unused(now)
         if len(self._live) > len(conns):
             with self._lock:
-                self._live = [ref for ref in self._live if ref() in conns]
+                self._live = list(ref for ref in self._live if ref() in conns)
         if self._waiting:
             self._want()  # a connection may have been lost
         return due, is_stalled
