@@ -42,7 +42,7 @@ JVM := spark and not long
 
 .PHONY: $(PARTS:%=test-%)
 .PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
-	fetch floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos spark-chaos spark-recipes \
+	fetch floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos letters-chaos spark-chaos spark-recipes \
 	pipeline pipeline-cluster soak security audit test-external \
 	clean
 .NOTPARALLEL:
@@ -76,6 +76,7 @@ help:
 	@echo "make drain-chaos  100 faults of nsqd and of a job that drains a channel, and what was lost (FAULTS=, SEED=)"
 	@echo "make outbox-chaos 90 kills of relays, nsqd and PostgreSQL under the outbox (KILLS= of each, SEED=)"
 	@echo "make replay-chaos replays of dead letters, killed 100 times (KILLS=, SEED=)"
+	@echo "make letters-chaos 100 faults of nsqd and of jobs that give up or replay dead letters (FAULTS=, SEED=)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
 	@echo "make imports      the import contract"
@@ -188,6 +189,10 @@ outbox-chaos: .venvs/test/installed servers
 # Dead letters of a topic and of a directory, on the real and on the embedded nsqd.
 replay-chaos: .venvs/test/installed servers
 	@$(TEST) -m tests.chaos.replay $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Messages given up into a directory or a topic, and replays of both, while nsqd has faults.
+letters-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.letters --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: .venvs/test/installed servers
 	@$(TEST) -m tests.faults.soak $(ARGS)

@@ -42,7 +42,7 @@ _LIMIT = 120.0
 _CONFIG = Config(msg_timeout=2.0, max_attempts=0)
 #: nsqd notes on its disk how far a queue was read when it ends in order, not in between: an nsqd
 #: that is killed delivers everything again, and loses nothing.
-_DURABLE = {"mem_queue_size": 0, "sync_every": 1_000_000, "sync_timeout": 3600.0}
+DURABLE = {"mem_queue_size": 0, "sync_every": 1_000_000, "sync_timeout": 3600.0}
 
 
 @dataclass
@@ -96,6 +96,27 @@ def job(lookupd: str, path: str, form: str) -> int:
     return 0
 
 
+def disturb(name: str, nsqd: RealNsqd, rng: random.Random) -> None:
+    """Restart, suspend or kill an nsqd, and bring it back. The job works on meanwhile."""
+    pause, seconds = threading.Event(), rng.uniform(*FAULTS[name])
+    if name == "freeze":
+        os.kill(nsqd.pid, signal.SIGSTOP)
+        pause.wait(seconds)
+        os.kill(nsqd.pid, signal.SIGCONT)
+        return
+    nsqd.stop() if name == "restart" else nsqd.kill()
+    pause.wait(seconds)
+    nsqd.start()
+
+
+def choose(rng: random.Random, most: int) -> list[str]:
+    """Choose the faults of one round, ``most`` at most."""
+    names = [rng.choice(list(FAULTS)) for _ in range(rng.randint(1, _MOST_FAULTS))]
+    if names.count("kill nsqd") > 1:  # what the first one delivers again is not durable
+        names = [name for name in names if name != "kill nsqd"] + ["kill nsqd"]
+    return names[:most]
+
+
 class _Round:
     """One round: publishes, and drains under faults."""
 
@@ -137,7 +158,7 @@ class _Round:
                     process.wait(60)
                     process = self._start(form)
                 else:
-                    self._disturb(name, self._rng.choice(self._nsqds))
+                    disturb(name, self._rng.choice(self._nsqds), self._rng)
             status = process.wait(_LIMIT)
         finally:
             process.kill()
@@ -150,18 +171,6 @@ class _Round:
         left = [self._left(nsqd) for nsqd in self._nsqds]
         if any(left):
             self._result.wrong_ends.append(f"{what}: {left} left")
-
-    def _disturb(self, name: str, nsqd: RealNsqd) -> None:
-        """Do it, and undo it. The job works on meanwhile."""
-        pause, seconds = threading.Event(), self._rng.uniform(*FAULTS[name])
-        if name == "freeze":
-            os.kill(nsqd.pid, signal.SIGSTOP)
-            pause.wait(seconds)
-            os.kill(nsqd.pid, signal.SIGCONT)
-            return
-        nsqd.stop() if name == "restart" else nsqd.kill()
-        pause.wait(seconds)
-        nsqd.start()
 
     def _start(self, form: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -189,17 +198,15 @@ def run(folder: Path, faults: int, seed: int) -> Result:
         lookupd.start()
         for number in range(2):
             nsqd = RealNsqd(folder / f"nsqd-{number}",
-                            lookupd_tcp_addresses=[lookupd.tcp_address], **_DURABLE)
+                            lookupd_tcp_addresses=[lookupd.tcp_address], **DURABLE)
             servers.append(nsqd)
             nsqd.start()
         number = 0
         while result.faults.total() < faults:
             one = _Round(lookupd, servers, path, rng, result)
             one.publish()
-            names = [rng.choice(list(FAULTS)) for _ in range(rng.randint(1, _MOST_FAULTS))]
-            if names.count("kill nsqd") > 1:  # what the first one delivers again is not durable
-                names = [name for name in names if name != "kill nsqd"] + ["kill nsqd"]
-            one.drain(FORMS[number % len(FORMS)], names[:faults - result.faults.total()])
+            names = choose(rng, faults - result.faults.total())
+            one.drain(FORMS[number % len(FORMS)], names)
             number += 1
         one.drain("loop", [])
     finally:
