@@ -282,6 +282,7 @@ class _TopicLetters(_Letters):
         self._config = config
         self._signals = signals
         self._refused: dict[str, str] = {}  # nsqd -> why it is left out
+        self._served: set[str] = set()  # TCP addresses of nsqds that letters came from
         self._query = DepthQuery(
             values["topic"], values["channel"], config,
             nsqds=list(dict.fromkeys(values["nsqd-tcp-address"])),
@@ -313,10 +314,12 @@ class _TopicLetters(_Letters):
             ConnectError: no nsqd was connected for as long as ``--timeout``, or none of those
                 that were reached may be subscribed to.
         """
+        self._query.fetch()  # an nsqd that answers now counts to the end, also while it is away
         left, timeout, since = self._values["count"], self._values["timeout"], time.monotonic()
         while left and not self._signals.is_stopping:
             try:
                 for message in consumer.messages(timeout=_SLICE):
+                    self._served.add(message.nsqd_address)
                     yield message
                     left, since = left - 1, time.monotonic()
                     if not left or self._signals.is_stopping:
@@ -339,7 +342,7 @@ class _TopicLetters(_Letters):
         """
         if self._refused:
             return True  # reported, and its letters stay
-        depths = self._query.fetch()
+        depths = self._query.fetch(self._served)
         blocked = {one: why for one, why in depths.unknown.items()
                    if one not in depths.without_http}
         blocked |= {one: f"{counted(found.depth, 'dead letter')} waiting"

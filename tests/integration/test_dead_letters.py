@@ -184,18 +184,23 @@ def test_delete_finishes_the_next_ones(server, capsys):
 
 def test_a_silence_is_not_the_end_while_letters_wait(server, capsys, monkeypatch):
     """Nor while an nsqd does not answer; after ``drain_patience`` that is an error."""
-    answers = [ChannelDepths({"a:1": ChannelDepth(1, 0, 1)}), ChannelDepths({}, {"a:1": "deaf"})]
+    answers = [ChannelDepths(), ChannelDepths({"a:1": ChannelDepth(1, 0, 1)}),
+               ChannelDepths({}, {"a:1": "deaf"})]
+    asked = []
 
-    def fetch(query):
+    def fetch(query, connected=()):
+        asked.append(set(connected))
         if not answers:
             return ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
-        publish(server, letter(b"late").to_envelope(), topic="orders.dead")
+        if len(asked) > 1:  # the first question comes before the letters
+            publish(server, letter(b"late").to_envelope(), topic="orders.dead")
         return answers.pop(0)
 
     monkeypatch.setattr(DepthQuery, "fetch", fetch)
     fill(server, letter(b"x"))
     assert run(server, "delete", "--count=9") == 0
     assert capsys.readouterr().out.endswith("deleted 3 dead letters of 9\n")
+    assert asked[0] == set() and asked[-1] == {server.tcp_address}
     answers += 9 * [ChannelDepths({}, {"a:1": "deaf"})]
     monkeypatch.setattr("tests.integration.test_dead_letters.publish", lambda *_, **__: None)
     assert run(server, "delete", "--count=9", "--consumer-opt=drain_patience,1s") == 1
