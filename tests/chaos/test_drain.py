@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import drain
 
 
-@pytest.mark.slow
+@pytest.mark.long  # it kills processes
 @pytest.mark.real
 @pytest.mark.timeout(300)
 def test_a_drain_under_faults_loses_nothing_and_never_ends_too_early(tmp_path):

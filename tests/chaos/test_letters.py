@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import letters
 
 
-@pytest.mark.slow
+@pytest.mark.long  # it kills processes
 @pytest.mark.real
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", letters.PLACES)
