@@ -23,7 +23,7 @@ SETTINGS := setup.cfg setup.py
 # The parts of "make test": each file of tests is in one of them.
 PARTS := core servers tools frameworks manual faults spark spark-storage integration integration-tools
 PART_core := $(wildcard tests/test_*.py) tests/connection tests/consumer tests/http tests/partitioned \
-	tests/partitions tests/producer tests/protocol tests/runtime
+	tests/producer tests/protocol tests/runtime
 PART_servers := tests/devserver tests/admin tests/support
 PART_tools := tests/cli tests/testing
 PART_frameworks := tests/worker tests/contrib

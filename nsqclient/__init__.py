@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsqclient.consumer.dead_letters import DeadLetterDirectory, DeadLetterTopic
     from nsqclient.consumer.envelope import DeadLetter
     from nsqclient.consumer.middleware import Handling
-    from nsqclient.consumer.partitioned.ordered_processor import BlockedAction
+    from nsqclient.partitioned.consumer_processor import BlockedAction
     from nsqclient.consumer.retry import Retry, RetryTable
     from nsqclient.consumer.stats import (
         ConnectionStats,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
         WriteTimeoutError,
     )
     from nsqclient.message import GiveUp, Message, Requeue
-    from nsqclient.partitions.header_filter import HeaderFilter
-    from nsqclient.partitions.start_position import StartPosition
+    from nsqclient.partitioned.header_filter import HeaderFilter
+    from nsqclient.partitioned.start_position import StartPosition
     from nsqclient.producer.outgoing import Outgoing
     from nsqclient.producer.producer import Producer
     from nsqclient.producer.stats import ProducerStats
@@ -127,7 +127,6 @@ _DEFINED_IN = {
     "consumer.dead_letters": "DeadLetterDirectory DeadLetterTopic",
     "consumer.envelope": "DeadLetter",
     "consumer.middleware": "Handling",
-    "consumer.partitioned.ordered_processor": "BlockedAction",
     "consumer.retry": "Retry RetryTable",
     "consumer.stats": "ConnectionStats ConsumerStats DrainReport Health StopReport",
     "errors":
@@ -138,8 +137,9 @@ _DEFINED_IN = {
         "PublishUnknownError ReentrantCallError RemoteProtocolError ServerError TLSError "
         "WriteTimeoutError",
     "message": "GiveUp Message Requeue",
-    "partitions.header_filter": "HeaderFilter",
-    "partitions.start_position": "StartPosition",
+    "partitioned.consumer_processor": "BlockedAction",
+    "partitioned.header_filter": "HeaderFilter",
+    "partitioned.start_position": "StartPosition",
     "producer.outgoing": "Outgoing",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
@@ -147,7 +147,7 @@ _DEFINED_IN = {
 }
 #: Modules that are there after "import nsqclient", with their first use too.
 _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
-    "discovery", "hints", "http", "partitions", "protocol", "runtime",
+    "discovery", "hints", "http", "protocol", "runtime",
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
 

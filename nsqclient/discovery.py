@@ -16,7 +16,7 @@ from nsqclient.errors import (
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.log_fields import log_fields
-from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.runtime.addresses import parse_address, pieces_of
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.sanitize import without_password

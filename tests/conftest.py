@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +150,22 @@ def lookupd_factory(
 def server(server_factory: ServerFactory) -> ServerUnderTest:
     """One running nsqd with default options, of the kind under test."""
     return server_factory()
+
+
+@pytest.fixture
+def no_thread(monkeypatch):
+    """Context manager: no thread starts whose name begins so."""
+    start = threading.Thread.start
+
+    @contextlib.contextmanager
+    def refuse(name):
+        def start_unless(thread):
+            if thread.name.startswith(name):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start_unless)
+            yield
+
+    return refuse

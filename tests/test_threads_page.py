@@ -55,7 +55,7 @@ def test_every_thread_has_a_row():
 
 
 #: The packages whose locks are on the page.
-_LOCKED = ("connection", "consumer", "producer", "runtime")
+_LOCKED = ("connection", "consumer", "partitioned", "producer", "runtime")
 #: What makes a lock, as it is written in the code.
 _LOCK = re.compile(r"(threading\.(R?Lock|Condition|Semaphore|Event)|(?:R?Lock|Monitor))\(")
 

@@ -41,7 +41,7 @@ EXTRAS = {
                "nsqclient.contrib.django.outbox.batch"],
     "flask": ["nsqclient.contrib.flask"],
     "otel": ["nsqclient.contrib.opentelemetry"],
-    "partitions": ["nsqclient.partitions", "mmh3"],
+    "partitions": ["nsqclient.partitioned.sharding", "mmh3"],
     "prometheus": ["nsqclient.contrib.prometheus"],
     "zstd": ["nsqclient.cli.archive.output_file", "zstandard"],
 }

@@ -16,8 +16,8 @@ from nsqclient.config import Config
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.discovery import LookupPoller
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.partitioned.leaders import NsqdEntry, PartitionLeaders, PartitionTarget
-from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.partitioned.consumer_leaders import NsqdEntry, PartitionLeaders, PartitionTarget
+from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import (
@@ -28,8 +28,8 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.log_fields import log_fields
-from nsqclient.partitions.lookup_table import Endpoint, TopicRoutes
-from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
+from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import leader_wait, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of

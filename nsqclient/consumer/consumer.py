@@ -23,12 +23,12 @@ from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.iteration import ActiveIterators, iterate
 from nsqclient.consumer.lifecycle_log import LifecycleLogger, show_partitions
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
-from nsqclient.consumer.partitioned.ordered_processor import (
+from nsqclient.partitioned.consumer_processor import (
     BlockedPolicy,
     OrderedProcessor,
     check_ordered,
 )
-from nsqclient.consumer.partitioned.options import check_partition_options
+from nsqclient.partitioned.consumer_options import check_partition_options
 from nsqclient.consumer.processor import Handler, MessageProcessor
 from nsqclient.consumer.retry import RetryPolicy, check_retry
 from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
@@ -39,9 +39,9 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, ConnectError, NSQError
 from nsqclient.hints import with_hint
 from nsqclient.message import Message
-from nsqclient.partitions.header_filter import HeaderFilter
-from nsqclient.partitions.start_position import StartPosition
-from nsqclient.partitions.tracing import TraceSwitch
+from nsqclient.partitioned.header_filter import HeaderFilter
+from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names

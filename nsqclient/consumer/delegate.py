@@ -15,10 +15,10 @@ from nsqclient.consumer.backoff import Phase
 from nsqclient.consumer.connections import ConnectionManager
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.partitioned.leaders import PartitionTarget
-from nsqclient.consumer.partitioned.options import PartitionOptions
-from nsqclient.consumer.partitioned.start import ChannelStarts
-from nsqclient.consumer.partitioned.subscription import (
+from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer_start import ChannelStarts
+from nsqclient.partitioned.consumer_subscription import (
     OrderedSubscription,
     PartitionSubscription,
 )
@@ -26,7 +26,7 @@ from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
 from nsqclient.errors import NSQError
-from nsqclient.partitions.tracing import TraceSwitch
+from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger

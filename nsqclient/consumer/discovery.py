@@ -14,10 +14,10 @@ from typing import Protocol
 
 from nsqclient.config import Config
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.partitioned.leaders import UnreadReminder
+from nsqclient.partitioned.consumer_leaders import UnreadReminder
 from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError
-from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
+from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
 from nsqclient.runtime.lock import Lock

@@ -34,7 +34,7 @@ from nsqclient.errors import (
 )
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Message
-from nsqclient.partitions.lookup_table import Endpoint
+from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline

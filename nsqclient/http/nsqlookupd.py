@@ -16,7 +16,7 @@ from nsqclient.config import Config
 from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
 from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
 from nsqclient.http.urls import lookup_url
-from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import InvalidField, JsonReader

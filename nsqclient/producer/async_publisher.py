@@ -40,8 +40,8 @@ from nsqclient.producer.outcome import (
     is_one_at_fault,
     unknown_instead,
 )
-from nsqclient.producer.partitioned.pipeline import PartitionPipeline
-from nsqclient.producer.partitioned.producer import PublishOptions
+from nsqclient.partitioned.producer_pipeline import PartitionPipeline
+from nsqclient.partitioned.producer import PublishOptions
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored

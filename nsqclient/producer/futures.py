@@ -15,7 +15,7 @@ from nsqclient.errors import ClosedError
 from nsqclient.runtime.futures import FINISHED, PlainFuture
 
 if TYPE_CHECKING:
-    from nsqclient.producer.partitioned.producer import PreparedMessage, PublishOptions
+    from nsqclient.partitioned.producer import PreparedMessage, PublishOptions
 
 logger = logging.getLogger("nsqclient.producer")
 

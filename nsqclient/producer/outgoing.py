@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nsqclient.partitions.sharding import Key
+from nsqclient.partitioned.sharding import Key
 
 
 class Outgoing(NamedTuple):

@@ -25,17 +25,17 @@ from nsqclient.errors import (
     PublishError,
     PublishNotSentError,
 )
-from nsqclient.partitions.sharding import Key, Sharding, choose_sharding
-from nsqclient.partitions.tracing import TraceSwitch
+from nsqclient.partitioned.sharding import Key, Sharding, choose_sharding
+from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.async_publisher import AsyncPublisher
 from nsqclient.producer.discovery import NodeDiscovery
 from nsqclient.producer.futures import BATCH_BYTES, PublishFuture
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outgoing import Outgoing
-from nsqclient.producer.partitioned.cluster_detector import ClusterDetector
-from nsqclient.producer.partitioned.nodes import PartitionNodePool
-from nsqclient.producer.partitioned.pipeline import PartitionPipeline
-from nsqclient.producer.partitioned.producer import PartitionedProducer, PublishOptions
+from nsqclient.partitioned.producer_detector import ClusterDetector
+from nsqclient.partitioned.producer_nodes import PartitionNodePool
+from nsqclient.partitioned.producer_pipeline import PartitionPipeline
+from nsqclient.partitioned.producer import PartitionedProducer, PublishOptions
 from nsqclient.producer.publisher import SyncPublisher
 from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.middleware import Middleware, check_middleware
-from nsqclient.consumer.partitioned.ordered_processor import BlockedPolicy
+from nsqclient.partitioned.consumer_processor import BlockedPolicy
 from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.retry import RetryPolicy
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
 from nsqclient.option_types import SharedOptions
-from nsqclient.partitions.header_filter import HeaderFilter
-from nsqclient.partitions.start_position import StartPosition
+from nsqclient.partitioned.header_filter import HeaderFilter
+from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.user_functions import check_function

@@ -10,7 +10,7 @@ from nsqclient.consumer import connections, discovery
 from nsqclient.consumer.connections import ConnectionManager
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
-from nsqclient.partitions.lookup_table import Endpoint, TopicRoutes
+from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
 from nsqclient.runtime.threads import ThreadStartError
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer

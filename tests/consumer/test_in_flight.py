@@ -11,7 +11,7 @@ import pytest
 from nsqclient.consumer.subscription import InFlightTable, UnhandledDeliveries
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
-from nsqclient.partitions.lookup_table import Endpoint
+from nsqclient.partitioned.lookup_table import Endpoint
 
 
 def make(number, deadline=60.0):

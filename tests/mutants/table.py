@@ -537,9 +537,9 @@ MUTANTS = [
     ),
     Mutant(
         "last_partitions_only", "the partitions of all nsqlookupds count together",
-        "nsqclient/partitions/lookup_table.py",
+        "nsqclient/partitioned/lookup_table.py",
         "answers = self._answers()", "answers = self._answers()[:1]",
-        "tests/partitions/test_lookup_table.py::test_partitions_of_all_answers_are_merged",
+        "tests/partitioned/test_lookup_table.py::test_partitions_of_all_answers_are_merged",
     ),
     Mutant(
         "filter_ignored", "discovery_filter chooses the nsqds",
@@ -733,14 +733,14 @@ MUTANTS = [
         "nsqclient/producer/node.py",
         "if self.is_retired or not (is_free or name == self.partition_name):",
         "if self.is_retired:",
-        "tests/producer/test_partitioned_nodes.py"
+        "tests/partitioned/test_producer_nodes.py"
         "::test_partition_has_its_connection_until_the_answer",
     ),
     Mutant(
         "closed_unanswered", "a connection is not closed while a publish awaits its answer",
         "nsqclient/producer/node.py",
         "self.is_retired = not core.awaits_answer()", "self.is_retired = True",
-        "tests/producer/test_partitioned_nodes.py"
+        "tests/partitioned/test_producer_nodes.py"
         "::test_connection_that_is_to_be_closed_takes_no_publish",
     ),
     Mutant(
@@ -815,15 +815,15 @@ MUTANTS = [
     ),
     Mutant(
         "any_partition", "a key decides on the partition",
-        "nsqclient/producer/partitioned/attempts.py",
+        "nsqclient/partitioned/producer_attempts.py",
         "partition_of(self.key, routes.partition_num, sharding)", "0",
         "tests/partitioned/test_producer.py::test_a_key_never_uses_another_partition",
     ),
     Mutant(
         "another_hash", "a key has the partition that go-nsq gives it",
-        "nsqclient/partitions/sharding.py",
+        "nsqclient/partitioned/sharding.py",
         "mmh3.hash(key, 0, signed=False)", "mmh3.hash(key, 1, signed=False)",
-        "tests/partitions/test_sharding.py::test_murmur3_agrees_with_go",
+        "tests/partitioned/test_sharding.py::test_murmur3_agrees_with_go",
     ),
     Mutant(
         "child_shares_producer", "a forked child publishes on connections of its own",

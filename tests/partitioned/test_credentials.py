@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.producer.partitioned.metadata import MetadataCache
+from nsqclient.partitioned.producer_metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.hostile import HttpApi
 from tests.support.servers.http_recorder import recording

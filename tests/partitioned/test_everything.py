@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsqclient import Config, Consumer, Producer
-from nsqclient.partitions.sharding import murmur3
+from nsqclient.partitioned.sharding import murmur3
 
 PARTITIONS = 8
 PUBLISHERS = 4

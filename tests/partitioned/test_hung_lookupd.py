@@ -6,8 +6,8 @@ import pytest
 
 from nsqclient import Config, Producer
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.partitions import retry_policy
-from nsqclient.producer.partitioned import metadata
+from nsqclient.partitioned import retry_policy
+from nsqclient.partitioned import producer_metadata as metadata
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
 

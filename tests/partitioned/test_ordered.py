@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nsqclient import BatchHandler, BlockedAction, Consumer, GiveUp, Requeue
-from nsqclient.consumer.partitioned.subscription import OrderedSubscription
+from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.protocol.extensions import MessageIds
 from tests.partitioned.conftest import QUICK, Collector

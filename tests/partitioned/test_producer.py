@@ -21,9 +21,9 @@ from nsqclient.errors import (
     PublishRejectedError,
     PublishUnknownError,
 )
-from nsqclient.partitions.sharding import java, murmur3
-from nsqclient.producer.partitioned import attempts
-from nsqclient.producer.partitioned import producer as producer_module
+from nsqclient.partitioned.sharding import java, murmur3
+from nsqclient.partitioned import producer_attempts as attempts
+from nsqclient.partitioned import producer as producer_module
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
 from nsqclient.runtime.deadline import Deadline
 from tests.support.partitioned import producers

@@ -14,7 +14,7 @@ from nsqclient import InvalidMessageError, Outgoing, Producer
 from nsqclient.cli import main
 from nsqclient.cli.record_keys import key_of
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
-from nsqclient.partitions.sharding import murmur3
+from nsqclient.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
 
 WAIT = 120

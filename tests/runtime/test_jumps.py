@@ -19,7 +19,7 @@ import nsqclient
 
 PACKAGE = Path(nsqclient.__file__).parent
 #: Where threads of users, and so signal handlers, come by.
-SEARCHED = ["connection", "consumer", "contrib", "partitions", "producer", "protocol", "runtime"]
+SEARCHED = ["connection", "consumer", "contrib", "partitioned", "producer", "protocol", "runtime"]
 _LOOPS = (ast.For, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 _OTHER_CODE = (ast.FunctionDef, ast.Lambda, ast.GeneratorExp)

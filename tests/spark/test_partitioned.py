@@ -11,7 +11,7 @@ from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
 from nsqclient.devserver.partitioned.lookupd import LookupdMode  # noqa: E402 - needs pyarrow
 from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
-from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.channel_depth import make_query  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.subscription import (  # noqa: E402 - needs pyarrow

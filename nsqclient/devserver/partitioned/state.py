@@ -19,8 +19,8 @@ from nsqclient.devserver.partitioned.queue import (
 )
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler
-from nsqclient.partitions.lookup_table import TopicMeta
-from nsqclient.partitions.start_position import StartPosition
+from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.partitioned.start_position import StartPosition
 
 
 @dataclass

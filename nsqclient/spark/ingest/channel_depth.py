@@ -7,7 +7,7 @@ import logging
 from nsqclient.discovery import lookup_topic
 from nsqclient.errors import NSQError
 from nsqclient.http.channel_depth import DepthQuery
-from nsqclient.partitions.lookup_table import TopicRoutes
+from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.options import ReadOptions
 
 logger = logging.getLogger("nsqclient.spark")

@@ -16,8 +16,8 @@ from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.connections import ConnectionManager
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.partitioned.leaders import PartitionTarget
-from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import (
     NegotiationError,
@@ -27,7 +27,7 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.message import Message
-from nsqclient.partitions.retry_policy import LEADER_CODES
+from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS

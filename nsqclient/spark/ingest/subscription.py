@@ -12,7 +12,7 @@ from typing import Protocol
 from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
-from nsqclient.consumer.partitioned.leaders import PartitionTarget
+from nsqclient.partitioned.consumer_leaders import PartitionTarget
 from nsqclient.consumer.subscription import Subscription, SubscriptionDelegate
 from nsqclient.errors import NSQError, ServerError
 from nsqclient.protocol.client import ClientProtocol

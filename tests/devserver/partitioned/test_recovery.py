@@ -9,7 +9,7 @@ from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned import recovery
 from nsqclient.devserver.partitioned.recovery import MoveRefusedError, Recovery
 from nsqclient.devserver.partitioned.state import ClusterState
-from nsqclient.partitions.lookup_table import TopicMeta
+from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol import extensions as commands
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until

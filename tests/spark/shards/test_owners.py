@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
 from nsqclient.discovery import LookupResult  # noqa: E402 - needs pyarrow
 from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
-from nsqclient.partitions.lookup_table import TopicRoutes  # noqa: E402 - needs pyarrow
+from nsqclient.partitioned.lookup_table import TopicRoutes  # noqa: E402 - needs pyarrow
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
 from nsqclient.spark.options import ingest_options  # noqa: E402 - needs pyarrow

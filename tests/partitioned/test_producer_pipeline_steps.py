@@ -7,13 +7,13 @@ import time
 import pytest
 
 from nsqclient.errors import PublishNotSentError, PublishUnknownError, ServerError
-from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.config import Config
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outcome import PublishOutcome
-from nsqclient.producer.partitioned.pipeline import PartitionPipeline
-from nsqclient.producer.partitioned.producer import PreparedMessage, PublishOptions
+from nsqclient.partitioned.producer_pipeline import PartitionPipeline
+from nsqclient.partitioned.producer import PreparedMessage, PublishOptions
 
 WAIT = 60.0
 

@@ -1,7 +1,7 @@
 """``PublishAttempts``: what the attempts of one publish to a partition led to, and what comes next.
 
 Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
-errors is :mod:`nsqclient.partitions.retry_policy`.
+errors is :mod:`nsqclient.partitioned.retry_policy`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
 )
-from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitions.retry_policy import (
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.partitioned.retry_policy import (
     LEADER_CODES,
     RetryAction,
     publish_retry_action,
     retry_delay,
 )
-from nsqclient.partitions.sharding import RoundRobin, Sharding, partition_of
+from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
 from nsqclient.producer.outcome import PublishOutcome, StaleConnection, final_error, rejection
 
 

@@ -13,8 +13,8 @@ from nsqclient.connection.connection import Connection
 from nsqclient.devserver import Nsqd
 from nsqclient.errors import ClosedError, ConnectError, NSQError
 from nsqclient.producer.outcome import BusyConnection, PublishOutcome
-from nsqclient.producer.partitioned import nodes as module
-from nsqclient.producer.partitioned.nodes import PartitionNodePool
+from nsqclient.partitioned import producer_nodes as module
+from nsqclient.partitioned.producer_nodes import PartitionNodePool
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_scheduler import MAX_DIALS

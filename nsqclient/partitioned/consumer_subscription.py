@@ -17,7 +17,7 @@ from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import (
     Subscription,
     SubscriptionDelegate,
@@ -28,9 +28,9 @@ from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError, ReentrantCallError, ServerError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Message, Responder
-from nsqclient.partitions.lookup_table import Endpoint
-from nsqclient.partitions.ordering import OrderChecker
-from nsqclient.partitions.tracing import ConsumeTrace, TraceSwitch, trace_line
+from nsqclient.partitioned.lookup_table import Endpoint
+from nsqclient.partitioned.ordering import OrderChecker
+from nsqclient.partitioned.tracing import ConsumeTrace, TraceSwitch, trace_line
 from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline

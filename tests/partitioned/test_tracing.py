@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.partitions.tracing import ConsumeTrace, PublishTrace, TraceSwitch, trace_line
+from nsqclient.partitioned.tracing import ConsumeTrace, PublishTrace, TraceSwitch, trace_line
 
 
 def test_tracing_can_be_enabled_per_topic():

@@ -18,7 +18,7 @@ from nsqclient.config import Config
 from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.log_fields import log_fields
-from nsqclient.partitions.lookup_table import LookupTable, TopicRoutes
+from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import ThreadStartError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.partitions.filter_patterns import PatternError, check_glob, check_regexp
+from nsqclient.partitioned.filter_patterns import PatternError, check_glob, check_regexp
 
 
 @pytest.mark.parametrize("pattern", [

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nsqclient.partitions.retry_policy import (
+from nsqclient.partitioned.retry_policy import (
     RetryAction,
     SubscribeAction,
     lookup_wait,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import ConfigError
-from nsqclient.partitions.header_filter import HeaderFilter
-from nsqclient.partitions.start_position import StartPosition
+from nsqclient.partitioned.header_filter import HeaderFilter
+from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import MAX_PARTITION
 
 #: Bytes of ``desired_tag`` that nsqd takes.

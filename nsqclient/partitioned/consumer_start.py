@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nsqclient.config import Config
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.display import counted
 from nsqclient.errors import (
     ConnectError,
@@ -19,9 +19,9 @@ from nsqclient.errors import (
     server_error,
 )
 from nsqclient.log_fields import log_fields
-from nsqclient.partitions.lookup_table import Endpoint
-from nsqclient.partitions.retry_policy import LEADER_CODES
-from nsqclient.partitions.start_position import StartPosition
+from nsqclient.partitioned.lookup_table import Endpoint
+from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.runtime.lock import Lock
 
 #: Seconds for each of the requests.

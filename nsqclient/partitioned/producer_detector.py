@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nsqclient.errors import ClosedError, NSQError, PartitionError, PublishNotSentError
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.nodes import NodePool
-from nsqclient.producer.partitioned.producer import PartitionedProducer, PublishOptions
+from nsqclient.partitioned.producer import PartitionedProducer, PublishOptions
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 

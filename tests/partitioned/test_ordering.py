@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.partitions.ordering import OrderChecker, Position
+from nsqclient.partitioned.ordering import OrderChecker, Position
 
 
 @pytest.mark.parametrize(("internal_id", "offset", "position"), [

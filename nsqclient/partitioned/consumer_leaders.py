@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsqclient.consumer.partitioned.options import PartitionOptions
+from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
-from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicRoutes
-from nsqclient.partitions.retry_policy import LEADER_CODES, SubscribeAction, subscribe_action
+from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
+from nsqclient.partitioned.retry_policy import LEADER_CODES, SubscribeAction, subscribe_action
 
 
 @dataclass

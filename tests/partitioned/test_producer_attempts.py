@@ -13,10 +13,10 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
 )
-from nsqclient.partitions.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitions.sharding import RoundRobin, murmur3
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.partitioned.sharding import RoundRobin, murmur3
 from nsqclient.producer.outcome import PublishOutcome
-from nsqclient.producer.partitioned.attempts import PublishAttempts
+from nsqclient.partitioned.producer_attempts import PublishAttempts
 
 NSQD = "n:1"
 LOST = ConnectError(NSQD, "lost")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.errors import ConfigError, InvalidMessageError
-from nsqclient.partitions.sharding import (
+from nsqclient.partitioned.sharding import (
     RoundRobin,
     choose_sharding,
     java,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.consumer.partitioned.leaders import UnreadReminder
+from nsqclient.partitioned.consumer_leaders import UnreadReminder
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectionLostError, NotLeaderError
-from nsqclient.partitions.lookup_table import Endpoint, TopicMeta, TopicRoutes
+from nsqclient.partitioned.lookup_table import Endpoint, TopicMeta, TopicRoutes
 from tests.consumer.test_connections import World
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.consumer.partitioned.ordered_processor import OrderedProcessor
+from nsqclient.partitioned.consumer_processor import OrderedProcessor
 from nsqclient.consumer.processor import MessageProcessor
 from tests.support.faults.interrupts import interrupt_everywhere
 

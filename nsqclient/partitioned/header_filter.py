@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqclient.errors import ConfigError
-from nsqclient.partitions.filter_patterns import PatternError, check_glob, check_regexp
+from nsqclient.partitioned.filter_patterns import PatternError, check_glob, check_regexp
 
 EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
 ANY, ALL = "any", "all"

@@ -12,7 +12,7 @@ from nsqclient.errors import (
     PublishRejectedError,
     PublishUnknownError,
 )
-from nsqclient.partitions.sharding import murmur3
+from nsqclient.partitioned.sharding import murmur3
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outcome import BusyConnection
 from tests.support.partitioned import producers

@@ -19,8 +19,8 @@ from nsqclient.errors import (
     PublishNotSentError,
     PublishUnknownError,
 )
-from nsqclient.partitions.lookup_table import TopicRoutes
-from nsqclient.partitions.retry_policy import lookup_wait
+from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.partitioned.retry_policy import lookup_wait
 from nsqclient.producer.futures import BATCH_MESSAGES, PublishFuture, take_batch
 from nsqclient.producer.node import NsqdNode
 from nsqclient.producer.outcome import (
@@ -29,9 +29,9 @@ from nsqclient.producer.outcome import (
     StaleConnection,
     is_one_at_fault,
 )
-from nsqclient.producer.partitioned.attempts import PublishAttempts
-from nsqclient.producer.partitioned.nodes import PartitionNodePool
-from nsqclient.producer.partitioned.producer import (
+from nsqclient.partitioned.producer_attempts import PublishAttempts
+from nsqclient.partitioned.producer_nodes import PartitionNodePool
+from nsqclient.partitioned.producer import (
     PartitionedProducer,
     PublishOptions,
     log_stored,

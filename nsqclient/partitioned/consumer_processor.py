@@ -16,14 +16,14 @@ from itertools import filterfalse
 from nsqclient.config import Config
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
-from nsqclient.consumer.partitioned.subscription import OrderedSubscription
+from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.consumer.processor import Handler, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue
-from nsqclient.partitions.ordering import Position
+from nsqclient.partitioned.ordering import Position
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.timer import Timer

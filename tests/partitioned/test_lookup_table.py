@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.partitions.lookup_table import Endpoint, LookupTable, TopicMeta, TopicRoutes
+from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
 STOCK = TopicRoutes(plain=("n:1",))

@@ -1,6 +1,6 @@
 """``PartitionedProducer``: publishes to partitions, in the calling thread, until it is stored.
 
-The retry table is :mod:`nsqclient.partitions.retry_policy`. Source: "How we redesign the NSQ smart
+The retry table is :mod:`nsqclient.partitioned.retry_policy`. Source: "How we redesign the NSQ smart
 client", "Client as producer" and "Production in ordered message scenario".
 """
 
@@ -22,14 +22,14 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.partitions.lookup_table import TopicRoutes
-from nsqclient.partitions.retry_policy import LEADER_CODES, lookup_wait
-from nsqclient.partitions.sharding import Key, RoundRobin, Sharding, check_key, partition_of
-from nsqclient.partitions.tracing import PublishTrace, TraceSwitch, trace_line
+from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
+from nsqclient.partitioned.sharding import Key, RoundRobin, Sharding, check_key, partition_of
+from nsqclient.partitioned.tracing import PublishTrace, TraceSwitch, trace_line
 from nsqclient.producer.outcome import PublishOutcome, StaleConnection
-from nsqclient.producer.partitioned.attempts import PublishAttempts
-from nsqclient.producer.partitioned.metadata import MetadataCache
-from nsqclient.producer.partitioned.nodes import PartitionNodePool
+from nsqclient.partitioned.producer_attempts import PublishAttempts
+from nsqclient.partitioned.producer_metadata import MetadataCache
+from nsqclient.partitioned.producer_nodes import PartitionNodePool
 from nsqclient.producer.publisher import SyncPublisher
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.extensions import (

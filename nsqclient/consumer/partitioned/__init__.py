@@ -1,1 +1,0 @@
-"""Consuming from partitioned NSQ: leaders of partitions, ordered handling, positions."""

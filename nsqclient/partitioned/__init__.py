@@ -1,0 +1,14 @@
+"""Partitioned NSQ: its values, and its parts of Producer and Consumer.
+
+Values and decisions, without a socket, thread, clock or log: ``lookup_table`` merges the answers of
+nsqlookupds, ``sharding`` finds the partition of a key, ``ordering`` checks the order of messages,
+``retry_policy`` says what follows from each refusal, ``tracing`` what is logged.
+
+Publishing: ``producer_detector`` finds out whether the cluster is a partitioned one; only then a
+Producer uses the rest. ``producer`` chooses the partition of a publish and repeats attempts,
+``producer_metadata`` caches the leaders of the partitions, ``producer_pipeline`` publishes
+asynchronously. Consuming: leaders of partitions, ordered handling, positions.
+
+The bytes are in :mod:`nsqclient.protocol.extensions`, the manual's page is
+``docs/topics/partitions.rst``.
+"""
