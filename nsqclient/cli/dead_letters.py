@@ -25,6 +25,7 @@ from nsqclient.cli.goflags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
     run_no_command,
 )
+from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config, run
 from nsqclient.consumer.envelope import check_key
@@ -32,7 +33,6 @@ from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obs
 from nsqclient.display import counted
 from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.runtime.deadline import format_duration
-from nsqclient.runtime.rate_limiter import RateLimiter
 from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"

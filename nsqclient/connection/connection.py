@@ -176,23 +176,22 @@ class Connection:
         thread is started, and ``on_closed`` is called from here.
 
         Raises:
-            ThreadStartError: there is no reader; close the connection.
+            RuntimeError: there is no thread for the reader; close the connection.
         """
         with self._lock:
             error = self._error
             if not self._closing:
-                reader = LibraryThread(
+                self._reader = LibraryThread(
                     self._read_loop, f"nsq-reader-{self.address}", owner=self._delegate
                 )
-                self._reader = reader  # before the launch, which may be interrupted
-                reader.launch()
+                self._reader.launch()
         if error is not None and self._is_open and not self.has_reader:
             self._finish(error)
 
     @property
     def has_reader(self) -> bool:
         """Return whether there is a reader thread, which calls ``on_closed``."""
-        return self._reader is not None and self._reader.is_launched
+        return self._reader is not None and self._reader.ident is not None
 
     # -- sending
 
@@ -314,18 +313,6 @@ class Connection:
                          extra=log_fields(nsqd=self.address))
         finally:  # also where the log has no memory left
             self._finish(error)
-
-    def serve(self, is_over: Callable[[], bool]) -> None:
-        """Receive in the calling thread, for a connection without a reader; may be repeated.
-
-        For the end of the process, when no thread can be started. Blocks: until ``is_over()``,
-        which is called a few times a second, or the connection ends.
-        """
-        try:
-            assert self._transport is not None
-            self._socket_reader.run(self._transport, is_over)
-        except NSQError as exc:
-            self._finish(exc)
 
     # -- the end
 

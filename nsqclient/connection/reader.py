@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 #: Seconds without a read by another thread after which the reader continues: far less than a
 #: heartbeat, and long enough to cost nothing while messages follow each other.
 _PAUSE = 0.05
-#: Seconds between two calls of ``is_over`` by a thread that takes the reader's place.
-_POLL = 0.05
 #: Bytes that are asked for at once where few come: a large buffer costs page faults, which are
 #: three times as much as the rest of such a read.
 _SMALL_READ = 16 * 1024
@@ -87,20 +85,15 @@ class SocketReader:
         self._wakeup.acquire()
         self._wake_lock = Lock()  # held while one thread does that
 
-    def run(self, transport: Transport, is_over: Callable[[], bool] | None = None) -> None:
-        """Receive until the stream ends; leaves by an exception, or where ``is_over()``.
-
-        Args:
-            is_over: called a few times a second, for a thread that takes the reader's place
-                because none can be started. That thread may call ``run`` again.
+    def run(self, transport: Transport) -> None:
+        """Receive until the stream ends; leaves by an exception.
 
         Raises:
             ConnectionLostError: the end, or silence. RemoteProtocolError: the bytes are not NSQ.
             ServerError: nsqd rejected something, and closes.
         """
-        if self._transport is None:
-            self._transport = transport
-            self._last_read = time.monotonic()
+        self._transport = transport
+        self._last_read = time.monotonic()
         while True:
             if self._failure is not None:  # of a thread that was interrupted while it read
                 with self._core_lock:
@@ -110,12 +103,10 @@ class SocketReader:
             del events  # its tokens are not kept alive until the next response
             if self._failure is not None:
                 raise self._failure
-            if is_over is not None and is_over():
-                return
-            if self._is_requested and is_over is None:
+            if self._is_requested:
                 self._is_requested = False
                 self._pause()
-            elif self._wait(None if is_over is None else _POLL):
+            elif self._wait(None):
                 self._failure = self._receive(RECV_SIZE)
 
     def receive_messages(self, until: float) -> None:

@@ -9,6 +9,7 @@ meanwhile, in one system call. A caller that may wait does so only until the soc
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
@@ -19,8 +20,11 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import WITHOUT_WAITING
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
+
+
+logger = logging.getLogger("nsqclient.connection")
 
 
 class SocketWriter:
@@ -173,12 +177,15 @@ class BackgroundFlusher:
     def wake(self) -> None:
         """Start to write, where bytes were left. Does not block."""
         with self._lock:
-            if self._thread is not None and self._thread.is_launched:
+            if self._thread is not None:
                 return  # it looks for bytes once more, under the lock, before it ends
-            self._thread = LibraryThread(self._run, f"nsq-writer-{self._address}")
-            # Where no thread can be started, the next sender or heartbeat writes the rest.
-            with contextlib.suppress(ThreadStartError):
-                self._thread.launch()
+            thread = LibraryThread(self._run, f"nsq-writer-{self._address}")
+            try:
+                thread.launch()
+            except RuntimeError as exc:  # the next sender or heartbeat writes the rest
+                logger.error("%s: no thread to write the rest: %s", self._address, exc)
+            else:
+                self._thread = thread
 
     def _run(self) -> None:
         while True:

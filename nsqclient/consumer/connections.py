@@ -35,7 +35,7 @@ from nsqclient.runtime.delays import leader_wait, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.timer import Timer
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
@@ -124,7 +124,7 @@ class ConnectionManager:
         #: nsqlookupd -> what its last answer named.
         self._named: dict[str, frozenset[Endpoint]] = {}
         self._dials: DialScheduler[Endpoint] = DialScheduler(
-            ([DIRECT] if self._entries else []) + list(self._seeds), self, timer.schedule,
+            ([DIRECT] if self._entries else []) + list(self._seeds), self._dial, timer.schedule,
             limit=max_dials, make_thread=make_thread,
         )
         #: Those whose first dial has not ended yet, for _EXPECTED_TIME.
@@ -283,8 +283,8 @@ class ConnectionManager:
             self._on_expected(count)
             reported = count
 
-    def dial(self, place: Endpoint) -> None:
-        """For the DialScheduler: connect, or note that it failed."""
+    def _dial(self, place: Endpoint) -> None:
+        """Connect, or note that it failed. On a dialing thread."""
         with self._lock:
             was_expected = place in self._expected
         try:
@@ -294,14 +294,6 @@ class ConnectionManager:
                 with self._lock:
                     self._expected.discard(place)
                 self._count_expected()
-
-    def on_no_thread(self, place: Endpoint, error: ThreadStartError) -> None:
-        """For the DialScheduler: the system has no thread left."""
-        with self._lock:
-            entry = self._entries.get(place)
-        if entry is not None:
-            reason = ConnectError(place.address, f"no thread to dial it: {error}")
-            self._on_dial_failed(place, entry, reason)
 
     def _make(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
         if place.partition is None or self._make_partition is None:

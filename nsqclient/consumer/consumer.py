@@ -48,7 +48,7 @@ from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import ThreadStartError, owner_of_thread
+from nsqclient.runtime.threads import owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import without_password
@@ -188,8 +188,7 @@ class Consumer:
             raise ConfigError(
                 "middleware needs a handler: in a loop over messages() write a with statement")
         if handler is not None:
-            handler = with_middleware(handler, around, self.topic, self.channel,
-                                      lambda: self._shutdown.has_begun)
+            handler = with_middleware(handler, around, self.topic, self.channel)
         self._handler = handler
         self._worker_count = workers if handler is not None else 0
         self._retry, self._on_giving_up = retry, on_giving_up
@@ -283,19 +282,16 @@ class Consumer:
 
         Raises:
             ClosedError: the consumer was stopped.
-            ConnectError: no thread can be started, because of a limit or at interpreter exit.
+            RuntimeError: no thread can be started, because of a limit or at interpreter exit.
         """
         if self._shutdown.has_begun:
             raise ClosedError("this consumer was stopped: make a new one")
         if not self._started:
             # Each step may be repeated, where a signal handler has interrupted them or no thread
             # was left. The last ones are taken on a thread of ours, which nothing interrupts.
-            try:
-                self._timer.start()
-                self._background.start()
-                self._processor.workers.start()
-            except ThreadStartError as exc:
-                raise ConnectError(self._shown_addresses(), f"no thread to consume: {exc}") from exc
+            self._timer.start()
+            self._background.start()
+            self._processor.workers.start()
             self._background.put(self._begin)
             self._started = True
         return self

@@ -34,9 +34,9 @@ from nsqclient.errors import NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import try_lock, wait_until_released
+from nsqclient.runtime.interrupts import wait_until_released
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
@@ -67,8 +67,10 @@ class Shutdown:
         #: For a handler that collects messages: handle what it has, requeue what is left.
         self.before_workers_end: Callable[[], None] = lambda: None
         self.after_workers_end: Callable[[], None] = lambda: None
-        # Plain locks, since stop() may come in a signal handler: the call that acquires the first
-        # one starts the procedure; the second is held until it is over.
+        #: A stop was asked for.
+        self.has_begun = False
+        # Plain locks, since stop() may come in a signal handler: the thread that acquires the first
+        # one runs the procedure; the second is held until it is over.
         self._first = threading.Lock()
         self._over = threading.Lock()
         self._over.acquire()
@@ -76,33 +78,19 @@ class Shutdown:
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
         self._report = StopReport(0, 0, 0, complete=False)
 
-    @property
-    def has_begun(self) -> bool:
-        """Return whether a stop was asked for."""
-        return self._first.locked()
-
     def stop(self, timeout: float, wait: bool) -> StopReport:
-        """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
+        """Stop within ``timeout`` seconds; later calls wait for the first one's end.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
         deadline = Deadline(timeout)
-        self._begin(deadline)
+        self.has_begun = True
+        if not self._first.locked():  # else it runs; where a call was interrupted it may not
+            LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
         if wait:
             wait_until_released(self._over, deadline.at_most(timeout) + 3 * _GRACE)
         return self._report
-
-    def _begin(self, deadline: Deadline) -> None:
-        """Have the procedure run, unless a call before did so."""
-        thread = LibraryThread(self._run, "nsq-stop", (deadline,))
-        held: list[bool] = []
-        is_run_here = False
-        try:
-            if try_lock(self._first, held):
-                thread.launch()
-        except ThreadStartError:  # the interpreter ends, or the system has none left
-            is_run_here = True
-            self._run(deadline)
-        finally:
-            if held == [True] and not (thread.is_launched or is_run_here):
-                self._first.release()  # a signal handler raised: the next call begins
 
     def on_drained(self, sub: Subscription) -> None:
         """CLOSE_WAIT came, or the connection ended."""
@@ -111,6 +99,8 @@ class Shutdown:
             self._draining.discard(sub)
 
     def _run(self, deadline: Deadline) -> None:
+        if not self._first.acquire(blocking=False):
+            return  # a second call, at the same time
         subs: list[Subscription] = []
         report = self._report
         try:

@@ -67,7 +67,7 @@ class SessionLoop:
 
         Raises:
             OSError: there are no descriptors; nothing is left open.
-            ThreadStartError: there is no thread; nothing is left open.
+            RuntimeError: there is no thread; nothing is left open.
         """
         with contextlib.ExitStack() as stack:
             self._selector = stack.enter_context(selectors.DefaultSelector())

@@ -7,7 +7,6 @@ for the first answer and a short time for the others: an nsqlookupd that hangs d
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import deque
@@ -21,7 +20,6 @@ from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import without_password
 
@@ -139,21 +137,15 @@ class MetadataCache:
     def refresh(self, topic: str) -> int:
         """Ask every nsqlookupd for the topic, soon; returns at once.
 
-        Those with a request under way are asked again when they have answered it. Where no thread
-        can be started, because the process ends or the system has none left, the caller asks one
-        after the other.
+        Those with a request under way are asked again when they have answered it.
 
         Returns: for ``is_answered``.
         """
         with self._changed.lock:
-            with contextlib.suppress(ThreadStartError):  # those that run are enough
-                self._background.start()
+            self._background.start()
             found = self._topics[topic]
             number = found.requests  # the answer to an older request may be too old
             self._begin_round(found, topic)
-        while not self._background.has_threads and (tasks := self._background.take_all()):
-            for task in tasks:
-                self._ask(task)
         return number
 
     def is_answered(self, topic: str, number: int) -> bool:

@@ -48,7 +48,7 @@ from nsqclient.protocol.extensions import Stored
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor, Waiter
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -275,12 +275,7 @@ class AsyncPublisher:
         """Start the publisher. Needs _lock."""
         if self._thread is None:  # else the launch was interrupted
             self._thread = LibraryThread(self._run, "nsq-publisher")
-        try:
-            self._thread.launch()
-        except ThreadStartError as exc:
-            failure = PublishNotSentError(f"no thread to publish it: {exc}")
-            self._statistics.count_failure(failure)
-            raise failure from exc
+        self._thread.launch()
         self._has_publisher = True
 
     def flush(self, deadline: Deadline) -> bool:

@@ -8,14 +8,13 @@ from itertools import filterfalse
 
 from nsqclient.config import Config
 from nsqclient.discovery import lookup_nodes
-from nsqclient.errors import DiscoveryError, PublishNotSentError
+from nsqclient.errors import DiscoveryError
 from nsqclient.hints import with_hint
 from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import jittered, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import ThreadStartError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
@@ -53,7 +52,7 @@ class NodeDiscovery:
         """Begin to ask, with the first publish.
 
         Raises:
-            PublishNotSentError: the system has no thread left.
+            RuntimeError: the system has no thread left.
         """
         if not self.has_started:
             self._start()
@@ -63,11 +62,8 @@ class NodeDiscovery:
             if self.has_started:
                 return
             # An exception of a signal handler may end this anywhere: the next publish completes it.
-            try:
-                self._timer.start()
-                self._background.start()
-            except ThreadStartError as exc:  # the next publish tries again
-                raise PublishNotSentError(f"no thread to ask nsqlookupd: {exc}") from exc
+            self._timer.start()
+            self._background.start()
             self._timer.schedule(0.0, self._begin)
             self.has_started = True
 

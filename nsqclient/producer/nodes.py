@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
@@ -35,7 +35,6 @@ from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import DialScheduler
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import ThreadStartError
 
 logger = logging.getLogger("nsqclient.producer")
 
@@ -76,14 +75,13 @@ class NodePool:
         #: Watches the deadlines of publishes, and looks after idle connections.
         self.timer = PoolTimer(self._check_pools)
         self._closed = False  # written under _changed
-        self._serves = False  # connections need no reader: serve() receives for them
         self._failed_dials = LineLimit(logger)
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
         self._dials: DialScheduler[str] = DialScheduler(
-            ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self
+            ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
 
@@ -245,7 +243,7 @@ class NodePool:
         if error is None:
             try:
                 self.timer.start()
-            except ThreadStartError as exc:
+            except RuntimeError as exc:
                 error = ConnectError(node.address, f"no thread to watch it: {exc}")
         with self._changed.lock:
             del node.pool.dialing[slot]
@@ -455,7 +453,7 @@ class NodePool:
         """For the DialScheduler: open the connection of publish_async()."""
         with self._changed.lock:
             if node.dialed is not None:
-                return  # serve() came while a last thread dials it, or the other way round
+                return  # another thread dials it
             if node.conn is not None:
                 node.is_dialing = False
                 return
@@ -475,9 +473,8 @@ class NodePool:
             # Started before anybody may use it: what it is sent is answered by its reader.
             try:
                 conn.start()
-            except ThreadStartError as exc:  # on_closed() hears of it from here
-                if not self._serves:
-                    conn.close(f"no thread to read from it: {exc}")
+            except RuntimeError as exc:  # on_closed() hears of it from here
+                conn.close(f"no thread to read from it: {exc}")
             if closed:
                 conn.close("the producer was closed")
         with self._changed.lock:
@@ -486,24 +483,6 @@ class NodePool:
                 node.is_stalled = False
                 self.pipelined.alive.append(node)
                 self.pipelined.update()
-        self._on_changed()
-
-    def on_no_thread(self, key: str, error: ThreadStartError) -> None:
-        """For the DialScheduler: the system has no thread left."""
-        address, is_pooled, slot = key.partition(_POOL_MARK)
-        with self._changed.lock:
-            node = self._find(address)
-            if node is not None:
-                if is_pooled:
-                    node.pool.dialing.pop(int(slot), None)
-                elif node.is_wanted:
-                    self._changed.notify_all()
-                if not is_pooled:
-                    node.is_dialing = node.is_wanted = False
-                node.last_error = ConnectError(node.address, f"no thread to dial it: {error}")
-                self._on_dial_failed(node, node.last_error)
-        if node is not None and is_pooled and not node.pool.connections():
-            self._remove_pooled(node)
         self._on_changed()
 
     def _on_dial_failed(self, node: NsqdNode, error: NSQError) -> None:
@@ -517,29 +496,6 @@ class NodePool:
             return
         self._changed.notify_all()  # perhaps no other can be used either
         self.pooled.next_hurried_look = self.pipelined.next_hurried_look = 0.0
-
-    def serve(self, is_over: Callable[[], bool], deadline: Deadline) -> None:
-        """Dial and receive in the calling thread, until ``is_over()``.
-
-        For the end of the process, when no thread can be started. Blocks: until the deadline.
-        """
-        self._serves = True
-
-        def is_round_over() -> bool:
-            return is_over() or deadline.expired()
-
-        while not is_round_over():
-            conns = [node.conn for node in self.ready if node.conn is not None]
-            unread = [conn for conn in conns if not conn.has_reader]
-            if unread:
-                unread[0].serve(is_round_over)
-                continue
-            if not conns:
-                for address in self.addresses:
-                    if not self.ready and not is_round_over():
-                        self.dial(address)
-            if not self.ready or conns:  # readers that live on do their work
-                self._changed.wait_for(is_over, deadline.at_most(_LOOK))
 
     def _open(self, conn: Connection | BlockingConnection) -> NSQError | None:
         """Open a connection; return what went wrong."""

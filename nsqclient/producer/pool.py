@@ -302,7 +302,7 @@ class PoolTimer:
         self.ident = 0  #: of its thread, which may not wait for a response: nobody would cut it
 
     def start(self) -> None:
-        """Start the thread. Raises ThreadStartError."""
+        """Start the thread. Raises RuntimeError where there is none."""
         self._thread.launch()
 
     def wake(self) -> None:

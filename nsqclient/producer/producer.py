@@ -43,10 +43,9 @@ from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import can_start_threads, run_in_thread
+from nsqclient.runtime.threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -410,12 +409,7 @@ class Producer:
 
         Blocks: at most ``timeout`` seconds, default ``publish_timeout``.
         """
-        return self._flush(self._deadline(timeout))
-
-    def _flush(self, deadline: Deadline) -> bool:
-        if self._async.pending and not self._nodes.ready and not can_start_threads():
-            self._nodes.serve(lambda: not self._async.pending, deadline)
-        return self._async.flush(deadline)
+        return self._async.flush(self._deadline(timeout))
 
     def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
         """Turn tracing on or off, for a topic or for all; for partitioned NSQ.
@@ -513,7 +507,7 @@ class Producer:
             if deadline.expired():
                 break
         clean = not self._running
-        clean = self._flush(deadline) and clean
+        clean = self._async.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
         stuck = self._discovery.stop(rest) + self._cluster.close(rest)
         stuck += self._nodes.close(rest)
@@ -561,19 +555,12 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 @atexit.register
 def _flush_at_exit() -> None:
     deadline = Deadline(_EXIT_TIMEOUT)
-    lost = 0
     for producer in list(_live):
-        before = producer.stats()
         if producer._pending:
             producer.flush(deadline.remaining())
-        after = producer.stats()
-        pending, topics = after.pending, producer._async.topics()
+        pending, topics = producer._pending, producer._async.topics()
         if pending:
             logger.error("no outcome at exit: %s to %s",
                          counted(pending, "publish", "publishes"),
                          ", ".join(topics) or "partitions")
-        failed = after.rejected + after.unknown - before.rejected - before.unknown
-        lost += pending + failed
         producer._async.report_unretrieved()
-    if lost:
-        fail_exit(f"{counted(lost, 'publish', 'publishes')} without a good result at exit")

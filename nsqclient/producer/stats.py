@@ -6,10 +6,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from nsqclient.errors import PublishError, PublishUnknownError
-from nsqclient.runtime.exit_status import fail_exit
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import is_interpreter_ending
 
 #: Synchronous publishes that are recorded before they are added up.
 MAX_RECENT = 1000
@@ -60,16 +58,10 @@ class Statistics:
             self._counts["retried"] += messages
 
     def count_failure(self, error: PublishError, messages: int = 1) -> None:
-        """Publishes were rejected, or their outcome is unknown.
-
-        Makes the process fail where the interpreter is ending: the caller may be a function at
-        exit, whose exceptions Python prints and forgets.
-        """
+        """Publishes were rejected, or their outcome is unknown."""
         is_unknown = isinstance(error, PublishUnknownError)
         with self._lock:
             self._counts["unknown" if is_unknown else "rejected"] += messages
-        if is_interpreter_ending():
-            fail_exit("a publish at exit was not stored")
 
     def add_recent(self) -> None:
         """Add up what was recorded."""

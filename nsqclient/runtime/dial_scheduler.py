@@ -6,32 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DialQueue, K, Standing
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError, keep_running
+from nsqclient.runtime.threads import LibraryThread, keep_running
 
 logger = logging.getLogger("nsqclient.dialing")
 
 #: Dials under way at once for one consumer or producer.
 MAX_DIALS = 16
-
-
-_K = TypeVar("_K", contravariant=True)
-
-
-class DialDelegate(Protocol[_K]):
-    """What a DialScheduler calls, holding no lock."""
-
-    def dial(self, key: _K) -> None:
-        """Dial it; what it led to is the delegate's business. May block; on a dialing thread."""
-        ...
-
-    def on_no_thread(self, key: _K, error: ThreadStartError) -> None:
-        """It could not be dialed, since the system has no thread left. On any thread."""
-        ...
+#: Seconds until it is tried again to start a thread, where the system had none left.
+_NO_THREAD_PAUSE = 1.0
 
 
 class DialScheduler(Generic[K]):
@@ -42,6 +29,8 @@ class DialScheduler(Generic[K]):
 
     Args:
         sources: the names of all sources; see :class:`DialQueue`.
+        dial: dials an address; what that led to is its business. May block; on a dialing thread,
+            without a lock.
         schedule: runs a function so many seconds later, for addresses that wait; None where the
             caller looks after these itself with ``dispatch()``.
 
@@ -53,19 +42,20 @@ class DialScheduler(Generic[K]):
     def __init__(
         self,
         sources: Iterable[str],
-        delegate: DialDelegate[K],
+        dial: Callable[[K], None],
         schedule: Callable[[float, Callable[[], None]], Any] | None = None,
         *,
         limit: int = MAX_DIALS,
         make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
-        self._delegate = delegate
+        self._dial = dial
         self._schedule = schedule
         self._make_thread = make_thread
         self._lock = Lock()
         self._queue: DialQueue[K] = DialQueue(limit, sources)  # by _lock, as below
         self._threads: list[LibraryThread] = []  # that run, or are being started
         self._wakes_at: float | None = None  # when dispatch() comes by itself
+        self._has_no_thread = False  # the last one could not be started
         self._is_closed = False
 
     def __contains__(self, key: K) -> bool:
@@ -92,11 +82,16 @@ class DialScheduler(Generic[K]):
             self._queue.discard(key)
 
     def dispatch(self) -> None:
-        """Start the threads that are needed for what is due. Does not block."""
+        """Start the threads that are needed for what is due. Does not block.
+
+        Where there is none to be had, this is logged, and tried again later.
+        """
         while self._start_thread():
             pass
         with self._lock:
             due = self._queue.next_due()
+            if self._has_no_thread:
+                due = time.monotonic() + _NO_THREAD_PAUSE
             if self._schedule is None or due is None or self._is_closed:
                 return
             if self._wakes_at is not None and self._wakes_at <= due:
@@ -115,8 +110,6 @@ class DialScheduler(Generic[K]):
         thread: LibraryThread | None = None
         try:
             with self._lock:
-                # One whose launch a signal handler interrupted, and that never ran, is left out.
-                self._threads = list(other for other in self._threads if other.is_under_way)
                 # Those that dial nothing at this moment are about to take something.
                 idle = len(self._threads) - self._queue.under_way
                 if self._is_closed or self._queue.count_ready(time.monotonic()) <= idle:
@@ -124,26 +117,26 @@ class DialScheduler(Generic[K]):
                 thread = self._make_thread(lambda: self._run(thread), "nsq-dialer-")
                 self._threads.append(thread)
             thread.launch()
-        except ThreadStartError as exc:
+        except RuntimeError as exc:
             self._on_no_thread(thread, exc)
             return False
+        except BaseException:  # of a signal handler; where the thread starts, it notes itself
+            with self._lock:
+                self._forget(thread)
+            raise
+        self._has_no_thread = False
         return True
 
     def _forget(self, thread: LibraryThread | None) -> None:
         """Needs _lock."""
         self._threads = [other for other in self._threads if other is not thread]
 
-    def _on_no_thread(self, thread: LibraryThread | None, error: ThreadStartError) -> None:
-        """Report what nobody will dial; threads that run already take the next address later."""
+    def _on_no_thread(self, thread: LibraryThread | None, error: RuntimeError) -> None:
         with self._lock:
             self._forget(thread)
-        while True:
-            with self._lock:
-                key = None if self._threads else self._queue.take(time.monotonic())
-                if key is None:
-                    return
-                self._queue.finish(key)
-            self._delegate.on_no_thread(key, error)
+            is_news, self._has_no_thread = not self._has_no_thread, True
+        if is_news:
+            logger.error("no thread to dial, trying again: %s", error)
 
     def _run(self, thread: LibraryThread | None) -> None:
         assert thread is not None  # it was made before it could run
@@ -163,7 +156,7 @@ class DialScheduler(Generic[K]):
                     return
             try:
                 thread.name = f"nsq-dialer-{key}"
-                self._delegate.dial(key)
+                self._dial(key)
             finally:
                 with self._lock:
                     self._queue.finish(key)

@@ -14,12 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import (
-    LibraryThread,
-    ThreadStartError,
-    is_library_thread,
-    keep_running,
-)
+from nsqclient.runtime.threads import LibraryThread, is_library_thread, keep_running
 
 #: The loggers that a publish may use.
 LOGGERS = ("connection", "dialing", "discovery", "http", "producer", "timer", "trace", "workers")
@@ -50,7 +45,7 @@ class _LateRecords:
                 self._thread = LibraryThread(self._run, "nsq-log")
                 try:
                     self._thread.launch()
-                except ThreadStartError:  # at the end of the process: the next record tries again
+                except RuntimeError:  # there is no thread: the next record tries again
                     self._thread = None
 
     def _run(self) -> None:

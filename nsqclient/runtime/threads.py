@@ -14,28 +14,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import wait_until_released
+from nsqclient.runtime.lock import Lock
 
 T = TypeVar("T")
-
-
-#: What Python says where no thread can be started because it ends.
-_ENDS = "at interpreter shutdown"
-_refusals: list[str] = []  # what it has said so
-
-
-class ThreadStartError(RuntimeError):
-    """No thread can be started: the system has none left, or the interpreter ends."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        if _ENDS in reason:
-            _refusals.append(reason)
-
-
-def is_interpreter_ending() -> bool:
-    """Return whether a thread could not be started because the interpreter ends."""
-    return bool(_refusals)
 
 
 class LibraryThread(threading.Thread):
@@ -50,73 +31,43 @@ class LibraryThread(threading.Thread):
     ) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
         self.owner = owner  #: whose work it does, where somebody asks for that
-        self._launches: list[int] = []  # one entry once it is certain to start, unless it fails
-        self._starting: _thread.LockType | None = None  # held until its start is done
-        self._has_begun = self._has_ended = False
+        self._starting = Lock()  # the owner starts it
 
     def launch(self) -> None:
-        """Start it, unless it was launched before; return when it runs.
+        """Start it, unless it was started before; return when it runs.
 
-        An exception from a signal handler may end the wait; ``is_launched`` says whether it
-        comes to run nevertheless.
+        An exception from a signal handler may end the wait; the thread may start nevertheless.
 
         Raises:
-            ThreadStartError: the system has no thread left, or the interpreter ends.
+            RuntimeError: the system has no thread left, or the interpreter ends.
         """
-        if self._launches:
+        if self.ident is not None:
             return
-        starting = _thread.allocate_lock()
-        starting.acquire()
-        self._starting = starting
         failures: list[BaseException] = []
+        is_done = threading.Lock()
+        is_done.acquire()
 
         def start() -> None:
             try:
-                self.start()
-                self._has_begun = True
+                with self._starting:
+                    if self.ident is None:
+                        self.start()
             except BaseException as exc:
                 failures.append(exc)
-                self._launches.clear()
             finally:
-                starting.release()
+                is_done.release()
 
-        try:
-            # The note is made in the same call, with no bytecode in between.
-            self._launches.extend(map(_thread.start_new_thread, (start,), ((),)))
-        except RuntimeError as exc:
-            if self._launches:
-                raise  # by a signal handler, behind the call
-            raise ThreadStartError(str(exc)) from exc
-        wait_until_released(starting)
+        _thread.start_new_thread(start, ())
+        is_done.acquire()
         if failures:
-            raise ThreadStartError(str(failures[0])) from failures[0]
-
-    @property
-    def is_launched(self) -> bool:
-        """Return whether it runs, has run, or is certain to."""
-        return bool(self._launches)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Return whether it runs or is certain to."""
-        is_over = self._has_ended or (self._has_begun and not self.is_alive())
-        return bool(self._launches) and not is_over
+            raise failures[0]
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, as ``Thread.join``; return at once where it was never launched."""
-        starting = self._starting
-        if not self._launches or starting is None:
-            return
-        wait_until_released(starting)  # where a launch was interrupted; no longer than any start
-        if self._has_begun:
+        """Wait for its end, as ``Thread.join``; return at once where it was never started."""
+        with self._starting:  # where a launch was interrupted
+            is_started = self.ident is not None
+        if is_started:
             super().join(timeout)
-
-    def run(self) -> None:
-        """Run the target."""
-        try:
-            super().run()
-        finally:
-            self._has_ended = True
 
 
 #: Seconds until a loop goes on that an exception has ended: it may end at once again.
@@ -140,15 +91,6 @@ def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException],
             return
         except BaseException as exc:
             failures[:] = (exc,)
-
-
-def can_start_threads() -> bool:
-    """Return whether a thread can be started now; tries it."""
-    try:
-        LibraryThread(int, "nsq-closer").launch()
-    except ThreadStartError:
-        return False
-    return True
 
 
 def owner_of_thread() -> object:
@@ -184,6 +126,9 @@ def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> 
     a thread of ours, which the procedure may want to join, it runs in place.
 
     Blocks: until it is done, and at most a second after the deadline.
+
+    Raises:
+        RuntimeError: no thread can be started.
     """
     if is_library_thread():
         return procedure()
@@ -201,10 +146,7 @@ def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> 
             is_over.release()
 
     thread = LibraryThread(run, name)
-    try:
-        thread.launch()
-    except ThreadStartError:
-        return procedure()
+    thread.launch()
     left = deadline.remaining()
     if is_over.acquire(timeout=-1 if left is None else min(left + _GRACE, threading.TIMEOUT_MAX)):
         thread.join(_GRACE)

@@ -58,7 +58,7 @@ class Timer:
         """Start the thread. Idempotent, also where it failed; does nothing after ``stop()``.
 
         Raises:
-            ThreadStartError: no thread can be started.
+            RuntimeError: no thread can be started.
         """
         with self._changed.lock:
             if not self._stopping:

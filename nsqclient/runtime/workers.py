@@ -76,21 +76,21 @@ class WorkerPool(Generic[T]):
         """Start the threads that do not run, also such as have ended. Idempotent.
 
         Raises:
-            ThreadStartError: no thread can be started.
+            RuntimeError: no thread can be started.
         """
         # Under the lock, so that stop() from another thread finds all of them started.
         with self._lock:
             for index, thread in enumerate(self._threads):
                 if self._stopping:
                     return
-                if thread.is_launched and not thread.is_under_way:
+                if thread.ident is not None and not thread.is_alive():
                     thread = self._threads[index] = self._make_thread(thread.name)
                 thread.launch()
 
     @property
     def has_threads(self) -> bool:
         """Whether any of its threads runs."""
-        return any([thread.is_under_way for thread in self._threads])
+        return any([thread.is_alive() for thread in self._threads])
 
     def put(self, item: T) -> None:
         """Add one item; never blocks."""
@@ -230,7 +230,7 @@ class WorkerPool(Generic[T]):
             self._wake_one()
         alive = []
         for thread in self._threads.copy():
-            if thread is threading.current_thread() or not thread.is_launched:
+            if thread is threading.current_thread():
                 continue
             thread.join(None if deadline is None else deadline.remaining())
             if thread.is_alive():

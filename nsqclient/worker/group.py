@@ -14,8 +14,7 @@ from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.stats import StopReport
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, LocalProtocolError
-from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.user_functions import check_function
 from nsqclient.sanitize import without_password
 from nsqclient.worker.errors import UnknownTargetError
@@ -189,15 +188,8 @@ class ConsumerGroup:
             )
             for consumer in self.consumers
         ]
-        deadline = Deadline(timeout)
-        rest = []
-        for thread, consumer in zip(threads, self.consumers):
-            try:
-                thread.launch()
-            except ThreadStartError:
-                rest.append(consumer)
-        for consumer in rest:  # one after the other, within the deadline
-            reports.append(consumer.stop(deadline.at_most(timeout)))
+        for thread in threads:
+            thread.launch()
         for thread in threads:
             thread.join()
         return reports

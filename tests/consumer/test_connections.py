@@ -11,7 +11,6 @@ from nsqclient.consumer.connections import ConnectionManager
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
-from nsqclient.runtime.threads import ThreadStartError
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
 
@@ -431,7 +430,6 @@ class Slots:
 
         class Thread(InlineThread):
             def launch(self):
-                self.is_under_way = True
                 slots.waiting.append(self)
 
         return Thread(target, name)
@@ -439,9 +437,7 @@ class Slots:
     def run(self):
         """Run all that was launched."""
         while self.waiting:
-            thread = self.waiting.pop(0)
-            thread._target()
-            thread.is_under_way = False
+            self.waiting.pop(0)._target()
 
 
 def names(count, host="silent"):
@@ -541,22 +537,6 @@ def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(mo
     dialed = [address for _, address in world.dialed]
     assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
     assert len(dialed) == 5 + 15 + 3
-
-
-def test_without_a_thread_an_address_is_dialed_later(monkeypatch):
-    """The error is reported, and the address is tried as any that failed."""
-    world = World(monkeypatch, ["a:1"])
-
-    class NoThread(InlineThread):
-        def launch(self):
-            raise ThreadStartError("can't start new thread")
-
-    world.connections._dials._make_thread = NoThread
-    world.connections.start()
-    assert "no thread to dial it" in str(world.errors[0]) and not world.connected
-    world.connections._dials._make_thread = InlineThread
-    world.timer.advance(1)
-    assert world.addresses() == ["a:1"]
 
 
 def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):

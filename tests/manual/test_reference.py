@@ -20,7 +20,7 @@ PACKAGES = [
     "nsqclient.consumer.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
     "nsqclient.contrib.django", "nsqclient.contrib.flask",
     "nsqclient.contrib.prometheus", "nsqclient.contrib.opentelemetry",
-    "nsqclient.worker.middleware", "nsqclient.spark",
+    "nsqclient.worker.log_context", "nsqclient.spark",
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
 #: Public to other packages of nsqclient only.

@@ -144,29 +144,6 @@ def test_the_old_answer_of_a_hung_nsqlookupd_gives_way(cluster, caches, monkeypa
     wait_until(lambda: leader(cache) == "n:2")
 
 
-def test_without_a_thread_the_caller_asks(cluster, caches, no_thread):
-    """At the end of the process, say; nsqlookupds that are only listed too."""
-    cluster.answers = {"a:1": answer("n:1", "a:1", "b:1"), "b:1": answer("n:1", "a:1", "b:1")}
-    cache = caches("a:1")
-    with no_thread("nsq-background"):
-        assert leader(cache) == "n:1"
-        assert cache.peek("t").partitions == {0: "n:1"}
-        cluster.answers = dict.fromkeys(["a:1", "b:1"], answer("n:2", "a:1", "b:1"))
-        cache.refresh_and_wait("t", Deadline(WAIT))
-        assert leader(cache) == "n:2"
-    assert cluster.count("a:1") == cluster.count("b:1") == 2
-
-
-def test_fewer_threads_than_wanted_are_enough(cluster, caches, no_thread):
-    """The caller asks only where there is none."""
-    cluster.answers["a:1"] = answer("n:1")
-    cluster.hanging.add("b:1")
-    cache = caches("a:1", "b:1")
-    with no_thread("nsq-background-3"):
-        assert leader(cache) == "n:1"
-    assert cluster.count("b:1") == 1 and not cluster.release.is_set()
-
-
 def test_an_nsqlookupd_that_has_not_answered_yet_may_know_more(cluster, caches, monkeypatch):
     """Until it is late."""
     cluster.answers["b:1"] = answer("n:1")

@@ -146,14 +146,6 @@ def test_close_during_a_dial_ends_it(nodes, monkeypatch):
         connect(nodes, "127.0.0.1:4150")
 
 
-def test_publish_without_a_thread_for_its_dial_is_a_connect_error(nodes, no_thread):
-    """The next call tries again."""
-    with Nsqd() as server:
-        with no_thread("nsq-dialer-"), pytest.raises(ConnectError, match="no thread to dial"):
-            connect(nodes, server.tcp_address)
-        assert connect(nodes, server.tcp_address).conn is not None
-
-
 class Token:
     """Of a publish; keeps the outcome."""
 

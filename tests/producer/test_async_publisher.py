@@ -238,7 +238,7 @@ def test_a_bug_costs_one_batch_and_not_the_thread(world, caplog):
 def test_a_publisher_that_cannot_start_fails_at_once(world, no_thread):
     """Nothing stays pending, and the next publish tries again."""
     pipeline = world.pipeline()
-    with no_thread("nsq-publisher"), pytest.raises(PublishNotSentError, match="no thread"):
+    with no_thread("nsq-publisher"), pytest.raises(RuntimeError, match="new thread"):
         pipeline.put(future())
     assert pipeline.pending == 0
     put(pipeline, future())

@@ -189,10 +189,20 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
     assert "a bug" in caplog.text
 
 
-@pytest.mark.parametrize(("role", "dials"), [("nsq-dialer", 1), ("nsq-reader", 2)])
-def test_a_thread_that_cannot_start_is_an_error_in_time(make_links, no_thread, role, dials):
+def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, caplog):
+    """It is logged why; when there are threads again, the address is dialed."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        with no_thread("nsq-dialer"), pytest.raises(NSQConnectionError):
+            acquire(nodes, 0.3)
+        assert "no thread to dial" in caplog.text
+        assert acquire(nodes).address == server.address
+        nodes.close(Deadline(WAIT))
+
+
+def test_a_reader_that_gets_no_thread_is_an_error_in_time(make_links, no_thread):
     """Whoever waits hears why at the deadline; when there are threads again, all is well."""
-    with ScriptedServer(*[idle] * dials) as server:
+    with ScriptedServer(idle, idle) as server:
         nodes = make_links(server.address)
 
         def hears_why():
@@ -200,7 +210,7 @@ def test_a_thread_that_cannot_start_is_an_error_in_time(make_links, no_thread, r
                 acquire(nodes, 0.3)  # the next dial is later
             return "no thread" in str(caught.value)
 
-        with no_thread(role):
+        with no_thread("nsq-reader"):
             wait_until(hears_why)  # at once, save where the dial takes long on a busy machine
         assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))

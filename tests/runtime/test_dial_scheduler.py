@@ -9,7 +9,7 @@ import pytest
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DialQueue, Standing
 from nsqclient.runtime.dial_scheduler import DialScheduler
-from nsqclient.runtime.threads import LibraryThread, ThreadStartError
+from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
@@ -23,7 +23,7 @@ class Dials:
     """Notes what is dialed; a dial lasts until ``release`` is set."""
 
     def __init__(self) -> None:
-        self.begun, self.refused = [], []
+        self.begun = []
         self.release = threading.Event()
         self.release.set()
         self.on_dial = None
@@ -34,9 +34,6 @@ class Dials:
             self.on_dial(key)
         assert self.release.wait(WAIT)
 
-    def on_no_thread(self, key, error):
-        self.refused.append(key)
-
 
 @pytest.fixture
 def make(request):
@@ -45,7 +42,7 @@ def make(request):
 
     def build(sources="a", schedule=None, **options):
         dials = Dials()
-        scheduler = DialScheduler(sources, dials, schedule, **options)
+        scheduler = DialScheduler(sources, dials.dial, schedule, **options)
         made.append((scheduler, dials))
         return scheduler, dials
 
@@ -127,20 +124,29 @@ class NoThread(InlineThread):
     """A thread that the system does not give."""
 
     def launch(self):
-        raise ThreadStartError("can't start new thread")
+        raise RuntimeError("can't start new thread")
 
 
-def test_without_any_thread_each_address_is_reported(make):
-    """Its owner sees to it that it is tried again."""
-    scheduler, dials = make(make_thread=NoThread)
-    for key in "xyz":
+def test_without_a_thread_an_address_is_dialed_later(make, monkeypatch, caplog):
+    """It is tried every second, and logged once; with a thread all are dialed."""
+    timer = VirtualTimer()
+    monkeypatch.setattr("time.monotonic", lambda: timer.now)
+    kinds = [NoThread, NoThread, NoThread]
+    scheduler, dials = make(
+        schedule=timer.schedule,
+        make_thread=lambda target, name: (kinds.pop() if kinds else InlineThread)(target, name))
+    for key in "xy":
         scheduler.put(key, "a", UNTRIED)
-    scheduler.dispatch()
-    assert dials.refused == ["x", "y", "z"] and "x" not in scheduler
+        scheduler.dispatch()
+    assert dials.begun == [] and "x" in scheduler
+    timer.advance(1.0)
+    assert dials.begun == [] and caplog.text.count("no thread to dial, trying again") == 1
+    timer.advance(1.0)
+    assert dials.begun == ["x", "y"]
 
 
 def test_a_thread_that_runs_dials_what_another_one_could_not(make):
-    """Where the system gives only one, nothing is reported."""
+    """Where the system gives only one."""
     threads = [LibraryThread]
     scheduler, dials = make(
         make_thread=lambda target, name: (threads.pop() if threads else NoThread)(target, name)
@@ -151,7 +157,6 @@ def test_a_thread_that_runs_dials_what_another_one_could_not(make):
         scheduler.dispatch()
     dials.release.set()
     wait_until(lambda: sorted(dials.begun) == ["x", "y", "z"])
-    assert dials.refused == []
 
 
 def test_close_dials_nothing_more(make):

@@ -18,11 +18,10 @@ def test_a_launched_thread_runs_its_target_with_its_arguments():
     """The thread has its name and is a daemon; ``launch()`` returns when it runs."""
     seen = []
     thread = LibraryThread(lambda *args: seen.append((args, is_library_thread())), "nsq-x", (1, 2))
-    assert not thread.is_launched
     thread.launch()
     thread.join()
     assert seen == [((1, 2), True)] and thread.name == "nsq-x" and thread.daemon
-    assert thread.is_launched and not thread.is_under_way
+    assert not thread.is_alive()
 
 
 def test_a_second_launch_does_nothing():
@@ -36,7 +35,7 @@ def test_a_second_launch_does_nothing():
 
 
 def test_a_thread_that_cannot_start_may_be_launched_again(monkeypatch):
-    """RuntimeError where the system has no thread left, and nothing is noted as launched."""
+    """RuntimeError, as Python raises it, where the system has no thread left."""
     def start(self):
         raise RuntimeError("can't start new thread")
 
@@ -46,14 +45,13 @@ def test_a_thread_that_cannot_start_may_be_launched_again(monkeypatch):
         context.setattr(threading.Thread, "start", start)
         with pytest.raises(RuntimeError, match="can't start"):
             thread.launch()
-    assert not thread.is_launched
     thread.launch()
     thread.join()
     assert seen == [1]
 
 
 def test_a_launch_that_is_interrupted_anywhere_has_happened_or_not():
-    """Wherever Ctrl-C comes, ``is_launched`` is right, and a second launch completes it."""
+    """Wherever Ctrl-C comes: a second launch completes it, and it runs once."""
     number = 0
     while True:
         seen = []
@@ -64,8 +62,6 @@ def test_a_launch_that_is_interrupted_anywhere_has_happened_or_not():
                 thread.launch()
         except KeyboardInterrupt:
             pass
-        if thread.is_launched:
-            wait_until(lambda: seen)
         thread.launch()
         thread.join(30)
         assert seen == [1], interruption.place
@@ -159,15 +155,6 @@ def test_in_a_thread_of_yours_it_runs_apart_whatever_the_name():
     thread.start()
     thread.join()
     assert [one.name for one in seen] == ["nsq-closer"]
-
-
-def test_where_no_thread_can_start_it_runs_in_place(monkeypatch):
-    """At the end of the interpreter there are no new threads."""
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert run_in_thread(threading.current_thread, Deadline(10), "x") is threading.current_thread()
 
 
 def test_a_loop_goes_on_after_an_exception_also_of_what_reports_it(monkeypatch):

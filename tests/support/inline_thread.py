@@ -10,14 +10,11 @@ class InlineThread:
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self.name = name
-        self.is_under_way = False
         self._target = target
 
     def launch(self) -> None:
         """Do the work."""
-        self.is_under_way = True
         self._target()
-        self.is_under_way = False
 
     def join(self, timeout: float | None = None) -> None:
         """It has ended."""

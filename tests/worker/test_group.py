@@ -130,24 +130,3 @@ def test_topics_choose_among_the_registrations():
         add_all(group_of(), both, ["mails"])
     with pytest.raises(ConfigError, match="no handler is registered$"):
         add_all(group_of(), [])
-
-
-def test_where_no_thread_can_be_started_the_group_stops_in_the_caller(nsqd, monkeypatch):
-    """It stops one consumer after the other; every report is complete, and returned again."""
-    def refuse(self):
-        raise RuntimeError("can't start new thread")
-
-    seen = []
-    group = group_of(nsqd)
-    for topic in ("orders", "refunds"):
-        group.add(register(topic, "c", lambda message: seen.append(message.body)))
-    nsqd.publish_many("orders", [b"x"] * 3)
-    group.start()
-    wait_until(lambda: len(seen) == 3)
-    # The embedded nsqd starts a thread for each connection.
-    wait_until(lambda: all(consumer.stats().connections for consumer in group.consumers))
-    with monkeypatch.context() as context:
-        context.setattr(threading.Thread, "start", refuse)
-        reports = group.stop(5)
-    assert len(reports) == 2 and all(reports) and all(report.complete for report in reports)
-    assert [consumer.stop(1).complete for consumer in group.consumers] == [True, True]
