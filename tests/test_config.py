@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import copy
+import gc
 import inspect
 import pickle
 import random
+import re
 import socket
 import ssl
+import warnings
 from datetime import timedelta
 
 import pytest
@@ -17,7 +20,7 @@ from hypothesis import strategies as st
 
 from nsqclient import Consumer, Producer
 from nsqclient.config import OPTIONS, Config
-from nsqclient.errors import ConfigError, NSQError
+from nsqclient.errors import ConfigError, InvalidChannelError, NSQError
 from nsqclient.secrets import SECRETS, secrets_of, with_secrets
 from nsqclient.version import __version__
 from tests.support.fuzz import fuzz
@@ -283,6 +286,13 @@ def test_an_unknown_option_is_a_type_error():
     (lambda: Config(max_in_fligth=1), "did you mean max_in_flight?"),
     (lambda: Config().replace(max_in_fligth=1), "did you mean max_in_flight?"),
     (lambda: Config(wxyz="s3cret"), "Config() has no argument 'wxyz'"),
+    (lambda: Producer(["127.0.0.1:1"]).publish("t", b"x", delay=3),
+     "publish() has no argument 'delay': did you mean defer?"),
+    (lambda: Producer(["127.0.0.1:1"]).publish_json("t", 1, delay=3), "did you mean defer?"),
+    (lambda: Producer(["127.0.0.1:1"]).publish_async("t", b"x", delay=3),
+     "publish_async() has no argument 'delay': did you mean defer?"),
+    (lambda: Producer(["127.0.0.1:1"]).publish("t", b"x", wxyz="s3cret"),
+     "publish() has no argument 'wxyz'"),
 ])
 def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said):
     """On every Python, in one line, without the value."""
@@ -305,6 +315,33 @@ def test_a_config_that_is_none_says_what_to_write(config, said):
         with pytest.raises(ConfigError) as caught:
             make()
         assert said in str(caught.value) and "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda: Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"], retry=3),
+     "retry is a function, not a number: for 3 attempts write config=Config(max_attempts=3)"),
+    (lambda: Consumer("t", print, nsqd_tcp_addresses=["x:1"]), "the channel is missing"),
+])
+def test_an_argument_of_a_wrong_kind_says_what_to_write(make, said):
+    """What people try first."""
+    with pytest.raises((ConfigError, InvalidChannelError), match=re.escape(said)):
+        make()
+
+
+def test_a_consumer_that_was_never_started_is_warned_of():
+    """As a file that was never closed; not one that was stopped, or whose arguments are wrong."""
+    def make(**options):
+        return Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"], **options)
+
+    with pytest.warns(ResourceWarning, match="<Consumer t/c 0 connections> was never started"):
+        make()
+        gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make().stop()
+        with pytest.raises(ConfigError):
+            make(workers=0)
+        gc.collect()
 
 
 def test_the_signatures_of_the_public_classes_are_still_to_be_read():

@@ -136,6 +136,17 @@ def _parts(
     return parts, list(dict.fromkeys([*found.failures, *failures]))
 
 
+def is_absent(topic: str, channel: str | None = None) -> bool:
+    """Return whether every server has answered, and none has the topic, or its channel."""
+    parts, failures = _parts(topic, channel, False, True)
+    if failures:
+        return False
+    if channel is None:
+        return not parts and topic not in context().cluster.recent_nodes().registered
+    return not any(text(each, "channel_name") == channel
+                   for part in parts for each in objects(part.values, "channels"))
+
+
 def _absent(code: str, hint: str, failures: list[Failure]) -> RequestError:
     # A server that did not answer may have it.
     silent = "; ".join(each.text() for each in failures)

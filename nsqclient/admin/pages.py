@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from nsqclient.admin.access_control import may_act, may_peek, user_of
 from nsqclient.admin.context import context
+from nsqclient.admin.nsqadmin_api import is_absent
 from nsqclient.admin.replay import source_of_dead_letters
 from nsqclient.admin.responses import check_channel, check_topic
 from nsqclient.sanitize import LONGEST_TEXT, printable
@@ -17,14 +18,15 @@ from nsqclient.version import __version__
 blueprint = Blueprint("pages", __name__)
 
 
-def _page(template: str, title: str, **values: Any) -> Response:
+def _page(template: str, title: str, *, is_absent: bool = False, **values: Any) -> Response:
     here = context()
     settings = here.settings
     response = make_response(render_template(
         template, title=title, base=settings.base_path, version=__version__,
         may_act=may_act(settings, request), may_peek=may_peek(settings, request),
-        user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds, **values,
-    ))
+        user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds,
+        is_absent=is_absent, **values,
+    ), 404 if is_absent else 200)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -40,7 +42,7 @@ def topics() -> Response:
 def topic(topic: str) -> Response:
     """The page of a topic."""
     check_topic(topic)
-    return _page("topic.html", topic, here="topics", topic=topic,
+    return _page("topic.html", topic, here="topics", topic=topic, is_absent=is_absent(topic),
                  source=source_of_dead_letters(topic))
 
 
@@ -50,7 +52,8 @@ def channel(topic: str, channel: str) -> Response:
     check_topic(topic)
     check_channel(channel)
     return _page("channel.html", f"{topic} / {channel}", here="topics", topic=topic,
-                 channel=channel, source=source_of_dead_letters(topic))
+                 channel=channel, is_absent=is_absent(topic, channel),
+                 source=source_of_dead_letters(topic))
 
 
 @blueprint.get("/nodes")

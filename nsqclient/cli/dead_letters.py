@@ -207,6 +207,8 @@ class _Letters(ABC):
 
     def __init__(self) -> None:
         self.problems = 0
+        #: How many there are; of a topic how many came, or were asked for before a signal.
+        self.total = 0
 
     @abstractmethod
     def peek(self) -> _Named:
@@ -231,6 +233,7 @@ class _DirectoryLetters(_Letters):
         self._signals = signals
         names = self._directory.names()
         self._names = [_find(names, wanted, values["path"]) for wanted in values["id"]] or names
+        self.total = len(self._names)
 
     def _read(self, sets_aside: bool) -> _Named:
         for name in self._names:
@@ -375,8 +378,13 @@ class _TopicLetters(_Letters):
     def take(self) -> _Taken:
         with self._consumer(min(self._values["count"], _MAX_IN_FLIGHT)) as consumer:
             with contextlib.closing(self._messages(consumer)) as messages:
-                for message in messages:
-                    yield *self._named(message), message.finish
+                try:
+                    for message in messages:
+                        self.total += 1
+                        yield *self._named(message), message.finish
+                finally:
+                    if self._signals.is_stopping:
+                        self.total = self._values["count"]
 
     def _named(self, message: Message) -> tuple[str, DeadLetter]:
         letter = DeadLetter.parse(message.body, self._values["dead-letter-key-file"])
@@ -480,9 +488,7 @@ def _take_all(
             count += 1
             print(printable(text), flush=True)
     if count or letters.problems:
-        wanted = values["count"] if values["topic"] else count
-        fewer = f" of {wanted}" if count < wanted else ""
-        print(f"{done} {counted(count, 'dead letter')}{fewer}")
+        print(f"{done} {count} of {counted(letters.total, 'dead letter')}")
     else:
         sys.stderr.write(f"{PROGRAM}: {_none(values)}\n")
     return 1 if letters.problems else 0

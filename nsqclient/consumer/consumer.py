@@ -8,6 +8,7 @@ parts: ``connections`` keeps the connections, ``flow_control`` shares RDY and ba
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -125,6 +126,8 @@ class Consumer:
     channel: str
     #: The options, those that the arguments set included.
     config: Config
+    #: Whether it is to be warned of at its end: it was made, and neither started nor stopped.
+    _is_forgotten = False
 
     def __init__(
         self,
@@ -196,6 +199,7 @@ class Consumer:
         self._discovery_filter = discovery_filter
         self._on_blocked = on_blocked
         self._build()
+        self._is_forgotten = True
         register_for_fork(self)
 
     def _build(self) -> None:
@@ -270,6 +274,7 @@ class Consumer:
 
     def _reset_after_fork(self) -> None:
         """For the library: become a consumer that was never started, in a forked child."""
+        self._is_forgotten = False  # it is the parent's to start
         self._connections.abandon()
         if isinstance(self._handler, BatchHandler):
             self._handler._unbind()
@@ -286,6 +291,7 @@ class Consumer:
         """
         if self._shutdown.has_begun:
             raise ClosedError("this consumer was stopped: make a new one")
+        self._is_forgotten = False
         if not self._started:
             # Each step may be repeated, where a signal handler has interrupted them or no thread
             # was left. The last ones are taken on a thread of ours, which nothing interrupts.
@@ -326,6 +332,7 @@ class Consumer:
         Returns: a report, which is true unless the handling of a message was abandoned.
         """
         seconds = to_seconds(timeout, "timeout")
+        self._is_forgotten = False
         return self._shutdown.stop(seconds, wait=not self._is_own_thread())
 
     def _is_own_thread(self) -> bool:
@@ -525,6 +532,11 @@ class Consumer:
     def __reduce__(self) -> NoReturn:
         """It has threads and sockets, so it cannot be pickled or copied."""
         raise TypeError("a Consumer cannot be pickled or copied: make one in each process")
+
+    def __del__(self) -> None:
+        if self._is_forgotten:
+            warnings.warn(f"{self!r} was never started: call start() or run()", ResourceWarning,
+                          source=self)
 
     def __enter__(self) -> Consumer:
         return self.start()

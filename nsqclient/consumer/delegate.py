@@ -38,7 +38,6 @@ from nsqclient.runtime.workers import WorkerPool
 #: What each function of the user's is called with.
 _PARAMETERS = {
     "handler": ["message"],
-    "retry": ["message", "exception"],
     "on_giving_up": ["message"],
     "on_blocked": ["message", "error"],
     "on_error": ["error"],

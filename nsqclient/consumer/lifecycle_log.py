@@ -2,8 +2,8 @@
 
 The methods are the events in a consumer's life, one line each, made to be grepped for; a line about
 something that does not work ends with what to do. Everything else that concerns a consumer is
-logged with ``warning()`` and the like. The tables in ``docs/topics/logging.rst`` have all of them,
-and a test compares them.
+logged with ``warning()`` and the like. The tables in ``docs/topics/logging.rst`` have those that an
+operator needs, and a test compares them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class LifecycleLogger(PrefixedLogger):
         super().__init__(logging.getLogger("nsqclient.consumer"), f"{name}: ",
                          log_fields(topic=topic, channel=channel))
         self._topic = topic
+        self._has_long_delay = False
         # An nsqlookupd decides how many addresses there are.
         self._discoveries, self._failed_dials = LineLimit(self), LineLimit(self)
 
@@ -96,6 +97,14 @@ class LifecycleLogger(PrefixedLogger):
     def partitions_read(self) -> None:
         """After such a line each partition has a connection again."""
         self.info("every partition has a reader again")
+
+    def delay_over_limit(self, seconds: float, limit: float) -> None:
+        """A message is requeued for longer than nsqd waits. Said once."""
+        if not self._has_long_delay:
+            self._has_long_delay = True
+            self.warning(
+                "a requeue delay of %.10g s is over nsqd's limit of %g s, which nsqd takes instead: if"
+                " its --max-req-timeout is higher, set nsqd_max_req_timeout", seconds, limit)
 
     def connected(self, address: str) -> None:
         """It is subscribed on an nsqd."""

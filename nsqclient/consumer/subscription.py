@@ -461,11 +461,13 @@ class Subscription:
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
+        config = self._config
         if delay is None:
-            config = self._config
             delay = requeue_delay(
                 message.attempts, config.default_requeue_delay, config.max_requeue_delay
             )
+        if delay > config.nsqd_max_req_timeout:
+            self._log.delay_over_limit(delay, config.nsqd_max_req_timeout)
         delay_ms = round(delay * 1000)
         sent: list[None] = []
 

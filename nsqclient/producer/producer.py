@@ -41,7 +41,7 @@ from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.arguments import checks_names
+from nsqclient.runtime.arguments import checks_names, refuse_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.monitor import Monitor
@@ -55,6 +55,8 @@ logger = logging.getLogger("nsqclient.producer")
 _LOOK = 0.5
 #: Seconds for which the end of the process waits for publishes without an outcome.
 _EXIT_TIMEOUT = 5.0
+#: Arguments that a publish does not have -> what was meant: Requeue has a delay.
+_MEANT = {"delay": "defer"}
 #: Names of topics that a producer remembers as valid.
 _MAX_TOPICS = 1000
 
@@ -182,6 +184,7 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message; returns when nsqd has stored it.
 
@@ -206,6 +209,8 @@ class Producer:
             PublishUnknownError: no response in time; it may be stored.
             ClosedError: the producer was closed.
         """
+        if unknown:
+            refuse_names("publish()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
@@ -244,6 +249,7 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message whose body is ``value`` as JSON; ``Message.json()`` decodes it.
 
@@ -257,7 +263,7 @@ class Producer:
         """
         return self.publish(
             topic, commands.json_body(value), defer, timeout, key=key, trace_id=trace_id,
-            headers=headers, partition=partition)
+            headers=headers, partition=partition, **unknown)
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes | Outgoing], timeout: Duration | None = None,
@@ -357,6 +363,7 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        **unknown: NoReturn,
     ) -> Future[StoredPosition | None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
@@ -373,6 +380,8 @@ class Producer:
                 connected, the Future raises it instead.
             ClosedError: the producer was closed.
         """
+        if unknown:
+            refuse_names("publish_async()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout
         if timeout is not None:

@@ -50,4 +50,7 @@ def check_channel(name: object) -> str:
     """
     if isinstance(name, str) and is_valid_name(name):
         return name
+    if callable(name):
+        raise InvalidChannelError(
+            "the channel is missing: a function stands in its place; write topic, channel, handler")
     raise InvalidChannelError(f"channel name {name!r} is not valid: {_RULE}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 C = TypeVar("C", bound=type)
 
@@ -61,6 +61,17 @@ def check_names(cls: str, given: Iterable[str]) -> None:
         if name not in own:
             hint = _hint(name, cls)
             raise TypeError(f"{cls}() has no argument {name!r}" + (f": {hint}" if hint else ""))
+
+
+def refuse_names(call: str, given: Iterable[str], meant: Mapping[str, str]) -> NoReturn:
+    """Refuse keyword arguments that a call does not have, and say which one was ``meant``.
+
+    Raises:
+        TypeError: always.
+    """
+    name = next(iter(given))
+    hint = f": did you mean {meant[name]}?" if name in meant else ""
+    raise TypeError(f"{call} has no argument {name!r}{hint}")
 
 
 def _hint(name: str, cls: str) -> str:

@@ -115,7 +115,10 @@ def run_worker(
         group = build(metrics)
         log.on_imported()
         if options.is_check:
-            if not check_group(group, report):
+            is_well = check_group(group, report)
+            for consumer in group.consumers:
+                consumer.stop()
+            if not is_well:
                 return FAILED
             report("OK     everything is in order")
             return 0

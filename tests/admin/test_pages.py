@@ -15,8 +15,20 @@ PATHS = ["/", "/topics/events", "/topics/events/archive", "/topics/orders.dead/k
 
 @pytest.fixture
 def admin(cluster):
-    """A page with every permission."""
+    """A page with every permission, of a cluster with what PATHS names."""
+    cluster.fill("events", "archive")
+    cluster.fill("orders.dead", "keep")
     return cluster.admin(allow_peek=True)
+
+
+@pytest.mark.parametrize("path", ["/topics/nope", "/topics/events/nope"])
+def test_the_page_of_what_does_not_exist_is_404_and_shows_no_buttons(admin, path):
+    """The script shows them when the topic or channel appears; base.css hides them until then."""
+    answer = admin.get(path)
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert 'class="waiting absent"' in answer.text
+    assert ".absent .known { display: none; }" in admin.get("/static/base.css").text
 
 
 @pytest.mark.parametrize("path", PATHS)

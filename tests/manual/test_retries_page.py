@@ -70,10 +70,10 @@ def test_the_commands_for_a_directory_work(terminal: Terminal, cluster: Cluster)
     keep(folder, LETTER.id, "18a513889a269002", "18a513889a269003")
     assert len(terminal.run(listing).splitlines()) == 3
     assert "body (utf-8):\n    seven" in terminal.run(show)
-    assert "replayed 1 dead letter" in terminal.run(one)
-    assert "replayed 2 dead letters" in terminal.run(rest)
+    assert "replayed 1 of 1 dead letter" in terminal.run(one)
+    assert "replayed 2 of 2 dead letters" in terminal.run(rest)
     keep(folder, LETTER.id)
-    assert "deleted 1 dead letter" in terminal.run(delete)
+    assert "deleted 1 of 1 dead letter" in terminal.run(delete)
     assert list(folder.iterdir()) == []
     assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 3
 
@@ -89,8 +89,8 @@ def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> 
         f"{command} --timeout=2s" for command in commands_of(named("dead_letters topic")))
     assert terminal.run(listing).count("this is no order") == 4
     assert "reason: this is no order" in terminal.run(show)
-    assert "replayed 2 dead letters" in terminal.run(replay)
-    assert "deleted 1 dead letter" in terminal.run(delete)
+    assert "replayed 2 of 2 dead letters" in terminal.run(replay)
+    assert "deleted 1 of 1 dead letter" in terminal.run(delete)
     assert terminal.run(listing).count("this is no order") == 1
     assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 2
 

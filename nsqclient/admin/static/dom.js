@@ -36,7 +36,7 @@ export const show = (id, text) => setText(byId(id), text);
 
 // Hides or shows what acts on the topic or channel of the page: there is nothing without it.
 export const setKnown = (isKnown) => {
-  for (const element of document.querySelectorAll(".known")) element.hidden = !isKnown;
+  document.body.classList.toggle("absent", !isKnown);
 };
 
 // A path of this page: every part is one segment.

@@ -23,8 +23,8 @@ def log_rows(page: str) -> list[Row]:
 
 
 def lifecycle_rows(page: str) -> list[Row]:
-    """Return the rows above the heading "Other lines"."""
-    return _rows(page, read(page).partition("\nOther lines\n---")[0])
+    """Return the rows above the heading "Lines that need an action"."""
+    return _rows(page, read(page).partition("\nLines that need an action\n---")[0])
 
 
 def _rows(page: str, text: str) -> list[Row]:
