@@ -329,7 +329,7 @@ def test_an_argument_of_a_wrong_kind_says_what_to_write(make, said):
 
 
 def test_a_consumer_that_was_never_started_is_warned_of():
-    """As a file that was never closed; not one that was stopped, or whose arguments are wrong."""
+    """As a file that was never closed; not if it was stopped, or if its arguments are wrong."""
     def make(**options):
         return Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"], **options)
 

@@ -26,9 +26,12 @@ _PROBE_TIMEOUT = 5.0
 class _ToolConsumer(LookingConsumer):
     """A consumer that ends with its tool when no nsqd that was named can be reached."""
 
-    def __init__(self, *args: Any, survives: Callable[[], bool], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, survives: Callable[[], bool], is_limited: bool, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._survives = survives
+        self._delegate.warns_of_few_in_flight = not is_limited
 
     def count_nsqds(self) -> int:
         """Return how many nsqds, or partitions of them, are known."""
@@ -67,12 +70,13 @@ class Consumers:
 
     def add(
         self, topic: str, channel: str, handler: Callable[[Message], Any], *,
-        guard: LookGuard | None = None, **options: Any,
+        guard: LookGuard | None = None, is_limited: bool = False, **options: Any,
     ) -> Consumer:
         """Make a consumer, and start it if the others run.
 
         Args:
             guard: of a consumer that only looks.
+            is_limited: its max_in_flight is the number of messages that are wanted.
             options: the Consumer's.
         """
         # As an argument it holds on partitioned topics too, also where it is 1.
@@ -81,7 +85,7 @@ class Consumers:
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
             lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
             on_error=lambda error: self._on_error(consumer, error), survives=self._survives,
-            guard=guard, **options,
+            guard=guard, is_limited=is_limited, **options,
         )
         with self._lock:
             self._all.append(consumer)

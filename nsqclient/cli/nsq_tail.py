@@ -93,7 +93,8 @@ def _run(parsed: Parsed) -> int:
         tail = Tail(_STDOUT, limit, signals.stop, consumers.limit_in_flight)
         for topic in topics:
             guard = None if values["channel"] else make_guard(values, config, topic, channel)
-            consumers.add(topic, channel, _handler(tail, render, topic), guard=guard)
+            consumers.add(topic, channel, _handler(tail, render, topic), guard=guard,
+                          is_limited=bool(limit) and limit < max_in_flight)
         consumers.run()
     if tail.error is not None and not isinstance(tail.error, BrokenPipeError):
         raise CommandLineError(f"cannot write to stdout: {tail.error}")

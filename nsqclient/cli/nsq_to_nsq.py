@@ -21,7 +21,7 @@ from nsqclient import (
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
-from nsqclient.cli.record_keys import key_of
+from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
@@ -226,7 +226,7 @@ class Copier:
 
     def _requeue(self, message: Message, exc: NSQError) -> None:
         """Requeue it; a message that is always rejected causes no backoff."""
-        logger.error("%r is requeued: %s", message, exc)
+        logger.error("%r is requeued: %s", message, in_flags(exc, "--key-field"))
         message.requeue(backoff=not is_rejected_message(exc))
 
 

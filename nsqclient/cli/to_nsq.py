@@ -27,7 +27,7 @@ from nsqclient.cli.goflags import (
 from nsqclient.cli.lines import unescape
 from nsqclient.cli.progress import Progress
 from nsqclient.cli.rate_limiter import RateLimiter
-from nsqclient.cli.record_keys import key_of
+from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     ToolFlags, add_secret_flags, check_name, read_config, run, turn_off_negative,
@@ -141,7 +141,7 @@ def _run(parsed: Parsed) -> int:
     for publisher in publishers:
         if publisher.error is not None:
             raise CommandLineError(
-                f"{publisher.name}: {publisher.error}"
+                f"{publisher.name}: {in_flags(publisher.error, '--key-field or --ordered')}"
                 f" ({counted(publisher.stored, 'record')} stored)")
     if copy.error is not None:
         raise CommandLineError(str(copy.error))

@@ -131,6 +131,8 @@ class ConsumerDelegate:
     shutdown: Shutdown
     #: The user chose it; changed by any thread.
     has_max_in_flight = True
+    #: Whether a max_in_flight below the number of partitions is logged; not for a number of messages to show.
+    warns_of_few_in_flight = True
 
     def __init__(
         self,
@@ -210,7 +212,8 @@ class ConsumerDelegate:
         if former >= count or not former:
             return
         if self.has_max_in_flight:
-            self._log.too_few_in_flight(former, count)
+            if self.warns_of_few_in_flight:
+                self._log.too_few_in_flight(former, count)
         else:
             self._flow.set_max_in_flight(count)
             self._log.one_for_each_partition(count)

@@ -6,14 +6,18 @@ Knows Arrow record batches and a ``Producer``, never Spark: the schema comes as 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from nsqclient.errors import ConfigError, InvalidMessageError
+from nsqclient.errors import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.spark.options import WriteOptions
 
 TOPIC, DEFER = "topic", "defer_ms"
+#: What is said of an ordered topic, where a publish would name its own arguments.
+_NO_KEYS = (": Spark's sink has no column for keys; publish to a topic that is not ordered, or with a"
+            " Producer in foreachPartition")
 
 #: What a column may be, as Spark's ``simpleString`` calls it.
 _BODY_TYPES = ("binary", "string")
@@ -189,7 +193,10 @@ class RowPublisher:
     def _send(self, topic: str) -> None:
         waiting = self._waiting[topic]
         if waiting:
-            self._producer.publish_many(topic, waiting)
+            try:
+                self._producer.publish_many(topic, waiting)
+            except PartitionError as exc:
+                raise PartitionError(re.sub(": give key=.*", _NO_KEYS, str(exc))) from exc
             self._published += len(waiting)
             self._bytes += sum(map(len, waiting))
             waiting.clear()

@@ -1,4 +1,4 @@
-"""Each line on the page on logging is one that the package logs."""
+"""Each line on the page on logging is logged by the package."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from nsqclient import InvalidMessageError, Outgoing, Producer
+from nsqclient import InvalidMessageError, Outgoing, PartitionError, Producer
 from nsqclient.cli import main
-from nsqclient.cli.record_keys import key_of
+from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
 from nsqclient.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
@@ -57,6 +57,31 @@ def test_to_nsq_refuses_flags_that_do_not_fit(words, status, text, capsys):
     """Before anything is dialed."""
     assert main(["to_nsq", "--topic=t", *words]) == status
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ([], "topic t is ordered: give --key-field or --ordered"),
+    (["--defer=1s"], "--defer needs a stock NSQ"),
+])
+def test_to_nsq_says_which_flags_a_topic_needs(cluster, words, said):
+    """Not which arguments of Python."""
+    cluster.create_topic("t", 3, ordered=True)
+    process = tool("to_nsq", "--topic=t", *words,
+                   f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}",
+                   stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert said in process.communicate(b"x", timeout=WAIT)[1].decode()
+    assert process.returncode == 1
+
+
+def test_a_key_for_a_stock_cluster_is_refused_with_the_names_of_flags():
+    """By value: with the errors that a publish raises."""
+    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
+        for options in ({"lookupd_http_addresses": [lookupd.http_address]},
+                        {"nsqd_tcp_addresses": [nsqd.tcp_address]}):
+            with Producer(**options) as producer:
+                with pytest.raises(PartitionError) as caught:
+                    producer.publish("t", b"x", key="k")
+            assert in_flags(caught.value, "--key-field").startswith("--key-field needs ")
 
 
 def test_to_nsq_publishes_the_records_of_each_key_in_order(cluster):
@@ -159,3 +184,21 @@ def test_an_ordered_topic_ends_a_tool_with_status_1(cluster, tmp_path, name):
         capture_output=True, timeout=WAIT, check=False)
     assert done.returncode == 1
     assert b"topic t is ordered" in done.stderr.splitlines()[-1]
+
+
+def test_a_tail_of_a_few_messages_does_not_warn_of_more_partitions(cluster):
+    """-n limits what may be in flight, and the user has set no max_in_flight."""
+    cluster.create_topic("t", 6, channels=["c"])
+    lookupd = cluster.lookupd_http_addresses[0]
+    with Producer(lookupd_http_addresses=[lookupd]) as producer:
+        producer.publish_many("t", [b"x"] * 12)
+
+    def warnings_of(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "nsqclient", "nsq_tail", "--topic=t", "--channel=c",
+             f"--lookupd-http-address={lookupd}", *words],
+            capture_output=True, timeout=WAIT, check=True)
+        return b"number of partitions" in done.stderr
+
+    assert not warnings_of("-n=5")
+    assert warnings_of("-n=5", "--max-in-flight=2")

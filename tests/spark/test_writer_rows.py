@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from unittest.mock import Mock
 
 import pytest
 
-from nsqclient import ConfigError, InvalidMessageError
+from nsqclient import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.spark.options import write_options
 from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
 
@@ -47,6 +48,17 @@ def publish(columns, *batches, **given):
 
 
 ONLY_BODY = Columns("body", False, False)
+
+
+def test_an_ordered_topic_is_refused_without_arguments_that_the_sink_lacks():
+    """A publish would ask for a key."""
+    producer = Recorder()
+    producer.publish_many = Mock(side_effect=PartitionError(
+        "topic t is ordered: give key=, which decides on the partition, or partition="))
+    publisher = RowPublisher(producer, options(topic="t"), ONLY_BODY)
+    publisher.add(pa.RecordBatch.from_pydict({"body": [b"x"]}))
+    with pytest.raises(PartitionError, match="^topic t is ordered: Spark's sink has no column for"):
+        publisher.finish()
 
 
 @pytest.mark.parametrize("kind", ["binary", "string"])
