@@ -103,8 +103,8 @@ class LifecycleLogger(PrefixedLogger):
         if not self._has_long_delay:
             self._has_long_delay = True
             self.warning(
-                "a requeue delay of %.10g s is over nsqd's limit of %g s, which nsqd takes instead: if"
-                " its --max-req-timeout is higher, set nsqd_max_req_timeout", seconds, limit)
+                "a requeue delay of %.10g s is over nsqd's limit of %g s, which nsqd takes instead:"
+                " if its --max-req-timeout is higher, set nsqd_max_req_timeout", seconds, limit)
 
     def connected(self, address: str) -> None:
         """It is subscribed on an nsqd."""

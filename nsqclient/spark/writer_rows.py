@@ -16,8 +16,8 @@ from nsqclient.spark.options import WriteOptions
 
 TOPIC, DEFER = "topic", "defer_ms"
 #: What is said of an ordered topic, where a publish would name its own arguments.
-_NO_KEYS = (": Spark's sink has no column for keys; publish to a topic that is not ordered, or with a"
-            " Producer in foreachPartition")
+_NO_KEYS = (": Spark's sink has no column for keys; publish to a topic that is not ordered, or with"
+            " a Producer in foreachPartition")
 
 #: What a column may be, as Spark's ``simpleString`` calls it.
 _BODY_TYPES = ("binary", "string")
