@@ -131,7 +131,7 @@ class ConsumerDelegate:
     shutdown: Shutdown
     #: The user chose it; changed by any thread.
     has_max_in_flight = True
-    #: Whether too few in flight for the partitions are logged: not for a number of messages to show.
+    #: Whether too few in flight for the partitions are logged: not for a limited look.
     warns_of_few_in_flight = True
 
     def __init__(
