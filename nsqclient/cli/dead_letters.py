@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqclient import (
-    Config, ConnectError, Consumer, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
+    Config, ConnectError, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
 )
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.goflags import (
@@ -32,13 +32,10 @@ from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.http.channel_depth import DepthQuery
-from nsqclient.runtime.deadline import format_duration
 from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"
 
-#: Seconds between two looks whether a signal came, while no message comes.
-_SLICE = 0.5
 #: Messages in flight: what is not reached before the end is requeued, so they are few.
 _MAX_IN_FLIGHT = 10
 #: A peek holds all its messages, and all of them may come from one of many nsqds.
@@ -107,8 +104,7 @@ def _flags(command: str) -> ToolFlags:
     flags.add("count", INT, 20 if command == "list" else 1 if command == "show" else 0,
               "with --topic: number of dead letters" + ("" if is_shown else "; required"))
     flags.add("timeout", DURATION, 5.0,
-              "with --topic: end when no dead letter has arrived for this time and nsqd"
-              "\n      reports that none is left")
+              "with --topic: end with an error if no nsqd was connected for this time")
     if is_shown:
         flags.group("Output")
         flags.add("json", BOOL, False, "print one JSON object per dead letter")
@@ -285,77 +281,41 @@ class _TopicLetters(_Letters):
         self._config = config
         self._signals = signals
         self._refused: dict[str, str] = {}  # nsqd -> why it is left out
-        self._served: set[str] = set()  # TCP addresses of nsqds that letters came from
-        self._query = DepthQuery(
-            values["topic"], values["channel"], config,
-            nsqds=list(dict.fromkeys(values["nsqd-tcp-address"])),
-            nsqd_http=values["nsqd-http-address"], lookupds=values["lookupd-http-address"])
 
-    @contextlib.contextmanager
-    def _consumer(self, max_in_flight: int) -> Generator[Consumer, None, None]:
+    def _messages(self, max_in_flight: int, *, holds: bool) -> Generator[Message, None, None]:
+        """Yield up to ``--count`` messages, until the channel was seen empty.
+
+        Raises:
+            NSQError: as ``LookingConsumer.take``.
+        """
         values = self._values
         topic, channel = values["topic"], values["channel"]
+        nsqds = list(dict.fromkeys(values["nsqd-tcp-address"]))
         consumer = LookingConsumer(
-            topic, channel, config=self._config,
-            nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
+            topic, channel, config=self._config, nsqd_tcp_addresses=nsqds,
             lookupd_http_addresses=values["lookupd-http-address"], max_in_flight=max_in_flight,
             guard=make_guard(values, self._config, topic, channel,
                              may_create=values["create-channel"]),
             on_error=self._on_error,
         )
+        query = DepthQuery(
+            topic, channel, self._config, nsqds=nsqds, nsqd_http=values["nsqd-http-address"],
+            lookupds=values["lookupd-http-address"], creates_channel=values["create-channel"])
         try:
-            yield consumer
-            for address, reason in self._refused.items():
-                self.report(address, reason)
+            with contextlib.closing(consumer.take(
+                values["count"], query, is_over=lambda: self._signals.is_stopping, holds=holds,
+                timeout=values["timeout"],
+            )) as messages:
+                yield from filter(None, messages)
+        except ConnectError as exc:
+            if isinstance(exc.__cause__, LookRefusedError):
+                raise CommandLineError(
+                    f"{exc.__cause__.address}: {_refusal(exc.__cause__)}") from exc
+            raise
         finally:
             consumer.stop(_STOP_TIMEOUT)
-
-    def _messages(self, consumer: Consumer) -> Generator[Message, None, None]:
-        """Yield up to ``--count`` messages. A message that is not answered is requeued at once.
-
-        Raises:
-            ConnectError: no nsqd was connected for as long as ``--timeout``, or none of those
-                that were reached may be subscribed to.
-        """
-        self._query.fetch()  # an nsqd that answers now counts to the end, also while it is away
-        left, timeout, since = self._values["count"], self._values["timeout"], time.monotonic()
-        while left and not self._signals.is_stopping:
-            try:
-                for message in consumer.messages(timeout=_SLICE):
-                    self._served.add(message.nsqd_address)
-                    yield message
-                    left, since = left - 1, time.monotonic()
-                    if not left or self._signals.is_stopping:
-                        break
-            except ConnectError as exc:
-                if isinstance(exc.__cause__, LookRefusedError):
-                    raise CommandLineError(
-                        f"{exc.__cause__.address}: {_refusal(exc.__cause__)}") from exc
-                if time.monotonic() - since >= timeout:
-                    raise
-            if time.monotonic() - since >= timeout and self._is_end(since):
-                return
-
-    def _is_end(self, since: float) -> bool:
-        """Return whether a silence is the end: no nsqd that can be asked has letters left.
-
-        Raises:
-            CommandLineError: for ``drain_patience`` an nsqd did not answer, or its letters did not
-                come.
-        """
-        if self._refused:
-            return True  # reported, and its letters stay
-        depths = self._query.fetch(self._served)
-        blocked = {one: why for one, why in depths.unknown.items()
-                   if one not in depths.without_http}
-        blocked |= {one: f"{counted(found.depth, 'dead letter')} waiting"
-                    for one, found in depths.known.items() if found.depth and not found.is_paused}
-        if blocked and time.monotonic() - since >= self._config.drain_patience:
-            places = "; ".join(f"{one}: {why}" for one, why in blocked.items())
-            raise CommandLineError(
-                f"no dead letter arrived for {self._config.drain_patience:g} s (drain_patience),"
-                f" and it is not known that none is left: {places}")
-        return not blocked
+        for address, reason in self._refused.items():
+            self.report(address, reason)
 
     def _on_error(self, error: NSQError) -> None:
         """Report an nsqd that is left out; where none is left the command ends with it."""
@@ -363,28 +323,20 @@ class _TopicLetters(_Letters):
             self._refused[error.address] = f"left out: {_refusal(error)}"
 
     def peek(self) -> _Named:
-        held: list[Message] = []
-        with self._consumer(self._values["count"] * _PEEK_IN_FLIGHT) as consumer:
-            try:
-                for message in self._messages(consumer):
-                    message.enable_async()  # held to the end: it would be delivered again at once
-                    held.append(message)
-                    yield self._named(message)
-            finally:
-                for message in held:
-                    with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
-                        message.requeue(delay=0, backoff=False)
+        in_flight = self._values["count"] * _PEEK_IN_FLIGHT
+        with contextlib.closing(self._messages(in_flight, holds=True)) as messages:
+            yield from map(self._named, messages)
 
     def take(self) -> _Taken:
-        with self._consumer(min(self._values["count"], _MAX_IN_FLIGHT)) as consumer:
-            with contextlib.closing(self._messages(consumer)) as messages:
-                try:
-                    for message in messages:
-                        self.total += 1
-                        yield *self._named(message), message.finish
-                finally:
-                    if self._signals.is_stopping:
-                        self.total = self._values["count"]
+        in_flight = min(self._values["count"], _MAX_IN_FLIGHT)
+        with contextlib.closing(self._messages(in_flight, holds=False)) as messages:
+            try:
+                for message in messages:
+                    self.total += 1
+                    yield *self._named(message), message.finish
+            finally:
+                if self._signals.is_stopping:
+                    self.total = self._values["count"]
 
     def _named(self, message: Message) -> tuple[str, DeadLetter]:
         letter = DeadLetter.parse(message.body, self._values["dead-letter-key-file"])
@@ -497,8 +449,7 @@ def _take_all(
 def _none(values: Mapping[str, Any]) -> str:
     if values["path"]:
         return f"no dead letter in {values['path']}"
-    return (f"no dead letter came from {values['topic']}/{values['channel']} for"
-            f" {format_duration(values['timeout'])}")
+    return f"no dead letter in {values['topic']}/{values['channel']}"
 
 
 def _line(name: str, letter: DeadLetter) -> str:

@@ -20,6 +20,7 @@ from nsqclient.consumer.connections import ConnectionManager
 from nsqclient.consumer.dead_letters import log_giving_up
 from nsqclient.consumer.delegate import Callbacks, ConsumerDelegate, check_callbacks
 from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
+from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.iteration import ActiveIterators, iterate
 from nsqclient.consumer.lifecycle_log import LifecycleLogger, show_partitions
@@ -432,8 +433,8 @@ class Consumer:
         """
         if self._handler is not None:
             raise ConfigError("drain() is for a Consumer without a handler: use run_until_empty()")
-        drain = self._make_drain(
-            end_after_silence, wait_deferred, nsqd_http_addresses, is_loop=True)
+        rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=True)
+        drain = self._make_drain(rules, self._make_query(nsqd_http_addresses))
         self.start()
         return iterate(
             self._processor, self._iterators, TICK, lambda: self._shutdown.has_begun,
@@ -465,8 +466,8 @@ class Consumer:
         if self._handler is None:
             raise ConfigError("run_until_empty() needs a handler: give one, or loop over drain()")
         with catch_shutdown_signals() as signaled:
-            drain = self._make_drain(
-                end_after_silence, wait_deferred, nsqd_http_addresses, is_loop=False)
+            rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=False)
+            drain = self._make_drain(rules, self._make_query(nsqd_http_addresses))
             has_ended = False
             try:
                 self.start()
@@ -478,12 +479,8 @@ class Consumer:
                 report = self.stop(seconds)
             return drain.report(has_ended, report)
 
-    def _make_drain(
-        self, end_after_silence: Duration | None, wait_deferred: bool,
-        nsqd_http_addresses: Iterable[str], *, is_loop: bool,
-    ) -> Drain:
-        """Return a drain that can know its end. Asks every nsqd."""
-        rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=is_loop)
+    def _make_query(self, nsqd_http_addresses: Iterable[str]) -> Callable[[], DepthQuery]:
+        """Return what makes the query of a drain."""
         nsqd_http = check_http_addresses(nsqd_http_addresses)
 
         def make_query() -> DepthQuery:
@@ -494,6 +491,10 @@ class Consumer:
                 lookupds=self._lookupds, discovery_filter=self._discovery_filter,
                 partitions=self._partition_options.partitions)
 
+        return make_query
+
+    def _make_drain(self, rules: DrainRules, make_query: Callable[[], DepthQuery]) -> Drain:
+        """Return a drain that can know its end. Asks every nsqd."""
         batch = self._handler if isinstance(self._handler, BatchHandler) else None
         drain = Drain(
             rules, make_query, self._background.put, self._connections, self._running.copy,

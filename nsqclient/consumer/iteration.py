@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.message import Message
@@ -49,7 +49,7 @@ def iterate(
     timeout: float | None,
     is_over: Callable[[], bool],
     is_end: Callable[[float], bool],
-) -> Iterator[Message]:
+) -> Generator[Message, None, None]:
     """Yield messages until the consumer stops, or ``is_end`` returns true.
 
     When none has come for ``timeout`` seconds, ``is_end`` is called with the time of

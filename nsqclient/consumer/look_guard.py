@@ -7,17 +7,28 @@ for its topics and channels.
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqclient.config import Config
 from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.drain_decision import DrainRules
+from nsqclient.consumer.draining import TICK
+from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError, NSQError
+from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from nsqclient.http.channel_depth import DepthQuery
 
 #: Seconds for one answer.
 _TIMEOUT = 2.0
+#: Seconds without any connection after which a refusal is the end.
+_REFUSED = 0.5
 #: Seconds after which an nsqd is asked again at most, until it can be subscribed to.
 LONGEST_WAIT = 2.0
 
@@ -193,6 +204,80 @@ class LookingConsumer(Consumer):
                 max_reconnect_delay=min(config.max_reconnect_delay, LONGEST_WAIT))
         self._guard = guard
         super().__init__(*args, **options)
+
+    def take(
+        self,
+        most: int,
+        query: DepthQuery | None = None,
+        *,
+        is_over: Callable[[], bool] = lambda: False,
+        holds: bool = False,
+        timeout: float | None = None,
+    ) -> Generator[Message | None, None, None]:
+        """Yield messages, and None each moment in which none comes. Starts the consumer.
+
+        The end is when ``most`` came, ``is_over`` returns true, or, with a ``query``, the channel
+        was seen empty, as for :meth:`drain`. A message is finished when the next one is asked for,
+        unless it was answered; where the loop is left, the last one is requeued.
+
+        Args:
+            query: asks the nsqds how many messages are left.
+            holds: all messages are held, and requeued at the end: they were only looked at.
+            timeout: seconds without any connection after which the loop raises; and without a
+                message, which end it where an nsqd cannot be asked for its depth.
+
+        Blocks: with a ``query``, until the nsqds have answered once.
+
+        Raises:
+            ConnectError: no nsqd was connected for the first ``timeout`` seconds, or may be
+                subscribed to; or as the loop over :meth:`drain`.
+        """
+        drain = None if query is None else self._make_drain(
+            DrainRules(self.config.drain_patience, timeout, is_loop=True), lambda: query)
+        self.start()
+        loop = object()
+        began = since = time.monotonic()
+        held: list[Message] = []
+        is_empty = False
+
+        def is_turn_over(_began: float) -> bool:
+            nonlocal is_empty
+            is_empty = drain is not None and drain.is_over(since)
+            return True
+
+        try:
+            self._iterators.begin(loop)  # the flow goes on between two turns
+            while most and not (is_empty or is_over() or self._shutdown.has_begun):
+                with contextlib.closing(iterate(
+                    self._processor, self._iterators, TICK, lambda: self._shutdown.has_begun,
+                    is_turn_over,
+                )) as messages:
+                    for message in messages:
+                        if holds:
+                            message.enable_async()  # it would be delivered again at once
+                            held.append(message)
+                        yield message
+                        if not (message.has_responded or message.is_async):
+                            message.finish()
+                        most, since = most - 1, time.monotonic()
+                        if not most or is_over():
+                            break
+                    else:
+                        self._check_reached(began, timeout)
+                        yield None
+        finally:
+            self.pause()  # else what goes back would come again
+            self._iterators.end(loop)
+            for message in held:
+                with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
+                    message.requeue(delay=0, backoff=False)
+
+    def _check_reached(self, began: float, timeout: float | None) -> None:
+        if timeout is None or self._connections.worked():
+            return
+        is_refused = isinstance(self._connections.last_failure, LookRefusedError)
+        if time.monotonic() - began >= min(timeout, _REFUSED if is_refused else timeout):
+            self._check_connected(began)
 
     def _check_nsqd(self, address: str, has_partitions: bool) -> None:
         if self._guard is not None:

@@ -92,6 +92,8 @@ class DepthQuery:
         lookupds: nsqlookupds, which know the HTTP ports of the nsqds that have the topic.
         discovery_filter: as the Consumer's: which of the nsqds that an nsqlookupd names are used.
         partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
+        creates_channel: the consumer makes the channel where it does not exist, and the new channel
+            gets the messages that its topic has kept.
 
     Threads: one at a time.
     """
@@ -107,7 +109,9 @@ class DepthQuery:
         lookupds: Sequence[str] = (),
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         partitions: Container[int] | None = None,
+        creates_channel: bool = True,
     ) -> None:
+        self._creates_channel = creates_channel
         self._topic = topic
         self._channel = channel
         self._config = config
@@ -129,8 +133,6 @@ class DepthQuery:
         Args:
             connected: TCP addresses of nsqds to which there is, or was, a connection.
 
-        An nsqd without the channel gives a new channel the messages that its topic has kept.
-
         Blocks: up to a few seconds for each that does not answer.
         """
         self._kept.update(dict.fromkeys(connected))
@@ -148,7 +150,8 @@ class DepthQuery:
                 logger.debug("no depth: %s", exc)
                 unknown[address] = str(exc)
                 continue
-            known[address] = _depth_of(stats.topic(self._topic), self._channel)
+            known[address] = _depth_of(
+                stats.topic(self._topic), self._channel, self._creates_channel)
             if tcp:
                 self._kept[tcp] = None
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
@@ -286,10 +289,14 @@ def _accepts(host: str, port: int) -> bool:
     return True
 
 
-def _depth_of(topic: TopicStats | None, channel_name: str) -> ChannelDepth:
+def _depth_of(
+    topic: TopicStats | None, channel_name: str, creates_channel: bool = True
+) -> ChannelDepth:
     if topic is None:
         return ChannelDepth(0, 0, 0, has_topic=False)
     channel = topic.channel(channel_name)
+    if channel is None and not creates_channel:
+        return ChannelDepth(0, 0, 0)
     if channel is None:
         return ChannelDepth(topic.depth, 0, 0, is_paused=topic.paused)
     return ChannelDepth(
