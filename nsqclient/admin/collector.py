@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
-from nsqclient.admin.cluster import Cluster, Nodes
 from nsqclient.admin.failures import FailureTimes
-from nsqclient.admin.fanout import Failure, UpstreamError
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
+from nsqclient.admin.settings import AdminSettings
+from nsqclient.http import NsqdHTTP
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Cluster, Nodes
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
@@ -40,8 +42,9 @@ class Collector:
     Life: created; the first ``overview()`` starts its thread; ``close()``. Threads: any.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
+        self._settings = settings
         #: Returns the processor time that the HTTP server has taken, in seconds; set before use.
         self.server_cost: Callable[[], float] = float
         self._changed = threading.Condition()
@@ -85,8 +88,7 @@ class Collector:
                     return latest
             self._fresh_after = now
             self._wake()
-            timeout = 2 * (self._cluster.settings.connect_timeout
-                           + self._cluster.settings.request_timeout) + 2.0
+            timeout = 2 * (self._settings.connect_timeout + self._settings.request_timeout) + 2.0
             known = self._ended
             self._changed.wait_for(lambda: self._closing or self._ended > known, timeout)
             if self._latest is None:
@@ -141,7 +143,7 @@ class Collector:
         next_round = 0.0
         while self._wait(next_round):
             begun = time.monotonic()
-            interval = self._cluster.settings.refresh_interval
+            interval = self._settings.refresh_interval
             try:
                 interval = self._round(begun)
             except Exception as exc:
@@ -181,14 +183,14 @@ class Collector:
         except UpstreamError as exc:
             # The nodes of the former round stay.
             failures += exc.failures
-        answers, failed = self._cluster.counters(self._nodes.nodes)
+        answers, failed = self._cluster.each(self._nodes.nodes, _counters, progressive=True)
         failures += failed
         at = time.monotonic()
-        stats = {node: answer.stats for node, answer in answers.items()}
+        stats = {node: answer for node, (answer, _) in answers.items()}
         taken = samples(stats)
         with self._changed:
             self._history.add_round(
-                taken, {node.address: answer.at for node, answer in answers.items()},
+                taken, {node.address: came for node, (_, came) in answers.items()},
                 round(time.time(), 1))
             rows = build_rows(stats, self._nodes.registered, self._history)
             former = self._latest
@@ -202,7 +204,7 @@ class Collector:
             is_removed = any(name not in rows for name in former.rows)
             removed_at = serial if is_removed else former.removed_at
         cost = time.process_time() - cpu + self._page_cost()
-        interval = self._cluster.settings.refresh_interval
+        interval = self._settings.refresh_interval
         # An answer that is on its way counts in the next round: the page may have nothing before.
         if not any(failure.is_waiting for failure in failures):
             interval = min(max(interval, cost * _REST), _LONGEST_INTERVAL)
@@ -239,3 +241,8 @@ class Collector:
         self._ended += 1
         self._ended_at = at
         self._changed.notify_all()
+
+
+def _counters(nsqd: NsqdHTTP) -> tuple[dict[str, Any], float]:
+    """Return the counters of all topics, and the time of this answer: others come later."""
+    return nsqd.stats_json(None, None, include_clients=False), time.monotonic()

@@ -12,15 +12,15 @@ import requests
 from flask import current_app, request
 
 from nsqclient.admin.access_control import user_of
-from nsqclient.admin.actions import Actions
-from nsqclient.admin.cluster import Cluster
 from nsqclient.admin.collector import Collector
 from nsqclient.admin.doctor import DoctorRunner
 from nsqclient.admin.message_peeker import MessagePeeker
 from nsqclient.admin.page_cache import PageCache
 from nsqclient.admin.replay import Replayer
-from nsqclient.admin.settings import AdminSettings
+from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.display import counted
+from nsqclient.http.cluster import Cluster
+from nsqclient.http.cluster_actions import ClusterActions
 from nsqclient.http.limits import mount_adapters
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
@@ -114,18 +114,26 @@ def _reason(exc: requests.RequestException) -> str:
     return type(exc).__name__
 
 
+def make_cluster(settings: AdminSettings) -> Cluster:
+    """Return the cluster that the settings name."""
+    return Cluster(
+        settings.lookupd_http_addresses, settings.nsqd_http_addresses, settings.http_config,
+        connect_timeout=settings.connect_timeout, timeout=settings.request_timeout,
+        rewrite=AddressMap(settings.rewrite_addresses))
+
+
 class Context:
     """The parts of one admin page. ``close()`` ends their threads. Threads: any."""
 
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
-        self.cluster = Cluster(settings)
+        self.cluster = make_cluster(settings)
         self.pages = PageCache()
-        self.collector = Collector(self.cluster)
-        self.actions = Actions(self.cluster)
-        self.peeker = MessagePeeker(self.cluster)
-        self.replayer = Replayer(self.cluster)
-        self.doctor = DoctorRunner(self.cluster)
+        self.collector = Collector(self.cluster, settings)
+        self.actions = ClusterActions(self.cluster)
+        self.peeker = MessagePeeker(self.cluster, settings)
+        self.replayer = Replayer(self.cluster, settings)
+        self.doctor = DoctorRunner(self.cluster, settings)
         self.notifier = Notifier(settings.notification_http_endpoint, settings.request_timeout)
 
     def close(self) -> None:

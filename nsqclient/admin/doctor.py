@@ -6,11 +6,11 @@ import threading
 import time
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.cluster import Cluster, Node
-from nsqclient.admin.fanout import UpstreamError
-from nsqclient.admin.settings import AddressMap
+from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.doctor.diagnosis import Diagnosis, Target
 from nsqclient.doctor.findings import Finding
+from nsqclient.http.ask_all import UpstreamError
+from nsqclient.http.cluster import Cluster, Node
 from nsqclient.runtime.addresses import parse_address
 
 #: nsqds that are checked, and seconds for which findings are shared.
@@ -21,8 +21,9 @@ _KEEP = 10.0
 class DoctorRunner:
     """Runs one diagnosis at a time. Threads: any."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
+        self._settings = settings
         self._running = threading.Lock()  # held during a run
         self._findings: list[Finding] = []
         self._ended_at = 0.0
@@ -51,7 +52,7 @@ class DoctorRunner:
             self._running.release()
 
     def _target(self) -> Target:
-        settings, cluster = self._cluster.settings, self._cluster
+        settings, cluster = self._settings, self._cluster
         rewrite = AddressMap(settings.rewrite_addresses)
         lookupds = [client.address for client in cluster.lookupds().values()]
         nodes: tuple[Node, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from nsqclient.admin.fanout import Failure
+from nsqclient.http.ask_all import Failure
 
 #: Seconds without a round after which nothing is known about the time between.
 _LONGEST_GAP = 60.0

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, client_count, number, objects, text
-from nsqclient.admin.cluster import Cluster, Node
+from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import ConnectError, NSQError
+from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.version import __version__
@@ -56,8 +57,9 @@ class Plan(NamedTuple):
 class MessagePeeker:
     """Runs the peeks of one admin page. Threads: any."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
+        self._settings = settings
         self._lock = threading.Lock()
         self._running = 0  # guarded by _lock
         self._closing = threading.Event()
@@ -151,7 +153,7 @@ class MessagePeeker:
         if not plan.nodes:
             return  # the channel is empty everywhere
         until = time.monotonic() + seconds
-        config = self._cluster.settings.consumer_config.replace(
+        config = self._settings.consumer_config.replace(
             user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
             # Held messages stay in flight, and one nsqd may have all of them.
             max_in_flight=count * len(plan.nodes) if plan.lender else
@@ -176,7 +178,7 @@ class MessagePeeker:
                 try:
                     for message in consumer.messages(timeout=min(_CHECK_INTERVAL, left)):
                         yield _shown(message, nodes[message.nsqd_address].address,
-                                     self._cluster.settings.dead_letter_key)
+                                     self._settings.dead_letter_key)
                         sent += 1
                         if plan.lender:
                             # Held to the end: it would be delivered again at once.

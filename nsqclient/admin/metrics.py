@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from nsqclient.admin.aggregate import Values, client_count, number, objects, text
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.context import context
-from nsqclient.admin.fanout import UpstreamError
+from nsqclient.http.ask_all import UpstreamError
+from nsqclient.http.cluster import Node
 
 blueprint = Blueprint("metrics", __name__)
 

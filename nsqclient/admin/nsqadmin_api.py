@@ -16,17 +16,17 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from nsqclient.admin.access_control import RequestError, check_may_act
-from nsqclient.admin.actions import CHANGES, node_named
 from nsqclient.admin.aggregate import (
     Source, channel_on_node, merge_channel, merge_topic, number, objects, text, topic_on_node,
 )
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.context import context
-from nsqclient.admin.fanout import Failure
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
 from nsqclient.errors import ConfigError
+from nsqclient.http.ask_all import Failure
+from nsqclient.http.cluster import Node
+from nsqclient.http.cluster_actions import CHANGES, node_named
 from nsqclient.protocol.peer_json import read_json
 
 blueprint = Blueprint("nsqadmin_api", __name__)
@@ -259,8 +259,8 @@ def change(topic: str, channel: str = "") -> Response:
     """Pause, unpause or empty a topic or channel."""
     values = _change()
     action = text_of(values, "action")
-    if action not in CHANGES:
-        raise RequestError(400, "INVALID_ACTION", f"one of {', '.join(CHANGES)}")
+    if action == "delete" or action not in CHANGES:
+        raise RequestError(400, "INVALID_ACTION", "pause, unpause or empty")
     _check_names(topic, channel)
     node = text_of(values, "node")
     failures = context().actions.change(action, topic, channel, node)
@@ -275,7 +275,7 @@ def delete(topic: str, channel: str = "") -> Response:
     values = _change()
     _check_names(topic, channel)
     node = text_of(values, "node")
-    failures = context().actions.delete(topic, channel, node)
+    failures = context().actions.change("delete", topic, channel, node)
     context().report(f"delete_{'channel' if channel else 'topic'}", topic, channel, node)
     return json_response({"message": warning(failures)})
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nsqclient.admin.aggregate import client_count, number, objects, text
-from nsqclient.admin.cluster import Node
-from nsqclient.admin.fanout import Failure
+from nsqclient.http.ask_all import Failure
+from nsqclient.http.cluster import Node
 
 #: Points of a sparkline: three minutes at a round every two seconds.
 POINTS = 90

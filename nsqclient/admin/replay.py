@@ -15,10 +15,11 @@ from typing import Any
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import number, objects, text
-from nsqclient.admin.cluster import Cluster, Node
+from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.errors import ConnectError, NSQError
+from nsqclient.http.cluster import Cluster, Node
 from nsqclient.producer.producer import Producer
 from nsqclient.version import __version__
 
@@ -70,8 +71,9 @@ _Steps = Generator[dict[str, Any], None, None]
 class Replayer:
     """Runs the replays of one admin page, one at a time. Threads: any."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
+        self._settings = settings
         self._running = threading.Lock()
         self._closing = threading.Event()
 
@@ -114,7 +116,7 @@ class Replayer:
             yield {"wanted": wanted}
             if not wanted:
                 return
-            config = self._cluster.settings.consumer_config.replace(
+            config = self._settings.consumer_config.replace(
                 user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
                 max_in_flight=max(len(sources), min(wanted, _MAX_IN_FLIGHT, int(rate * _LONGEST))),
                 max_attempts=0)
@@ -137,7 +139,7 @@ class Replayer:
     ) -> _Steps:
         done, since = 0, time.monotonic()
         pace: Pace | None = None  # from the first letter on
-        key = self._cluster.settings.dead_letter_key
+        key = self._settings.dead_letter_key
         consumer.start()
         while not self._closing.is_set():
             silence = time.monotonic() - since

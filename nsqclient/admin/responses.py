@@ -9,9 +9,10 @@ from typing import Any
 from flask import Response, request
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.failures import advice_for, cause_of
-from nsqclient.admin.fanout import Failure, UpstreamError
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Node
+from nsqclient.http.cluster_actions import ActionError
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.sanitize import LONGEST_TEXT, printable
@@ -113,6 +114,8 @@ def response_for(exc: Exception) -> Response | None:
     """Return the response for an exception of the admin page; None for others."""
     if isinstance(exc, RequestError):
         return error_response(exc.status, exc.code, exc.hint)
+    if isinstance(exc, ActionError):
+        return error_response(404 if exc.code.endswith("_NOT_FOUND") else 400, exc.code, exc.hint)
     if isinstance(exc, UpstreamError):
         return error_response(502, f"UPSTREAM_ERROR: {exc}", problems=problems(exc.failures))
     return None

@@ -9,13 +9,13 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from nsqclient.admin.access_control import RequestError, check_may_act
-from nsqclient.admin.actions import CHANGES
 from nsqclient.admin.context import context
-from nsqclient.admin.fanout import UpstreamError
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
 from nsqclient.doctor.findings import in_order, summary
+from nsqclient.http.ask_all import UpstreamError
+from nsqclient.http.cluster_actions import CHANGES, ActionError
 
 blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
 
@@ -35,16 +35,16 @@ def bulk() -> Response:
     check_may_act(here.settings, request)
     values = json_body()
     action = text_of(values, "action")
-    if action != "delete" and action not in CHANGES:
+    if action not in CHANGES:
         raise RequestError(400, "INVALID_ACTION", "action is pause, unpause, empty or delete")
     targets = _targets(values)
     done, failed, servers = [], [], []
     for number, (topic, channel) in enumerate(targets):
         name = channel or topic
         try:
-            failures = here.actions.change_or_delete(action, topic, channel, is_first=not number)
-        except RequestError as exc:
-            failed.append({"name": name, "reason": exc.hint or exc.code})
+            failures = here.actions.change(action, topic, channel, waits=not number)
+        except ActionError as exc:
+            failed.append({"name": name, "reason": exc.hint})
         except UpstreamError as exc:
             failed.append({"name": name, "reason": str(exc)})
         else:

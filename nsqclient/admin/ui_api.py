@@ -13,10 +13,8 @@ from flask import Blueprint, Response, request
 
 from nsqclient.admin.access_control import RequestError, check_may_act, check_may_peek
 from nsqclient.admin.aggregate import number, objects, text
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.context import context
 from nsqclient.admin.failures import cause_of
-from nsqclient.admin.fanout import Failure
 from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS
 from nsqclient.admin.nsqadmin_api import (
     channel_values, inactive_channels, node_stats, topic_values,
@@ -26,6 +24,8 @@ from nsqclient.admin.responses import (
     JSON_HEADERS, check_channel, check_topic, json_body, json_response, node_values, problems,
     text_of,
 )
+from nsqclient.http.ask_all import Failure
+from nsqclient.http.cluster import Node
 
 View = Callable[..., Response]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from nsqclient.admin import AdminSettings, collector
-from nsqclient.admin.cluster import Answer, Node, Nodes
 from nsqclient.admin.collector import Collector
-from nsqclient.admin.fanout import Failure, UpstreamError
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Node, Nodes
 from tests.support.waiting import wait_until
 
 NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
@@ -33,11 +33,11 @@ class FakeCluster:
             raise UpstreamError("nsqd", [Failure("nsqd", "n:1", "refused")])
         return Nodes((NODE,), ())
 
-    def counters(self, nodes):
+    def each(self, nodes, call, progressive):
         """A topic with as many messages as rounds."""
         self.rounds += 1
         topics = [{"topic_name": "t", "message_count": self.rounds, "channels": []}]
-        return {node: Answer({"topics": topics}, self.at()) for node in nodes}, []
+        return {node: ({"topics": topics}, self.at()) for node in nodes}, []
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def cluster() -> FakeCluster:
 @pytest.fixture
 def running(leak_guard: None, cluster: FakeCluster) -> Iterator[Collector]:
     """A collector on it."""
-    found = Collector(cluster)
+    found = Collector(cluster, cluster.settings)
     yield found
     found.close()
 
@@ -94,7 +94,7 @@ def test_the_cost_of_many_pages_makes_the_interval_longer(running, cluster, monk
     monkeypatch.setattr(collector.time, "process_time", lambda: 0.0)
     costs = iter([0.0, 0.5, 0.5, *(0.5 + 0.1 * number for number in range(1, 1000))])
     running.server_cost = lambda: next(costs)
-    cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=0.01)
+    running._settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=0.01)
     intervals = []
     for serial in range(1, 6):
         wait_until(lambda: running.overview().serial >= serial)
@@ -111,13 +111,13 @@ def test_an_expensive_round_is_followed_by_the_next_one_soon_if_an_answer_is_on_
     clock = iter(range(1000))
     monkeypatch.setattr(collector.time, "process_time", lambda: next(clock) * 0.1)
     waiting = Failure("nsqd", "n:1", "waiting for its answer", is_waiting=True)
-    monkeypatch.setattr(cluster, "counters", lambda nodes: ({}, [waiting]))
+    monkeypatch.setattr(cluster, "each", lambda *_, **__: ({}, [waiting]))
     assert running.overview().interval == 0.01
 
 
 def test_a_change_starts_a_round_at_once(running, cluster, monkeypatch):
     """After an action the next round does not wait for the interval."""
-    cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
+    running._settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
     serial = running.overview().serial
     running.refresh_soon()
     wait_until(lambda: running.overview().serial > serial)
@@ -133,11 +133,11 @@ def test_rates_use_the_times_of_the_answers(running, cluster):
 
 def break_rounds(cluster, monkeypatch, error):
     """Let every round raise."""
-    def counters(nodes):
+    def fail(*_, **__):
         cluster.rounds += 1
         raise error
 
-    monkeypatch.setattr(cluster, "counters", counters)
+    monkeypatch.setattr(cluster, "each", fail)
 
 
 def test_numbers_stay_as_old_ones_while_rounds_raise(running, cluster, monkeypatch, caplog):
@@ -158,7 +158,7 @@ def test_numbers_stay_as_old_ones_while_rounds_raise(running, cluster, monkeypat
 
 def test_the_first_page_gets_the_exception_at_once(running, cluster, monkeypatch):
     """It does not wait for the timeouts of the requests."""
-    cluster.settings = AdminSettings(
+    running._settings = AdminSettings(
         nsqd_http_addresses=("n:1",), refresh_interval=0.01, request_timeout=500.0)
     break_rounds(cluster, monkeypatch, KeyError("topic_name"))
     with pytest.raises(UpstreamError, match="collecting them failed by KeyError: 'topic_name'"):
@@ -167,7 +167,7 @@ def test_the_first_page_gets_the_exception_at_once(running, cluster, monkeypatch
 
 def test_rounds_that_raise_keep_the_interval(running, cluster, monkeypatch):
     """They would occupy a processor otherwise."""
-    cluster.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
+    running._settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
     break_rounds(cluster, monkeypatch, RuntimeError("boom"))
     with pytest.raises(UpstreamError):
         running.overview()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.admin.failures import Cause, FailureTimes, advice_for, cause_of
-from nsqclient.admin.fanout import Failure
+from nsqclient.http.ask_all import Failure
 
 
 @pytest.mark.parametrize("failure, cause, advice", [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.metrics import to_text
+from nsqclient.http.cluster import Node
 from tests.support.servers import prometheus
 from tests.support.waiting import wait_until
 

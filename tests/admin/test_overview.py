@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsqclient.admin import overview
-from nsqclient.admin.cluster import Node
 from nsqclient.admin.overview import (
     POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
 )
+from nsqclient.http.cluster import Node
 
 
 def rounds(*counts, step=2.0):

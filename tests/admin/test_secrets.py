@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from nsqclient.admin import AdminSettings
-from nsqclient.admin.cluster import Cluster as AskedCluster
+from nsqclient.http.cluster import Cluster
 from tests.support.browser.admin import running_admin
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.ports import free_port
@@ -65,7 +64,7 @@ def test_passwords_of_nsqds_are_not_shown(cluster, caplog):
 def test_an_address_may_be_set_as_it_is_shown(leak_guard):
     """A PUT of the list from /config keeps the passwords that it does not show."""
     given = with_password("lookup:4161")
-    asked = AskedCluster(AdminSettings(lookupd_http_addresses=tuple(given)))
+    asked = Cluster(given)
     asked.set_lookupds(["http://user:***@lookup:4161", "other:4161"])
     assert [client.address for client in asked.lookupds().values()] == [*given, "other:4161"]
     asked.close()

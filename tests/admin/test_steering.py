@@ -11,7 +11,7 @@ import requests
 from nsqclient import Config, Consumer, DeadLetter
 from nsqclient.admin import AdminSettings, replay
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.cluster import Cluster
+from nsqclient.admin.context import make_cluster
 from nsqclient.admin.doctor import DoctorRunner
 from nsqclient.doctor import diagnosis
 from nsqclient.doctor.diagnosis import Diagnosis
@@ -224,8 +224,9 @@ def test_no_request_waits_for_the_run_of_another_one(cluster, monkeypatch):
         run(self)
 
     monkeypatch.setattr(Diagnosis, "run", slow_run)
-    queried = Cluster(AdminSettings(nsqd_http_addresses=tuple(cluster.addresses)))
-    runner = DoctorRunner(queried)
+    settings = AdminSettings(nsqd_http_addresses=tuple(cluster.addresses))
+    queried = make_cluster(settings)
+    runner = DoctorRunner(queried, settings)
     thread = threading.Thread(target=runner.findings)
     thread.start()
     try:
@@ -274,8 +275,9 @@ def test_a_check_that_raises_hides_no_other(cluster, monkeypatch, check):
 
 def test_the_doctor_examines_nsqds_that_do_not_answer(leak_guard):
     """Without nsqlookupd and without any answer there are findings, not an error of the page."""
-    silent = Cluster(AdminSettings(nsqd_http_addresses=("127.0.0.1:1",)))
-    found = DoctorRunner(silent).findings()
+    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",))
+    silent = make_cluster(settings)
+    found = DoctorRunner(silent, settings).findings()
     silent.close()
     assert [each.where for each in found] == ["127.0.0.1:1"]
     assert found[0].text.startswith("no statistics: ")

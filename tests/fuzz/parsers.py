@@ -20,7 +20,6 @@ from unittest import mock
 
 from nsqclient import Config, ConfigError, InvalidTopicError, NSQError, RemoteProtocolError
 from nsqclient.admin.aggregate import Source, merge_topic, objects, text
-from nsqclient.admin.cluster import Node as AdminNode
 from nsqclient.admin.metrics import to_text
 from nsqclient.admin.overview import RateHistory, build_rows, samples
 from nsqclient.cli.goflags import FlagError, HelpRequested
@@ -40,6 +39,7 @@ from nsqclient.devserver.protocol.lookupd import (
 )
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.http.cluster import Node as AdminNode
 from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats, check_stats
 from nsqclient.http.nsqlookupd import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url

@@ -44,7 +44,7 @@ class Hostile:
         self.nsqd = nsqd
         self.lookupds = [each.http_address for each in good.lookupds]
         if lookupd is not None:
-            self.lookupds.insert(0, lookupd.http_address)  # first: what it says is read first
+            self.lookupds.append(lookupd.http_address)  # of two claims the first one counts
 
 
 @contextmanager

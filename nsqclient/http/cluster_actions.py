@@ -1,4 +1,4 @@
-"""``Actions``: create, delete, pause, empty, tombstone and publish, on a cluster or on one nsqd.
+"""``ClusterActions``: create, change, delete, tombstone and publish, on a cluster or on one nsqd.
 
 An nsqd without the topic or channel of an action is no failure while another nsqd has it.
 """
@@ -7,46 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.cluster import Cluster, Node, Nodes
-from nsqclient.admin.fanout import Failure, UpstreamError
-from nsqclient.errors import ConfigError, LocalProtocolError
-from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Cluster, Node, Nodes
+from nsqclient.http.nsqd import NsqdHTTP
+from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
 #: The error codes of nsqd and nsqlookupd for names that they do not have.
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 #: Stands for every nsqd.
 EVERYWHERE = "*"
 
-Change = Callable[[NsqdHTTP, str, str], None]
+#: What can be done to a topic or a channel that exists.
+CHANGES = ("pause", "unpause", "empty", "delete")
 
 
-def _delete(nsqd: NsqdHTTP, topic: str, channel: str) -> None:
-    nsqd.delete_channel(topic, channel) if channel else nsqd.delete_topic(topic)
+class ActionError(NSQError):
+    """Nothing was done: no server has the node, topic or channel, or nsqd would reject it."""
+
+    def __init__(self, code: str, hint: str) -> None:
+        super().__init__(f"{code}: {hint}")
+        self.code = code  #: ``TOPIC_NOT_FOUND``, ...; as of nsqd
+        self.hint = hint
 
 
-def _pause(nsqd: NsqdHTTP, topic: str, channel: str) -> None:
-    nsqd.pause_channel(topic, channel) if channel else nsqd.pause_topic(topic)
-
-
-def _unpause(nsqd: NsqdHTTP, topic: str, channel: str) -> None:
-    nsqd.unpause_channel(topic, channel) if channel else nsqd.unpause_topic(topic)
-
-
-def _empty(nsqd: NsqdHTTP, topic: str, channel: str) -> None:
-    nsqd.empty_channel(topic, channel) if channel else nsqd.empty_topic(topic)
-
-
-#: The changes that a POST to a topic or channel may contain.
-CHANGES: dict[str, Change] = {"pause": _pause, "unpause": _unpause, "empty": _empty}
-
-
-class Actions:
+class ClusterActions:
     """Carries actions out. Each returns the failures of servers that did not take part.
 
     Raises:
         UpstreamError: every server failed.
-        RequestError: no server has the node, topic or channel (404), or nsqd would reject it.
+        ActionError: nothing was done.
 
     Threads: any.
     """
@@ -88,40 +78,26 @@ class Actions:
                 failures += self._each(nodes, lambda nsqd: nsqd.create_channel(topic, channel))
         return failures
 
-    def change_or_delete(
-        self, action: str, topic: str, channel: str, *, is_first: bool
-    ) -> list[Failure]:
-        """Carry out one of several actions: a key of :data:`CHANGES`, or ``delete``.
-
-        Args:
-            is_first: wait for servers that do not answer; after that they are failures at once.
-        """
-        if action == "delete":
-            return self.delete(topic, channel, waits=is_first)
-        return self.change(action, topic, channel, waits=is_first)
-
     def change(
         self, action: str, topic: str, channel: str = "", node: str = "", *, waits: bool = True
     ) -> list[Failure]:
-        """Pause, unpause or empty a topic or channel: a key of :data:`CHANGES`."""
-        change = CHANGES[action]
-        nodes, failures = self._targets(node, topic)
-        return failures + self._each(
-            nodes, lambda nsqd: change(nsqd, topic, channel), bool(failures), waits
-        )
+        """Do one of :data:`CHANGES` to a topic or channel; ``delete`` at nsqlookupds first.
 
-    def delete(
-        self, topic: str, channel: str = "", node: str = "", *, waits: bool = True
-    ) -> list[Failure]:
-        """Delete a topic or channel with its messages: at nsqlookupds first, then at nsqds."""
+        Args:
+            node: one nsqd; empty: all that may have the topic.
+            waits: for servers that kept silent a moment ago; else they are failures at once.
+        """
         nodes, failures = self._targets(node, topic)
         registered = False
-        if not node and self._cluster.has_lookupds:
+        if action == "delete" and not node and self._cluster.has_lookupds:
             registered, more = self._unregister(topic, channel)
             failures += [each for each in more if each not in failures]
-        return failures + self._each(
-            nodes, lambda nsqd: _delete(nsqd, topic, channel), registered or bool(failures),
-            waits)
+
+        def change(nsqd: NsqdHTTP) -> None:
+            method = getattr(nsqd, f"{action}_{'channel' if channel else 'topic'}")
+            method(topic, channel) if channel else method(topic)
+
+        return failures + self._each(nodes, change, registered or bool(failures), waits)
 
     def tombstone(self, topic: str, node: str) -> list[Failure]:
         """Hide a topic's nsqd from lookups for a while, and delete the topic there."""
@@ -151,7 +127,7 @@ class Actions:
         if not done:
             raise UpstreamError("nsqd", failures)
         if done[chosen]:
-            raise RequestError(400, "INVALID_BODY", done[chosen])
+            raise ActionError("INVALID_BODY", done[chosen])
         return chosen.address
 
     # -- inside
@@ -194,7 +170,7 @@ class Actions:
             if serious:
                 raise UpstreamError("nsqd", serious)
             code = failures[0].code if failures else "TOPIC_NOT_FOUND"
-            raise RequestError(404, code, "no nsqd has it")
+            raise ActionError(code, "no nsqd has it")
         return serious
 
     def _choose(self, topic: str, address: str) -> Node:
@@ -211,8 +187,8 @@ class Actions:
 
 
 def node_named(found: Nodes, address: str) -> Node:
-    """Return the node of this name, or raise RequestError."""
+    """Return the node of this name, or raise ActionError."""
     node = found.named(address)
     if node is None:
-        raise RequestError(404, "NODE_NOT_FOUND", f"there is no nsqd {address}")
+        raise ActionError("NODE_NOT_FOUND", f"there is no nsqd {address}")
     return node

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient.admin import fanout
-from nsqclient.admin.fanout import WAITING, FanOut, Request
+from nsqclient.http import ask_all as module
 from nsqclient.errors import NSQHTTPTransportError, NSQHTTPStatusError
+from nsqclient.http.ask_all import WAITING, AskAll, Request
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def fan_out(leak_guard: None) -> Iterator[FanOut]:
-    """A FanOut whose rounds take half a second at most."""
-    found = FanOut(0.5)
+def ask_all(leak_guard: None) -> Iterator[AskAll]:
+    """A AskAll whose rounds take half a second at most."""
+    found = AskAll(0.5)
     yield found
     found.close()
 
@@ -30,9 +30,9 @@ def raising(exc: Exception):
     return ask
 
 
-def test_answers_come_in_order_and_failures_are_named(fan_out):
+def test_answers_come_in_order_and_failures_are_named(ask_all):
     """Answers are in the order of the requests; failures have a reason."""
-    answers, failures = fan_out.run({
+    answers, failures = ask_all.run({
         "b": Request("nsqd", "b:1", lambda: 2),
         "x": Request(
             "nsqd", "x:1", raising(NSQHTTPStatusError("u", 404, "TOPIC_NOT_FOUND")), "y:1"
@@ -44,18 +44,18 @@ def test_answers_come_in_order_and_failures_are_named(fan_out):
     assert (failures[0].status, failures[0].code) == (404, "TOPIC_NOT_FOUND")
 
 
-def test_requests_run_at_the_same_time(fan_out):
+def test_requests_run_at_the_same_time(ask_all):
     """Each of three waits until all three are under way."""
     together = threading.Barrier(3, timeout=10)
-    answers, failures = fan_out.run(
+    answers, failures = ask_all.run(
         {n: Request("nsqd", str(n), together.wait) for n in range(3)})
     assert len(answers) == 3 and not failures
 
 
-def test_a_silent_server_does_not_delay_the_others(fan_out):
+def test_a_silent_server_does_not_delay_the_others(ask_all):
     """At the deadline the round ends with the answers so far."""
     release = threading.Event()
-    answers, failures = fan_out.run({
+    answers, failures = ask_all.run({
         "silent": Request("nsqd", "silent:1", lambda: release.wait(20)),
         "quick": Request("nsqd", "quick:1", lambda: "here"),
     })
@@ -64,7 +64,7 @@ def test_a_silent_server_does_not_delay_the_others(fan_out):
     assert failures[0].text() == "nsqd silent:1: no answer within 0.5 s"
 
 
-def test_a_silent_server_gets_no_requests_for_a_while(fan_out):
+def test_a_silent_server_gets_no_requests_for_a_while(ask_all, monkeypatch):
     """Otherwise each round would wait for it. An action sends a request nevertheless."""
     asked = []
 
@@ -72,25 +72,26 @@ def test_a_silent_server_gets_no_requests_for_a_while(fan_out):
         asked.append(1)
         raise NSQHTTPTransportError("u", "no connection within 2 s")
 
+    monkeypatch.setattr(module, "_SILENCE", 0.0)
     request = {"k": Request("nsqd", "far:1", ask)}
     for _ in range(3):
-        assert fan_out.run(request)[1][0].reason == "no connection within 2 s"
+        assert ask_all.run(request)[1][0].reason == "no connection within 2 s"
     assert len(asked) == 1
-    fan_out.run(request, even_if_slow=True)
+    ask_all.run(request, is_action=True)
     assert len(asked) == 2
 
 
-def test_a_server_that_rejects_requests_gets_one_in_every_round(fan_out):
+def test_a_server_that_rejects_requests_gets_one_in_every_round(ask_all):
     """A rejection costs nothing, so its end is noticed at once."""
     outcomes = iter([raising(NSQHTTPTransportError("u", "connection refused")), lambda: "back"])
     request = {"k": Request("nsqd", "near:1", lambda: next(outcomes)())}
-    assert fan_out.run(request)[1]
-    assert fan_out.run(request)[0] == {"k": "back"}
+    assert ask_all.run(request)[1]
+    assert ask_all.run(request)[0] == {"k": "back"}
 
 
-def test_an_unexpected_exception_is_a_failure_and_logged(fan_out, caplog):
+def test_an_unexpected_exception_is_a_failure_and_logged(ask_all, caplog):
     """It ends neither the round nor the thread."""
-    answers, failures = fan_out.run({"k": Request("nsqd", "a:1", raising(KeyError("oops")))})
+    answers, failures = ask_all.run({"k": Request("nsqd", "a:1", raising(KeyError("oops")))})
     assert not answers and "oops" in failures[0].reason
     assert "request to nsqd a:1 failed" in caplog.text
 
@@ -99,9 +100,9 @@ def test_an_unexpected_exception_is_a_failure_and_logged(fan_out, caplog):
 
 
 @pytest.fixture
-def patient(leak_guard: None) -> Iterator[FanOut]:
-    """A FanOut whose rounds may take long: rounds that end early are progressive."""
-    found = FanOut(60.0)
+def patient(leak_guard: None) -> Iterator[AskAll]:
+    """A AskAll whose rounds may take long: rounds that end early are progressive."""
+    found = AskAll(60.0)
     yield found
     found.close()
 
@@ -139,7 +140,7 @@ def test_a_hung_server_gets_one_request(patient, silent):
 
 def test_a_slow_server_gets_the_time_of_its_last_answer(patient, silent, monkeypatch):
     """After a late answer the next round waits that long."""
-    monkeypatch.setattr(fanout, "_WAIT", 0.01)
+    monkeypatch.setattr(module, "_WAIT", 0.01)
     timer = threading.Timer(2, silent.set)  # much longer than the second one, on a busy machine too
     timer.start()
     request = {"slow": Request("nsqd", "slow:1", lambda: silent.wait(60) and "here")}
@@ -153,14 +154,14 @@ def test_a_slow_server_gets_the_time_of_its_last_answer(patient, silent, monkeyp
     timer.join()
 
 
-def test_a_silent_server_keeps_its_reason(patient, silent):
+def test_a_silent_server_keeps_its_reason(patient, silent, monkeypatch):
     """While a new request is under way after the penalty, the former reason is shown."""
     def refuse():
         raise NSQHTTPTransportError("u", "no whole answer within 5 s")
 
+    monkeypatch.setattr(module, "_SILENCE", 0.0)
+    monkeypatch.setattr(module, "_PENALTY", 0.0)
     patient.run({"k": Request("nsqd", "a:1", refuse)}, progressive=True)
-    with patient._lock:
-        patient._servers["a:1"].penalty_until = 0.0
     again = {"k": Request("nsqd", "a:1", lambda: silent.wait(60)),
              "well": Request("nsqd", "b:1", lambda: "here")}
     answers, failures = patient.run(again, progressive=True)
@@ -168,11 +169,12 @@ def test_a_silent_server_keeps_its_reason(patient, silent):
     assert (failures[0].reason, failures[0].is_waiting) == ("no whole answer within 5 s", False)
 
 
-def test_a_failure_has_the_name_of_its_request(patient):
+def test_a_failure_has_the_name_of_its_request(patient, monkeypatch):
     """For a server with two names, a remembered failure has the name of the request."""
     def refuse():
         raise NSQHTTPTransportError("u", "no connection within 2 s")
 
+    monkeypatch.setattr(module, "_SILENCE", 0.0)
     patient.run({"k": Request("nsqd", "given:1", refuse)})
     failures = patient.run({"k": Request("nsqd", "named:1", refuse, "given:1")})[1]
     assert (failures[0].address, failures[0].asked) == ("named:1", "given:1")
@@ -181,99 +183,30 @@ def test_a_failure_has_the_name_of_its_request(patient):
 def test_no_request_is_sent_after_close(silent):
     """Requests that are queued behind a hung server are dropped."""
     asked = []
-    fan_out = FanOut(60.0)
+    ask_all = AskAll(60.0)
     hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60))
-            for n in range(fanout._THREADS)}
-    fan_out.run(hung, progressive=True)
-    fan_out.run({"k": Request("nsqd", "a:1", lambda: asked.append(1))}, progressive=True)
-    fan_out.close()
+            for n in range(module._THREADS)}
+    ask_all.run(hung, progressive=True)
+    ask_all.run({"k": Request("nsqd", "a:1", lambda: asked.append(1))}, progressive=True)
+    ask_all.close()
     silent.set()
-    for pool in fan_out._pools:
-        pool.stop(Deadline(20))
+    ask_all._pool.stop(Deadline(20))
     assert asked == []
-
-
-# -- many silent servers
-
-
-def test_silent_servers_leave_threads_to_a_server_that_answered(patient, silent):
-    """A server that answered the last time is queried at once, however many others are silent."""
-    good = Request("nsqd", "good:1", lambda: "here", sources=("a",))
-    patient.set_sources(["a"])
-    assert patient.run({"good": good})[0] == {"good": "here"}
-    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("a",))
-            for n in range(200)}
-    for _ in range(3):
-        assert patient.run({**hung, "good": good}, progressive=True)[0] == {"good": "here"}
-
-
-def test_silent_servers_of_one_nsqlookupd_leave_threads_to_those_of_another(patient, silent):
-    """A new server that another nsqlookupd lists is queried at once."""
-    patient.set_sources(["hostile", "good"])
-    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("hostile",))
-            for n in range(200)}
-    good = {"good": Request("nsqd", "good:1", lambda: "here", sources=("good", "hostile"))}
-    assert patient.run({**hung, **good}, progressive=True)[0] == {"good": "here"}
-
-
-def test_servers_that_answered_once_and_hang_leave_threads_to_those_of_another(patient, silent):
-    """Servers that hang after one answer occupy only the share of their own nsqlookupd."""
-    patient.set_sources(["hostile", "good"])
-    silent.set()
-    requests = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60) and "here",
-                           sources=("hostile",)) for n in range(200)}
-    good = {"good": Request("nsqd", "good:1", lambda: "here", sources=("good",))}
-    assert len(patient.run({**requests, **good})[0]) == 201
-    silent.clear()
-    later = {"good": Request("nsqd", "other:1", lambda: "here", sources=("good",))}
-    patient._timeout = 2.0
-    assert patient.run({**requests, **good}, progressive=True)[0] == {"good": "here"}
-    assert patient.run({**requests, **later}, progressive=True)[0] == {"good": "here"}
-
-
-def test_silent_nsqds_leave_threads_to_nsqlookupds(patient, silent):
-    """nsqlookupds have their own threads, and a silent one occupies only its share of them."""
-    patient.set_sources(["silent", "good"])
-    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60), sources=("good",))
-            for n in range(200)}
-    lookupds = {"s": Request("nsqlookupd", "silent", lambda: silent.wait(60)),
-                "g": Request("nsqlookupd", "good", lambda: "here")}
-    assert patient.run(hung, progressive=True)[0] == {}
-    for _ in range(50):
-        assert patient.run(lookupds, progressive=True)[0] == {"g": "here"}
 
 
 def test_a_request_that_missed_its_round_is_not_sent_later(silent):
     """The round ends; an action that waited for a thread is not carried out later."""
     done = []
-    fan_out = FanOut(0.5)
+    ask_all = AskAll(0.5)
     hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60))
-            for n in range(fanout._THREADS)}
+            for n in range(module._THREADS)}
     action = {"k": Request("nsqd", "a:1", lambda: done.append(1))}
     try:
-        assert not fan_out.run({**hung, **action}, even_if_slow=True)[0]
-        failures = fan_out.run(action, even_if_slow=True)[1]
+        assert not ask_all.run({**hung, **action}, is_action=True)[0]
+        failures = ask_all.run(action, is_action=True)[1]
         assert failures[0].reason == "no request yet: too many servers do not answer"
     finally:
         silent.set()
-        fan_out.close()
-        for pool in fan_out._pools:
-            pool.stop(Deadline(20))
+        ask_all.close()
+        ask_all._pool.stop(Deadline(20))
     assert done == []
-
-
-def test_requests_of_a_removed_nsqlookupd_are_still_sent(patient):
-    """The nsqlookupds may change between the list of nsqds and the requests to these."""
-    patient.set_sources(["former"])
-    patient.set_sources(["new"])
-    request = {"k": Request("nsqd", "a:1", lambda: "here", sources=("former",))}
-    assert patient.run(request)[0] == {"k": "here"}
-
-
-def test_responsive_servers_are_kept_when_very_many_silent_ones_are_listed(patient, silent):
-    """Servers that never answered are dropped first."""
-    good = {"good": Request("nsqd", "good:1", lambda: "here")}
-    patient.run(good)
-    hung = {n: Request("nsqd", f"hung:{n}", lambda: silent.wait(60)) for n in range(2500)}
-    assert patient.run({**hung, **good}, progressive=True)[0] == {"good": "here"}
-    assert len(patient._servers) <= fanout._MOST_SERVERS and "good:1" in patient._servers

@@ -1,4 +1,4 @@
-"""``Cluster``: the nsqds of a cluster, the addresses where they are reached, and their counters."""
+"""``Cluster``: the nsqds of a cluster, the addresses where they are reached, and their answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from nsqclient.admin.fanout import Failure, FanOut, Request, UpstreamError
-from nsqclient.admin.settings import AddressMap, AdminSettings
-from nsqclient.http import Node as LookupdNode, NsqdHTTP, NsqdInfo, NsqlookupdHTTP, Producer
+from nsqclient.config import Config
+from nsqclient.http.ask_all import AskAll, Failure, Request, UpstreamError
+from nsqclient.http.models import Node as LookupdNode, NsqdInfo
+from nsqclient.http.nsqd import NsqdHTTP
+from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import format_address
@@ -57,7 +59,7 @@ class Node:
     topics: tuple[str, ...] = ()
     #: Topics that every nsqlookupd that lists them for this nsqd hides from lookups.
     tombstoned: frozenset[str] = frozenset()
-    #: At least half of the nsqds are newer: see ``_mark_old``.
+    #: Another nsqd is newer.
     out_of_date: bool = False
 
     @property
@@ -93,46 +95,45 @@ class _Listing(NamedTuple):
     problems: tuple[str, ...]
 
 
-class Answer(NamedTuple):
-    """The ``/stats`` of one nsqd, and the time of its answer, on ``time.monotonic()``."""
-
-    stats: dict[str, Any]
-    at: float
-
-
 class Cluster:
-    """Queries nsqlookupds and nsqds. ``close()`` ends its threads and connections.
+    """Asks nsqlookupds and nsqds. Life: usable at once; ``close()`` or ``with``.
 
-    Pages show addresses, so addresses in results have no passwords; only the HTTP clients have
-    them. ``progressive`` is that of :class:`FanOut`: for pages, which refresh soon.
+    Results have no passwords in their addresses; only the HTTP clients have them. ``progressive``
+    and ``is_action`` are those of :class:`AskAll`.
+
+    Args:
+        lookupds: HTTP addresses of nsqlookupds that list the nsqds; or else:
+        nsqds: HTTP addresses of nsqds; requests go to exactly these.
+        config: its ``tls_*`` options, with ``tls_v1``, are those of requests to https addresses.
+        connect_timeout, timeout: of one request, in seconds.
+        rewrite: host and port that an nsqd announces -> the address where it is reached from here.
 
     Threads: any.
     """
 
-    def __init__(self, settings: AdminSettings) -> None:
-        self.settings = settings
-        self._rewrite = AddressMap(settings.rewrite_addresses)
+    def __init__(
+        self,
+        lookupds: Iterable[str] = (),
+        nsqds: Iterable[str] = (),
+        config: Config | None = None,
+        *,
+        connect_timeout: float = 2.0,
+        timeout: float = 5.0,
+        rewrite: Callable[[str, int], str] = format_address,
+    ) -> None:
+        self._config = config
+        self._timeouts = connect_timeout, timeout
+        self._rewrite = rewrite
         # A little more than a request may take: its own error is more precise than ours.
-        self._fan_out = FanOut(settings.connect_timeout + settings.request_timeout + 0.5)
+        self._ask_all = AskAll(connect_timeout + timeout + 0.5)
         self._lock = threading.Lock()
         self._nsqds: dict[str, NsqdHTTP] = {}  # guarded by _lock, as the others
-        self._lookupds = {
-            without_password(address): self._lookupd(address)
-            for address in settings.lookupd_http_addresses
-        }
+        self._lookupds = {without_password(each): self._lookupd(each) for each in lookupds}
         #: Address without password -> address as given; never changed.
-        self._given_nsqds = {
-            without_password(address): address for address in settings.nsqd_http_addresses
-        }
+        self._given_nsqds = {without_password(each): each for each in nsqds}
         self._known: tuple[float, Nodes] | None = None
-        #: The last ``/info`` of nsqds about which nsqlookupds disagree.
-        self._infos: dict[str, NsqdInfo] = {}
-        self._fan_out.set_sources(self._lookupds)
-
-    @property
-    def has_lookupds(self) -> bool:
-        """Whether nsqlookupds list the nsqds."""
-        return bool(self.settings.lookupd_http_addresses)
+        #: Whether nsqlookupds list the nsqds.
+        self.has_lookupds = bool(self._lookupds)
 
     def lookupds(self) -> dict[str, NsqlookupdHTTP]:
         """The nsqlookupds, by their addresses."""
@@ -150,7 +151,6 @@ class Cluster:
         with self._lock:
             former, self._lookupds = self._lookupds, fresh
             self._known = None
-        self._fan_out.set_sources(fresh)
         for client in former.values():
             client.close()
 
@@ -196,14 +196,6 @@ class Cluster:
         return self.each(nodes, lambda nsqd: nsqd.stats_json(
             topic, channel, include_clients=include_clients), progressive=progressive)
 
-    def counters(self, nodes: Iterable[Node]) -> tuple[dict[Node, Answer], list[Failure]]:
-        """Fetch the counters of all topics progressively, for rates."""
-        def fetch(nsqd: NsqdHTTP) -> Answer:
-            # The time of this nsqd's answer: that of another nsqd may come seconds later.
-            return Answer(nsqd.stats_json(None, None, include_clients=False), time.monotonic())
-
-        return self.each(nodes, fetch, progressive=True)
-
     def each(
         self,
         nodes: Iterable[Node],
@@ -216,11 +208,10 @@ class Cluster:
 
         def request(node: Node) -> Request[T]:
             # The client is made inside: an invalid address is a failure of this nsqd alone.
-            return Request("nsqd", node.address, lambda: call(self.nsqd(node)), node.reached_at,
-                           node.lookupds)
+            return Request("nsqd", node.address, lambda: call(self.nsqd(node)), node.reached_at)
 
-        return self._fan_out.run({node: request(node) for node in nodes},
-                                 even_if_slow=is_action, progressive=progressive)
+        return self._ask_all.run({node: request(node) for node in nodes},
+                                 is_action=is_action, progressive=progressive)
 
     def each_lookupd(
         self,
@@ -234,14 +225,14 @@ class Cluster:
         def request(address: str, client: NsqlookupdHTTP) -> Request[T]:
             return Request("nsqlookupd", address, lambda: call(client))
 
-        return self._fan_out.run(
+        return self._ask_all.run(
             {key: request(key, client) for key, client in self.lookupds().items()},
-            even_if_slow=is_action, progressive=progressive,
+            is_action=is_action, progressive=progressive,
         )
 
     def end_rounds(self) -> None:
         """End the rounds that are under way; threads that wait for them go on. Idempotent."""
-        self._fan_out.close()
+        self._ask_all.close()
 
     def close(self) -> None:
         """End threads and connections."""
@@ -252,13 +243,18 @@ class Cluster:
         for client in clients:
             client.close()
 
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     # -- inside
 
     def _lookupd(self, address: str) -> NsqlookupdHTTP:
+        connect_timeout, timeout = self._timeouts
         return NsqlookupdHTTP(
-            address, self.settings.http_config, connect_timeout=self.settings.connect_timeout,
-            timeout=self.settings.request_timeout,
-        )
+            address, self._config, connect_timeout=connect_timeout, timeout=timeout)
 
     def _nsqd(self, address: str) -> NsqdHTTP:
         with self._lock:
@@ -267,11 +263,10 @@ class Cluster:
             if client is None:
                 if len(self._nsqds) >= _MOST_CLIENTS:
                     self._nsqds.pop(next(iter(self._nsqds))).close()
+                connect_timeout, timeout = self._timeouts
                 client = NsqdHTTP(
-                    self._given_nsqds.get(address, address), self.settings.http_config,
-                    connect_timeout=self.settings.connect_timeout,
-                    timeout=self.settings.request_timeout,
-                )
+                    self._given_nsqds.get(address, address), self._config,
+                    connect_timeout=connect_timeout, timeout=timeout)
             self._nsqds[address] = client
             return client
 
@@ -279,7 +274,7 @@ class Cluster:
         answers, failures = self.each_lookupd(_listing, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqlookupd", failures)
-        # By the address that is requested: two claims about it must not make it count twice.
+        # By the address that is requested, so that no nsqd counts twice.
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
         for lookupd, listing in answers.items():
             failures += [Failure("nsqlookupd", lookupd, text, is_doubt=True)
@@ -288,14 +283,13 @@ class Cluster:
                 one = node.producer
                 address = one.http_address if one.http_port else one.tcp_address
                 found.setdefault(address, []).append((lookupd, node))
-        merged = [self._merge(seen) for seen in found.values()]
-        merged, doubts = self._settle(merged, list(found.values()), progressive)
+        nodes = _mark_old(map(self._merge, found.values()))
         registered = frozenset().union(*(listing.topics for listing in answers.values()))
-        return Nodes(tuple(sorted(_mark_old(merged), key=_order)), (*failures, *doubts),
-                     registered, any(listing.problems for listing in answers.values()))
+        return Nodes(tuple(sorted(nodes, key=_order)), tuple(failures), registered,
+                     any(listing.problems for listing in answers.values()))
 
     def _merge(self, seen: list[tuple[str, LookupdNode]]) -> Node:
-        producer = _most_named(seen)
+        producer = seen[0][1].producer
         host = producer.broadcast_address
         shown = {topic for _, node in seen
                  for topic in set(node.topics).difference(node.tombstoned)}
@@ -309,52 +303,13 @@ class Cluster:
             frozenset(topic for _, node in seen for topic in node.tombstoned) - shown,
         )
 
-    def _settle(
-        self, nodes: list[Node], seen: list[list[tuple[str, LookupdNode]]], progressive: bool
-    ) -> tuple[list[Node], list[Failure]]:
-        """Query nsqds about which nsqlookupds disagree: their own ``/info`` is better evidence."""
-        disputed = {
-            node: claims for node, claims in zip(nodes, seen)
-            if len({_claim(each.producer) for _, each in claims}) > 1
-        }
-        answers, _ = self.each(disputed, lambda nsqd: nsqd.info(), progressive=progressive)
-        fresh = {node.address: info for node, info in answers.items() if 0 < info.tcp_port < 65536}
-        with self._lock:
-            infos = self._infos = {
-                address: info for address, info in {**self._infos, **fresh}.items()
-                if address in {node.address for node in disputed}
-            }
-        doubts = []
-        wrong: dict[str, list[str]] = {}  # nsqlookupd -> nsqds that it describes wrongly
-        settled = {}
-        for node, claims in disputed.items():
-            info = infos.get(node.address)
-            if info is None:
-                if _is_tie(claims):
-                    doubts.append(Failure("nsqd", node.address, "nsqlookupds differ about it: " +
-                                          _described(claims), node.reached_at, is_doubt=True))
-                continue
-            settled[node] = replace(
-                node, hostname=info.hostname, tcp_port=info.tcp_port, version=info.version,
-                tcp_reached_at=self._rewrite(node.broadcast_address, info.tcp_port))
-            truth = info.hostname, info.tcp_port, info.version
-            for lookupd in dict.fromkeys(
-                    name for name, each in claims if _claim(each.producer) != truth):
-                wrong.setdefault(lookupd, []).append(node.address)
-        for lookupd, names in wrong.items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            doubts.append(Failure(
-                "nsqlookupd", lookupd, f"its entry for nsqd {names[0]}{more} differs from what the"
-                " nsqd reports itself (hostname, tcp_port or version)", is_doubt=True))
-        return [settled.get(node, node) for node in nodes], doubts
-
     def _from_nsqds(self, progressive: bool) -> Nodes:
         names = _names(self._given_nsqds)
 
         def request(address: str) -> Request[NsqdInfo]:
             return Request("nsqd", names[address], self._nsqd(address).info, address)
 
-        answers, failures = self._fan_out.run(
+        answers, failures = self._ask_all.run(
             {each: request(each) for each in self._given_nsqds}, progressive=progressive)
         if not answers:
             raise UpstreamError("nsqd", failures)
@@ -393,37 +348,6 @@ def _listing(lookupd: NsqlookupdHTTP) -> _Listing:
     )
 
 
-def _votes(seen: Sequence[tuple[str, LookupdNode]]) -> dict[str, Producer]:
-    """Return the claim of each nsqlookupd about one nsqd: the first of several counts."""
-    votes: dict[str, Producer] = {}
-    for lookupd, node in seen:
-        votes.setdefault(lookupd, node.producer)
-    return votes
-
-
-def _most_named(seen: Sequence[tuple[str, LookupdNode]]) -> Producer:
-    """Return the claim of most nsqlookupds about an nsqd; the first of several with equal votes.
-
-    The remote address is not compared: each nsqlookupd sees another one.
-    """
-    claims = list(_votes(seen).values())
-    counts = Counter(map(_claim, claims))
-    return max(claims, key=lambda each: counts[_claim(each)])
-
-
-def _is_tie(seen: Sequence[tuple[str, LookupdNode]]) -> bool:
-    """Whether no claim has more votes than every other."""
-    counts = Counter(map(_claim, _votes(seen).values())).most_common(2)
-    return len(counts) == 2 and counts[0][1] == counts[1][1]
-
-
-def _described(seen: Sequence[tuple[str, LookupdNode]]) -> str:
-    return "; ".join(
-        f"{lookupd}: {each.hostname}, tcp_port {each.tcp_port}, version {each.version}"
-        for lookupd, each in _votes(seen).items()
-    )
-
-
 def _names(given: Mapping[str, str]) -> dict[str, str]:
     """Return the name of each given nsqd: host and port, where these are unique."""
     parts = {shown: split_address(address, "nsqd_http_address") for shown, address in given.items()}
@@ -453,11 +377,6 @@ def _collisions(nodes: Sequence[Node]) -> list[Failure]:
     return doubts
 
 
-def _claim(producer: Producer) -> tuple[str, int, str]:
-    """Return the fields of a claim that are compared."""
-    return producer.hostname, producer.tcp_port, producer.version
-
-
 def _order(node: Node) -> tuple[str, str]:
     return node.hostname, node.address
 
@@ -467,22 +386,8 @@ def _version(node: Node) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _mark_old(nodes: list[Node]) -> list[Node]:
-    """Mark nsqds that are out of date: at least half of all nsqds have a newer version.
-
-    nsqadmin compares with the newest of all, so that one nsqd with an invented version makes all
-    others look old. The list of each nsqlookupd is evaluated alone, and all that list an nsqd must
-    agree: nsqds that an nsqlookupd invents count in its own list only.
-    """
-    lists: dict[str, list[tuple[int, ...]]] = {}
-    for node in nodes:
-        for lookupd in node.lookupds or ("",):
-            if _version(node):
-                lists.setdefault(lookupd, []).append(_version(node))
-    # With an even number of nsqds the newer of the two in the middle.
-    usual = {lookupd: sorted(versions)[len(versions) // 2] for lookupd, versions in lists.items()}
-    return [
-        replace(node, out_of_date=bool(_version(node)) and all(
-            _version(node) < usual[lookupd] for lookupd in node.lookupds or ("",)))
-        for node in nodes
-    ]
+def _mark_old(nodes: Iterable[Node]) -> list[Node]:
+    """Mark nsqds that are older than the newest one."""
+    nodes = list(nodes)
+    newest = max(map(_version, nodes), default=())
+    return [replace(node, out_of_date=() < _version(node) < newest) for node in nodes]

@@ -1,0 +1,264 @@
+"""``AskAll``: asks many servers at once with one timeout, and lists those that did not answer.
+
+A page does not wait for a server that hangs: a *progressive* round ends when the servers that
+usually answer have done so. An answer that arrives later counts in a later round. A server that
+kept silent is not asked again for some seconds, so that it delays no round and occupies no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from nsqclient.errors import NSQError, NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.sanitize import LONGEST_TEXT, printable, without_password
+
+logger = logging.getLogger("nsqclient.http")
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+#: Requests under way at the same time: a cluster has tens of servers.
+_THREADS = 32
+#: A request that fails after so many seconds has met silence; a refusal is quicker.
+_SILENCE = 1.0
+#: Seconds for which a silent server is not asked again.
+_PENALTY = 8.0
+#: Seconds that a progressive round waits: for a server in general, and for a server that was silent.
+#: A server that answered gets twice the time that its answer took.
+_WAIT = 1.0
+_SHORT_WAIT = 0.25
+#: Servers that are remembered.
+_MOST_SERVERS = 2000
+
+#: The reason of a failure that may still become an answer.
+WAITING = "waiting for its answer"
+#: The reason of a failure of a server that got no request: all threads wait for others.
+_NOT_SENT = "no request yet: too many servers do not answer"
+
+
+class Failure(NamedTuple):
+    """A server that did not answer, or whose answer is unusable."""
+
+    kind: str  #: ``nsqd`` or ``nsqlookupd``
+    address: str  #: its name for people
+    reason: str
+    asked: str = ""  #: the address that was requested, when that is another one
+    status: int = 0  #: of HTTP, when it rejected the request
+    code: str = ""  #: its error code then
+    is_waiting: bool = False  #: the request is under way, and may still be answered
+    is_doubt: bool = False  #: it answered, and its answer or a claim about it is doubtful
+    since: float = 0.0  #: when this was seen first, in seconds since the epoch; 0: not known
+    is_lasting: bool = False  #: a repetition fails too: another kind of server answers there
+
+    def text(self) -> str:
+        """One line for people."""
+        where = f" (asked at {self.asked})" if self.asked and self.asked != self.address else ""
+        return without_password(f"{self.kind} {self.address}{where}: {self.reason}")
+
+
+class UpstreamError(NSQError):
+    """Every server that was requested failed; ``failures`` has the reasons."""
+
+    def __init__(self, what: str, failures: Sequence[Failure]) -> None:
+        super().__init__(
+            f"failed to query any {what}: " + "; ".join(each.text() for each in failures)
+        )
+        self.failures = tuple(failures)
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    """A request to one server; ``call`` raises an NSQError when it fails."""
+
+    kind: str
+    address: str
+    call: Callable[[], T]
+    asked: str = ""
+
+
+class _Server:
+    """What is known of one server."""
+
+    took = 0.0  # seconds of its answers; 0: there was none
+    silence: Failure | None = None  # of the last request, when it was not answered
+    silent_until = 0.0  # no request before
+    late: Failure | None = None  # a progressive round has ended, and its answer is under way
+
+    def known_failure(self, now: float, progressive: bool) -> Failure | None:
+        """Return the failure of a request without sending it; None: it is to be sent."""
+        if self.silence is not None and now < self.silent_until:
+            return self.silence
+        return self.late if progressive else None
+
+    @property
+    def max_wait(self) -> float:
+        return _SHORT_WAIT if self.silence is not None else max(_WAIT, 2 * self.took)
+
+    def note_silence(self, failure: Failure) -> None:
+        """Send no requests for a while."""
+        self.silence, self.silent_until = failure, time.monotonic() + _PENALTY
+
+
+@dataclass(eq=False)
+class _Task:
+    """A request in one round."""
+
+    key: Any
+    request: Request[Any]
+    server: _Server
+    round: _Round
+    until: float  # for which the round waits
+    is_started: bool = False
+    is_dropped: bool = False
+
+
+class _Round:
+    """The outcomes of one round so far; guarded by the lock of its AskAll."""
+
+    def __init__(self) -> None:
+        self.tasks: list[_Task] = []
+        self.answers: dict[Any, Any] = {}
+        self.failures: dict[Any, Failure] = {}
+        self.left: Counter[float] = Counter()  # until when it waits -> for how many outcomes
+
+
+class AskAll:
+    """Threads that send requests. ``close()`` ends them and does not wait for answers.
+
+    Args:
+        timeout: seconds that a round may take.
+        name: of its threads.
+
+    Threads: any; several rounds may be under way.
+    """
+
+    def __init__(self, timeout: float, name: str = "nsq-ask") -> None:
+        self._timeout = timeout
+        self._pool: WorkerPool[_Task] = WorkerPool(name, _THREADS, self._run)
+        self._changed = threading.Condition()
+        self._servers: dict[str, _Server] = {}  # guarded by _changed, as the others
+        self._closing = False
+
+    def run(
+        self, requests: Mapping[K, Request[T]], *, is_action: bool = False,
+        progressive: bool = False,
+    ) -> tuple[dict[K, T], list[Failure]]:
+        """Send all requests; return the answers, in the order of the requests, and the failures.
+
+        Args:
+            is_action: servers that kept silent a moment ago get a request too.
+            progressive: do not wait for servers that are slower than usual, or silent; they are
+                among the failures meanwhile.
+
+        Blocks: up to the timeout.
+        """
+        self._pool.start()
+        current = _Round()
+        with self._changed:
+            for key, request in requests.items():
+                self._add(current, key, request, is_action, progressive)
+            # Those that usually answer need not queue behind the others.
+            current.tasks.sort(key=lambda task: not task.server.took)
+        self._pool.put_many(current.tasks)
+        with self._changed:
+            while not self._closing and current.left:
+                remaining = max(current.left) - time.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(remaining)
+            answers, failures = dict(current.answers), dict(current.failures)
+            for task in current.tasks:
+                if task.key not in answers and task.key not in failures:
+                    failures[task.key] = self._end_late(task, progressive)
+        ordered = {key: answers[key] for key in requests if key in answers}
+        return ordered, [failures[key] for key in requests if key in failures]
+
+    def close(self) -> None:
+        """End rounds and threads; a thread that waits for an answer ends when it arrives."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._pool.stop(Deadline(0.2))
+
+    def _add(
+        self, current: _Round, key: Hashable, request: Request[Any], is_action: bool,
+        progressive: bool,
+    ) -> None:
+        """Add a task for a request, or the failure of a server that is not asked now."""
+        now, name = time.monotonic(), request.asked or request.address
+        if name not in self._servers and len(self._servers) >= _MOST_SERVERS:
+            self._servers.pop(next(iter(self._servers)))
+        server = self._servers.setdefault(name, _Server())
+        known = None if is_action else server.known_failure(now, progressive)
+        if known is not None:
+            # It may be of another request to the same server.
+            current.failures[key] = known._replace(
+                kind=request.kind, address=request.address, asked=request.asked)
+            return
+        until = now + (min(server.max_wait, self._timeout) if progressive else self._timeout)
+        current.tasks.append(_Task(key, request, server, current, until))
+        current.left[until] += 1
+
+    def _end_late(self, task: _Task, progressive: bool) -> Failure:
+        """Return the failure of a task without an outcome at the end of its round."""
+        request, server = task.request, task.server
+        late = Failure(request.kind, request.address, f"no answer within {self._timeout:g} s",
+                       request.asked)
+        if not progressive:
+            task.is_dropped = True  # an action must not be carried out later
+            if not task.is_started:
+                late = late._replace(reason=_NOT_SENT)
+            server.note_silence(late)
+            return late
+        server.late = late._replace(reason=WAITING, is_waiting=True) if server.silence is None \
+            else late._replace(reason=server.silence.reason)
+        return server.late
+
+    def _run(self, task: _Task) -> None:
+        request, server, current = task.request, task.server, task.round
+        with self._changed:
+            if self._closing or task.is_dropped:
+                return
+            task.is_started = True
+        begun = time.monotonic()
+        failure = value = None
+        try:
+            value = request.call()
+        except Exception as exc:
+            if not isinstance(exc, NSQError):
+                logger.exception("request to %s %s failed", request.kind, request.address)
+            failure = _failure(request, exc)
+        seconds = time.monotonic() - begun
+        with self._changed:
+            server.late = None
+            if failure is not None and not failure.status and seconds >= _SILENCE:
+                server.note_silence(failure)
+            else:
+                server.silence = None
+            if failure is None:
+                server.took = max(seconds, 0.8 * server.took)
+                current.answers[task.key] = value
+            else:
+                current.failures[task.key] = failure
+            current.left[task.until] -= 1
+            if not current.left[task.until]:
+                del current.left[task.until]
+                self._changed.notify_all()
+
+
+def _failure(request: Request[T], exc: Exception) -> Failure:
+    reason = exc.reason if isinstance(exc, NSQHTTPError) else str(exc) or type(exc).__name__
+    if isinstance(exc, NSQHTTPResponseError):
+        reason = f"unusable answer: {reason.removeprefix('not a usable answer: ')}"
+    reason = without_password(printable(reason, LONGEST_TEXT))
+    status, code = (exc.status, exc.message) if isinstance(exc, NSQHTTPStatusError) else (0, "")
+    return Failure(request.kind, request.address, reason, request.asked, status, code,
+                   is_lasting=bool(getattr(exc, "is_lasting", False)))

@@ -1,0 +1,120 @@
+"""The nsqds of a cluster: their names, what several nsqlookupds say, and limits."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from nsqclient.http import cluster as module
+from nsqclient.http.cluster import Cluster, Node, _mark_old
+from tests.support.servers.http_recorder import recording
+
+
+def info_of(address, hostname="true", tcp_port=4150, version="1.3.0"):
+    """The ``/info`` of an nsqd at an HTTP address."""
+    host, port = address.split(":")
+    return {"version": version, "broadcast_address": host, "hostname": hostname,
+            "http_port": int(port), "tcp_port": tcp_port}
+
+
+@contextmanager
+def fake_nsqd(count=5, **info):
+    """An nsqd with a topic; ``info`` replaces fields of its ``/info``."""
+    with recording() as server:
+        said = {**info_of(server.address), **info}
+        stats = {"version": "1.3.0", "health": "OK", "topics": [
+            {"topic_name": "events", "depth": 1, "message_count": count, "channels": []}]}
+        server.reply = lambda request: json.dumps(
+            said if request.path == "/info" else stats).encode()
+        yield server
+
+
+@contextmanager
+def fake_lookupd(*producers, topics=("events",)):
+    """An nsqlookupd that lists nsqds."""
+    with recording() as server:
+        server.body = json.dumps({
+            "version": "1.3.0", "topics": list(topics), "channels": [],
+            "producers": list(producers)}).encode()
+        yield server
+
+
+def listed(address, topics=("events",), tombstones=None, **values):
+    """An nsqd as an nsqlookupd lists it."""
+    return {**info_of(address), "remote_address": "r:1", "topics": list(topics),
+            "tombstones": tombstones or [False] * len(topics), **values}
+
+
+@pytest.fixture
+def stack(leak_guard):
+    """Servers that end with the test."""
+    with ExitStack() as found:
+        yield found
+
+
+def cluster_of(stack, lookupds=(), nsqds=()):
+    """A cluster that asks these servers."""
+    return stack.enter_context(Cluster(
+        [each.address for each in lookupds], [each.address for each in nsqds]))
+
+
+def test_an_nsqd_cannot_take_the_name_of_another_one(stack):
+    """A given address is the name; the announced address is shown as such, and is doubtful."""
+    good, other = (stack.enter_context(fake_nsqd()) for _ in range(2))
+    bad = stack.enter_context(fake_nsqd(**info_of(good.address)))
+    found = cluster_of(stack, nsqds=[good, other, bad]).nodes()
+    assert {each.address: each.announced for each in found.nodes} == {
+        good.address: good.address, other.address: other.address, bad.address: good.address}
+    [doubt] = found.failures
+    assert (doubt.address, doubt.is_doubt) == (bad.address, True) and good.address in doubt.reason
+
+
+def test_an_nsqd_is_found_by_its_announced_address_if_that_is_unique(stack):
+    """The name of the original works, from the fields of /api/nodes."""
+    nsqd = stack.enter_context(fake_nsqd(broadcast_address="container", http_port=4151))
+    found = cluster_of(stack, nsqds=[nsqd]).nodes()
+    assert found.named("container:4151") == found.named(nsqd.address) == found.nodes[0]
+    assert found.named("other:4151") is None
+
+
+@pytest.mark.parametrize("versions, old", [
+    (["1.3.0", "1.3.0"], [False, False]),
+    (["1.3.0", "1.2.1", "1.2.1"], [False, True, True]),
+    (["1.3.0", "", "x"], [False, False, False]),
+    (["1.10.0", "1.9.0"], [False, True]),
+])
+def test_an_nsqd_is_old_when_another_one_is_newer(versions, old):
+    """As in the original; what is no version is not old."""
+    nodes = [Node(f"n{n}:1", "a:1", "a:2", "n", "h", 2, 1, version)
+             for n, version in enumerate(versions)]
+    assert [each.out_of_date for each in _mark_old(nodes)] == old
+
+
+def test_a_tombstone_of_one_nsqlookupd_alone_is_not_shown(stack):
+    """The other nsqlookupd still returns the nsqd. A tombstone of all that list it is shown."""
+    hiding = stack.enter_context(fake_lookupd(listed("n:1", tombstones=[True])))
+    showing = stack.enter_context(fake_lookupd(listed("n:1")))
+    asked = cluster_of(stack, [hiding, showing])
+    [node] = asked.nodes().nodes
+    assert node.lookupds == (hiding.address, showing.address) and not node.tombstoned
+    showing.body = hiding.body
+    [node] = asked.nodes().nodes
+    assert node.tombstoned == {"events"}
+
+
+def test_a_nsqlookupd_with_too_many_topics_is_cut_and_named(stack, monkeypatch):
+    """Topics beyond the limit are left out; the topics of the others are complete."""
+    monkeypatch.setattr(module, "_MOST_TOPICS", 50)
+    monkeypatch.setattr(module, "_MOST_NODES", 3)
+    many = [f"many-{n}" for n in range(1000)]
+    large = stack.enter_context(fake_lookupd(
+        *[listed(f"127.0.0.1:{n}", topics=many) for n in range(1, 10)], topics=many))
+    small = stack.enter_context(fake_lookupd(listed("n:1")))
+    found = cluster_of(stack, [large, small]).nodes()
+    assert [each.reason for each in found.failures if each.address == large.address] == [
+        "it lists 9 nsqds: all after the first 3 are left out",
+        "it lists 1000 topics: all after the first 50 are left out"]
+    assert len(found.nodes) == 4 and len(found.registered) == 51 and "events" in found.registered
+    assert found.is_cut  # what is left out may be somewhere: actions ask every nsqd
