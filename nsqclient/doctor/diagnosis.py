@@ -241,9 +241,10 @@ def _listed(
     chosen = [(view, producer) for view in views for producer in view.producers or ()]
     if not chosen and not with_topic:
         chosen = [(view, producer) for view in views for producer in view.nodes]
-    return {
-        producer.tcp_address: (producer.http_address, view.address) for view, producer in chosen
-    }
+    found: dict[str, tuple[str, str]] = {}
+    for view, producer in chosen:  # of two claims the first one counts
+        found.setdefault(producer.tcp_address, (producer.http_address, view.address))
+    return found
 
 
 def _others(kind: str, names: Iterable[str]) -> str:
