@@ -31,8 +31,8 @@ _THREADS = 32
 _SILENCE = 1.0
 #: Seconds for which a silent server is not asked again.
 _PENALTY = 8.0
-#: Seconds that a progressive round waits, and for a silent server. A server that answered gets twice
-#: the time that its answer took.
+#: Seconds that a progressive round waits, and for a silent server. A server that answered gets
+#: twice the time that its answer took.
 _WAIT = 1.0
 _SHORT_WAIT = 0.25
 #: Servers that are remembered.
