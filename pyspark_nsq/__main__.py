@@ -8,4 +8,4 @@ import sys
 from nsqclient.cli.spark import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

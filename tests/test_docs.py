@@ -219,7 +219,7 @@ def test_the_tour_starts_servers_with_flags_that_exist() -> None:
     assert [words[1] for words in commands] == ["nsqlookupd", "nsqd"]
     for words in commands:
         module = importlib.import_module(COMMANDS[words[1]][0])
-        values = module.build_flags().parse(words[2:-1]).values
+        values = module.build_command().parse(words[2:-1]).values
         assert values["http-address"] in " ".join(sum(tour_of_quickstart(), []))
 
 
@@ -249,7 +249,7 @@ def test_every_program_of_the_quickstart_has_its_lines() -> None:
 def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
     """Without flags it listens where they connect to."""
     words = shlex.split(text_of(named("README nsqd")).removeprefix("$ "))
-    values = importlib.import_module(COMMANDS[words[1]][0]).build_flags().parse(words[2:]).values
+    values = importlib.import_module(COMMANDS[words[1]][0]).build_command().parse(words[2:]).values
     assert values["tcp-address"] in read("README.rst")
 
 

@@ -6,32 +6,32 @@ tool loads only its own.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
 
-from nsqclient.cli.goflags import run_no_command
+from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 
-#: command -> (module with ``main(argv) -> int``, what it does)
+#: command -> (module with ``build_command()``, what it does)
 COMMANDS = {
     "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
     "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
     "doctor": ("nsqclient.cli.doctor.doctor", "find problems of a cluster and suggest fixes"),
+    "nsq_stat": ("nsqclient.cli.nsq_stat", "show the depth and rates of a channel"),
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),
     "nsq_to_http": ("nsqclient.cli.nsq_to_http", "send messages to URLs"),
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
-    "nsq_stat": ("nsqclient.cli.nsq_stat", "show the depth and rates of a channel"),
-    "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
-    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message per line"),
+    "nsqadmin": ("nsqclient.cli.nsqadmin", "monitor and manage a cluster in a browser"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
+    "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
+    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message per line"),
     "worker": ("nsqclient.cli.worker", "run the handlers in your modules"),
-    "nsqadmin": ("nsqclient.cli.nsqadmin", "monitor and manage a cluster in a browser"),
 }
-
 
 #: Commands that run until a signal, whose status is 0 then; of Spark's, these.
 _ENDED_BY_SIGNALS = {
@@ -39,6 +39,18 @@ _ENDED_BY_SIGNALS = {
     "nsqd", "nsqlookupd", "to_nsq", "worker",
 }
 _SPARK_ENDED_BY_SIGNALS = {"archive", "ingest", "stream"}
+
+
+def build_program() -> CommandGroup:
+    """Build the group of all commands."""
+    table = {name: (summary, functools.partial(_load, module))
+             for name, (module, summary) in COMMANDS.items()}
+    return CommandGroup("nsqclient", "The tools of NSQ, and more for Python.", table)
+
+
+def _load(module: str) -> Command | CommandGroup:
+    command: Command | CommandGroup = importlib.import_module(module).build_command()
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,16 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and _is_ended_by_signals(words):
         process_signals.handle_signals()
-    if words[:1] == ["help"] and len(words) > 1:
-        words = [*words[1:], "--help"]  # "help TOOL" is "TOOL --help"
-    command = words[0] if words else ""
-    if command in COMMANDS:
-        status: int = importlib.import_module(COMMANDS[command][0]).main(words[1:])
-        return status
-    if command in ("-version", "--version", "version"):
+    if words[:1] in (["-version"], ["--version"], ["version"]):
         print(f"nsqclient {__version__}")
         return 0
-    return run_no_command("nsqclient", command, COMMANDS, _usage())
+    return build_program().run(words)
 
 
 def _is_ended_by_signals(words: list[str]) -> bool:
@@ -68,10 +74,3 @@ def _is_ended_by_signals(words: list[str]) -> bool:
         return not _SPARK_ENDED_BY_SIGNALS.isdisjoint(words[1:2])
     is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))
     return not _ENDED_BY_SIGNALS.isdisjoint(words[:1]) and not is_check
-
-
-def _usage() -> str:
-    lines = ["Usage: nsqclient COMMAND [flags]", "", "Commands:"]
-    lines += [f"  {name:<12} {summary}" for name, (_, summary) in sorted(COMMANDS.items())]
-    lines += ["", "'nsqclient help COMMAND' shows the flags of a command."]
-    return "\n".join(lines) + "\n"

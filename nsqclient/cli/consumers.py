@@ -10,7 +10,7 @@ from typing import Any
 from nsqclient import (
     Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError, Producer,
 )
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
 from nsqclient.connection.probe import probe
 from nsqclient.consumer.look_guard import (

@@ -4,34 +4,61 @@ from __future__ import annotations
 
 import logging
 import resource
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from nsqclient.cli import goflags
-from nsqclient.cli.goflags import (
-    BOOL, PATH, STRING, CommandLineError, FlagError, FlagSet, Parsed,
-)
+from nsqclient.cli.command import Command
+from nsqclient.cli.flags import BOOL, PATH, STRING, CommandLineError, Kind, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL
+from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL, log_lines
 from nsqclient.errors import NSQError
 from nsqclient.log_formatters import LineFormatter
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-
 logger = logging.getLogger("nsqclient.devserver")
 
 
-def add_common_flags(flags: FlagSet) -> None:
-    """Add the flags that nsqd and nsqlookupd share."""
-    flags.add("version", BOOL, False, "print version string")
-    flags.add("config", PATH, "", "configuration file (TOML)")
-    flags.add("log-level", LOG_LEVEL, "info",
-              "set log verbosity: debug, info, warn, error, or fatal")
-    flags.add("log-prefix", STRING, f"[{flags.program}] ", "log message prefix")
-    flags.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
+class ServerCommand(Command):
+    """A command that runs the server that ``build`` makes, until a signal.
+
+    Args:
+        build: may raise CommandLineError or ConfigError.
+        ignores_words: words that are no flags are ignored with a warning, in place of an error.
+        around: what holds while it runs.
+    """
+
+    def __init__(
+        self, name: str, build: Callable[[Parsed], Server], summary: str, *,
+        ignores_words: bool = False, version: str = "",
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        def body(parsed: Parsed) -> int:
+            if parsed.rest:
+                logger.warning("ignored: %s", printable(" ".join(parsed.rest), LONGEST_TEXT))
+            with around():
+                return serve(build(parsed), parsed, name)
+
+        super().__init__(name, body, summary, words="[IGNORED ...]" if ignores_words else "",
+                         version=version)
+
+    def add_common(self) -> None:
+        """Add the last group: what every server has."""
+        self.group("Other")
+        self.add("version", BOOL, False, "print version string")
+        self.add("config", PATH, "", "configuration file (TOML)")
+        self.add("log-level", LOG_LEVEL, "info",
+                 "set log verbosity: debug, info, warn, error, or fatal")
+        self.add("log-prefix", STRING, f"[{self.name}] ", "log message prefix")
+        self.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
+
+    def add_ignored(self, flags: Iterable[tuple[str, Kind]]) -> None:
+        """Add a group of flags of the original that have no effect here."""
+        self.group("Accepted without effect")
+        for name, kind in flags:
+            self.add(name, kind, None, "has no effect here")
 
 
 def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
@@ -73,35 +100,6 @@ class Server(Protocol):
         """End everything."""
 
 
-def run(
-    flags: FlagSet,
-    argv: Sequence[str] | None,
-    version: str,
-    build: Callable[[Parsed], Server],
-    *,
-    ignores_words: bool = False,
-) -> int:
-    """Run the server that ``build`` makes of the command line until a signal; return the status.
-
-    Args:
-        version: what ``--version`` prints.
-        build: may raise CommandLineError or ConfigError.
-        ignores_words: words that are no flags are ignored with a warning, in place of an error.
-    """
-
-    def body(parsed: Parsed) -> int:
-        if parsed.values["version"]:
-            print(version)
-            return 0
-        if parsed.rest:
-            if not ignores_words:
-                raise FlagError(f"unknown arguments: {' '.join(parsed.rest)}")
-            logger.warning("ignored: %s", printable(" ".join(parsed.rest), LONGEST_TEXT))
-        return serve(build(parsed), parsed, flags.program)
-
-    return goflags.run(flags, argv, body)
-
-
 def raise_descriptor_limit() -> None:
     """Let this process open as many files as the system allows it, as every program in Go does.
 
@@ -123,23 +121,16 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
         CommandLineError: it cannot start.
     """
     raise_descriptor_limit()
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_GoFormatter(parsed.values["log-prefix"]))
-    root = logging.getLogger("nsqclient")
-    root.addHandler(handler)
-    root.setLevel(LEVELS[parsed.values["log-level"]])
-    try:
-        with Signals() as signals:
-            try:
-                server.start()
-            except (OSError, NSQError) as exc:
-                reason = getattr(exc, "strerror", None) or exc
-                raise CommandLineError(f"failed to start {program} - {reason}") from exc
-            try:
-                while not signals.wait():
-                    pass
-            finally:
-                server.stop()
-    finally:
-        root.removeHandler(handler)
+    formatter = _GoFormatter(parsed.values["log-prefix"])
+    with log_lines(formatter, LEVELS[parsed.values["log-level"]]), Signals() as signals:
+        try:
+            server.start()
+        except (OSError, NSQError) as exc:
+            reason = getattr(exc, "strerror", None) or exc
+            raise CommandLineError(f"failed to start {program} - {reason}") from exc
+        try:
+            while not signals.wait():
+                pass
+        finally:
+            server.stop()
     return 0

@@ -9,6 +9,7 @@ stored it: killed at any moment it causes duplicates and no loss.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import time
@@ -20,14 +21,14 @@ from typing import Any
 from nsqclient import (
     Config, ConnectError, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
 )
+from nsqclient.cli.command import CommandGroup
 from nsqclient.cli.consumers import make_guard
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
-    run_no_command,
 )
 from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config, run
+from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config
 from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
@@ -86,7 +87,9 @@ _EXAMPLES = {
 
 def _flags(command: str) -> ToolFlags:
     """The flags of a command."""
-    flags = ToolFlags(f"{PROGRAM} {command}", _SUMMARIES[command], _EXAMPLES[command])
+    flags = ToolFlags(
+        f"{PROGRAM} {command}", functools.partial(_run, command, COMMANDS[command][0]),
+        _SUMMARIES[command], _EXAMPLES[command])
     is_shown = command in ("list", "show")
     flags.group("Dead letters (--path or --topic is required)")
     flags.add("path", PATH, "", "directory that a DeadLetterDirectory writes to")
@@ -120,29 +123,14 @@ def _flags(command: str) -> ToolFlags:
     return flags
 
 
-def build_all_flags() -> dict[str, ToolFlags]:
-    """Build the flags of every command."""
-    return {f"{PROGRAM} {command}": _flags(command) for command in COMMANDS}
+def build_command() -> CommandGroup:
+    """The group of the commands."""
+    return CommandGroup(f"nsqclient {PROGRAM}", "List, show, replay and delete dead letters.", {
+        name: (summary, functools.partial(_flags, name))
+        for name, (_, summary) in COMMANDS.items()})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 1 when a letter stays that should go. 2: usage."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    command = words[0] if words else ""
-    if command in COMMANDS:
-        body, _ = COMMANDS[command]
-        return run(_flags(command), words[1:], lambda parsed: _run(parsed, command, body))
-    return run_no_command(f"nsqclient {PROGRAM}", command, COMMANDS, _usage())
-
-
-def _usage() -> str:
-    lines = [f"Usage: nsqclient {PROGRAM} COMMAND [flags]", "", "Commands:"]
-    lines += [f"  {name:<7} {summary}" for name, (_, summary) in COMMANDS.items()]
-    lines += ["", f"'nsqclient {PROGRAM} COMMAND --help' shows the flags of a command."]
-    return "\n".join(lines) + "\n"
-
-
-def _run(parsed: Parsed, command: str, body: _Body) -> int:
+def _run(command: str, body: _Body, parsed: Parsed) -> int:
     values = parsed.values
     config = read_config(values, PROGRAM, "consumer-opt")
     if bool(values["path"]) == bool(values["topic"]):

@@ -7,14 +7,13 @@ comes from the same environment variables and the same table of the configuratio
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from nsqclient.cli.goflags import CommandLineError, FlagError, Parsed
-from nsqclient.cli.sources import warn_of_variables, with_sources
-from nsqclient.cli.tool_flags import option_texts
-from nsqclient.cli.worker import build_flags
+from nsqclient.cli import build_program
+from nsqclient.cli.flags import CommandLineError, FlagError, Parsed
+from nsqclient.cli.tool_flags import check_sources, option_texts
+from nsqclient.cli.worker import build_command
 from nsqclient.config import OPTIONS
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
@@ -30,36 +29,34 @@ SOURCE_FLAGS = (
 
 def source_flags() -> list[tuple[str, str, bool]]:
     """Return the flags that change the setting: (name, help, whether it may be repeated)."""
-    return [(flag.name, flag.help, flag.kind.is_list)
-            for flag in build_flags().flags if flag.name in SOURCE_FLAGS]
+    flags = build_command().flags
+    return [(name, flags[name].help, flags[name].kind.is_list) for name in SOURCE_FLAGS]
 
 
-def read_flags(given: Mapping[str, Any], report: Callable[[str], object]) -> Parsed:
+def read_flags(given: Mapping[str, Any]) -> Parsed:
     """Return the values of the worker's flags, from the first source that gives each.
 
     Args:
         given: what the command line gives; None, or empty where it is a list: it does not.
-        report: called with a line for each variable that is probably misspelt.
 
     Raises:
         UsageError: a variable or the file has a wrong value or name, or two exclude each other.
         ConfigError: the file cannot be read.
     """
-    flags = build_flags()
-    values = {name: value for name, value in given.items() if value not in (None, [], ())}
-    warn_of_variables(flags, os.environ, report)
+    command = build_command()
+    words = [
+        f"--{name}={each if isinstance(each, str) else command.flags[name].kind.show(each)}"
+        for name, value in given.items() if value is not None
+        for each in (value if isinstance(value, (list, tuple)) else [value])]
     try:
-        parsed = flags.parse(())
-        parsed = with_sources(
-            flags, Parsed(parsed.values | values, frozenset(values), []), os.environ)
+        parsed = command.parse(words, build_program())
         if parsed.values["nsqd-tcp-address"] and parsed.values["lookupd-http-address"]:
-            raise FlagError("use --nsqd-tcp-address or --lookupd-http-address not both")
+            check_sources(parsed.values)
         for name in option_texts(parsed.values["consumer-opt"]):
             if name not in OPTIONS:
                 raise FlagError(f"--consumer-opt: unknown option {name!r}", closest(name, OPTIONS))
     except FlagError as exc:
-        meant = f": did you mean {exc.suggestion}?" if exc.suggestion else ""
-        raise UsageError(f"{exc}{meant}") from exc
+        raise UsageError(str(exc)) from exc
     except CommandLineError as exc:
         raise ConfigError(str(exc)) from exc
     return parsed

@@ -11,15 +11,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed,
 )
 from nsqclient.cli.sampling import Row, Sampler, rates, total
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_name, run
+from nsqclient.cli.tool_flags import ToolFlags, check_name
 from nsqclient.runtime.deadline import format_duration
 
 PROGRAM = "nsq_stat"
@@ -47,9 +46,9 @@ _POLLS_PER_HEADER = 25
 EXIT_NOTHING_SHOWN = 1
 
 
-def build_flags() -> ToolFlags:
-    """The flags of nsq_stat."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to watch")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, "", "NSQ channel; required")
@@ -68,11 +67,6 @@ def build_flags() -> ToolFlags:
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
     flags.add_common()
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Show counters until a signal or ``--count``; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from nsqclient import Message, Requeue
 from nsqclient.cli.consumers import Consumers, make_guard
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
-    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
+    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,
     turn_off_negative,
 )
 
@@ -45,9 +45,9 @@ _EXAMPLES = [
 ]
 
 
-def build_flags() -> ToolFlags:
-    """The flags of nsq_tail."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to show")
     flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
     flags.add("channel", STRING, "", "NSQ channel (default: a new ephemeral channel)")
@@ -55,8 +55,8 @@ def build_flags() -> ToolFlags:
     flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
     flags.group("Output")
     flags.add("print-topic", BOOL, False, "print \"TOPIC | \" before each message")
-    flags.add("format", FORMAT, None, "output format: text with fields in braces, \\n and \\t\n"
-              + "\n".join(f"        {{{name}}}: {text}" for name, (text, _) in FIELDS.items()))
+    flags.add("format", FORMAT, None, "output format: text with fields in braces, \\n and"
+              " \\t; " + "; ".join(f"{{{name}}}: {text}" for name, (text, _) in FIELDS.items()))
     flags.add("json", BOOL, False, "print JSON objects: topic, id, timestamp, attempts, nsqd,"
               " and body, or body_base64 if the body is not UTF-8")
     flags.add("gunzip", BOOL, False, "decompress bodies that are compressed with gzip")
@@ -64,11 +64,6 @@ def build_flags() -> ToolFlags:
     flags.add_sources(only_looks=True)
     flags.add_common()
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print messages until a signal, ``-n`` or a closed stdout; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
@@ -29,9 +29,9 @@ from nsqclient.cli.archive.options import (
 from nsqclient.cli.archive.output_paths import OutputPaths, OutsideError
 from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
 from nsqclient.cli.consumers import Consumers, make_dead_letters
-from nsqclient.cli.goflags import CommandLineError, Parsed
+from nsqclient.cli.flags import CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import check_topics, read_config, run, turn_off_negative
+from nsqclient.cli.tool_flags import ToolFlags, check_topics, read_config, turn_off_negative
 from nsqclient.display import counted
 from nsqclient.runtime.log_lines import PrefixedLogger
 
@@ -39,9 +39,9 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 _LAST_COMMANDS = 30.0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Archive until a signal; return the exit status."""
-    return run(build_flags(), argv, _run)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    return build_flags(_run)
 
 
 def _run(parsed: Parsed) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from nsqclient import Config
 from nsqclient.cli.consumers import Consumers, make_dead_letters
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.http_sender import ALL, SendOutcome, Requester, RequestTimes, Sender, parse_rule
@@ -25,7 +25,7 @@ from nsqclient.cli.load_balancing import STRATEGIES
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     SECRET_FILE, ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts,
-    read_config, read_key_password, run, turn_off_negative,
+    read_config, read_key_password, turn_off_negative,
 )
 from nsqclient.runtime.tls import client_context
 from nsqclient.sanitize import masked_address
@@ -62,9 +62,9 @@ _EXAMPLES = [
 ]
 
 
-def build_flags() -> ToolFlags:
-    """The flags of nsq_to_http."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Messages")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, "nsq_to_http", "NSQ channel")
@@ -106,11 +106,6 @@ def _add_tls_flags(flags: ToolFlags) -> None:
     flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of an encrypted private key"
               " (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add(_INSECURE, BOOL, False, "do not verify the certificates of HTTPS servers")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Send messages until a signal; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

@@ -19,12 +19,12 @@ from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, Producer, PublishRejectedError,
 )
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.goflags import INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed
+from nsqclient.cli.flags import INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
 from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
-    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config, run,
+    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,
     turn_off_negative,
 )
 from nsqclient.display import counted
@@ -49,13 +49,7 @@ _MAX_WAIT = 0.01
 _PART = 0.8
 
 
-def _parse_mode(text: str) -> str:
-    if text not in MODES:
-        raise ValueError(f"use {', '.join(MODES)}")
-    return text
-
-
-MODE = Kind("string", _parse_mode, lambda value: f'"{value}"')
+MODE = choice(*MODES, name="string")
 
 _SUMMARY = """\
 Consumes topics and publishes each message to other nsqds. A message is finished only after its
@@ -72,9 +66,9 @@ _EXAMPLES = [
 ]
 
 
-def build_flags() -> ToolFlags:
-    """The flags of nsq_to_nsq."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Messages")
     flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
     flags.add("channel", STRING, "nsq_to_nsq", "NSQ channel")
@@ -104,11 +98,6 @@ def build_flags() -> ToolFlags:
     flags.add("status-every", INT, 250,
               "number of messages per destination after which to log times; 0: never")
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Copy until a signal; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
 
 from nsqclient import Config, ConfigError, TLSError
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.settings import parse_rule
-from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
-from nsqclient.cli.goflags import (
-    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed,
+from nsqclient.cli.command import Command
+from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
+from nsqclient.cli.flags import (
+    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.tool_flags import (
     OPTIONS,
@@ -50,40 +50,20 @@ _CONFIG_NAMES = {
 REWRITES = Kind("from=to", parse_rule, is_list=True)
 
 
-def build_flags() -> FlagSet:
-    """The flags of nsqadmin."""
-    flags = FlagSet(PROGRAM)
+def build_command() -> Command:
+    """The command and its flags."""
+    flags = ServerCommand(
+        PROGRAM, _build, "Serves a page that monitors and manages a cluster, and nsqadmin's API.")
     flags.config_names = _CONFIG_NAMES
-    add_common_flags(flags)
+    flags.group("Servers of the cluster (one kind of address is required)")
     flags.add("lookupd-http-address", STRINGS, (),
               "lookupd HTTP address (may be given multiple times)")
     flags.add("nsqd-http-address", STRINGS, (),
               "nsqd HTTP address (may be given multiple times)")
     flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
-    flags.add("http-address", STRING, "127.0.0.1:4171",
-              "<addr>:<port> to listen on for HTTP clients")
-    flags.add("base-path", STRING, "/", "URL base path")
-    flags.add("allow-actions", BOOL, False,
-              "allow all users to publish, and to create, pause, empty and delete topics and"
-              " channels")
-    flags.add("admin-user", STRINGS, (),
-              "allow these actions only to this user (may be given multiple times); a proxy must"
-              " set the user name in the header --acl-http-header")
-    flags.add("acl-http-header", STRING, "X-Forwarded-User",
-              "HTTP header to check for authenticated admin users")
-    flags.add("allow-peek", BOOL, False, "allow users to see copies of messages")
-    flags.add("allowed-host", STRINGS, (),
-              "host name, without port, that browsers may use to open the pages (may be given"
-              " multiple times; default: the loopback names on a loopback address, otherwise any;"
-              " required with --allow-actions on an address that is not loopback)")
     flags.add("rewrite-address", REWRITES, (),
               "replacement for an announced nsqd address that is not reachable from here:"
               " host[:port]=host[:port] (may be given multiple times)")
-    flags.add("notification-http-endpoint", STRING, "",
-              "HTTP endpoint (fully qualified) to which POST notifications of admin actions will"
-              " be sent")
-    flags.add("refresh-interval", DURATION, 2.0,
-              "minimum time between two refreshes of open pages; longer if a refresh is expensive")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
     flags.add("http-client-tls-root-ca-file", PATH, "", "path to CA file for the HTTP client")
@@ -95,6 +75,31 @@ def build_flags() -> FlagSet:
               " $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
               "configure the HTTP client to skip verification of TLS certificates")
+    flags.group("The page")
+    flags.add("http-address", STRING, "127.0.0.1:4171",
+              "<addr>:<port> to listen on for HTTP clients")
+    flags.add("base-path", STRING, "/", "URL base path")
+    flags.add("allowed-host", STRINGS, (),
+              "host name, without port, that browsers may use to open the pages (may be given"
+              " multiple times; default: the loopback names on a loopback address, otherwise any;"
+              " required with --allow-actions on an address that is not loopback)")
+    flags.add("refresh-interval", DURATION, 2.0,
+              "minimum time between two refreshes of open pages; longer if a refresh is expensive")
+    flags.group("What users may do")
+    flags.add("allow-actions", BOOL, False,
+              "allow all users to publish, and to create, pause, empty and delete topics and"
+              " channels")
+    flags.add("admin-user", STRINGS, (),
+              "allow these actions only to this user (may be given multiple times); a proxy must"
+              " set the user name in the header --acl-http-header")
+    flags.add("acl-http-header", STRING, "X-Forwarded-User",
+              "HTTP header to check for authenticated admin users")
+    flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
+              "A CIDR from which to allow HTTP requests to the /config endpoint")
+    flags.add("notification-http-endpoint", STRING, "",
+              "HTTP endpoint (fully qualified) to which POST notifications of admin actions will"
+              " be sent")
+    flags.add("allow-peek", BOOL, False, "allow users to see copies of messages")
     flags.add("consumer-opt", OPTIONS, (),
               "option of the consumer that reads copies of messages, such as tls_v1 (may be given"
               " multiple times)")
@@ -102,17 +107,9 @@ def build_flags() -> FlagSet:
     flags.add("dead-letter-key-file", SECRET_FILE, "",
               "path to a file with the key of signed dead letters: a replay publishes them to the"
               " topics that they name")
-    flags.add("allow-config-from-cidr", STRING, "127.0.0.1/8",
-              "A CIDR from which to allow HTTP requests to the /config endpoint")
-    for name, kind in _IGNORED:
-        flags.add(name, kind, None, "has no effect here")
+    flags.add_common()
+    flags.add_ignored(_IGNORED)
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqadmin until a signal; return the exit status."""
-    version = f"{PROGRAM} v{__version__} (nsqclient)"
-    return run(build_flags(), argv, version, _build)
 
 
 def _build(parsed: Parsed) -> Server:

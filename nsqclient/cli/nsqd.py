@@ -11,23 +11,16 @@ from ``--partitioned-topic`` or nsqlookupd's /topic/create.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
-from nsqclient.cli.goflags import (
-    BOOL,
-    DURATION,
-    INT,
-    PATH,
-    STRING,
-    STRINGS,
-    CommandLineError,
-    FlagSet,
-    Kind,
-    Parsed,
+from nsqclient.cli.command import Command
+from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
+from nsqclient.cli.flags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed, choice,
 )
 from nsqclient.cli.tool_flags import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
@@ -71,48 +64,48 @@ def _parse_percentiles(text: str) -> list[float]:
     return percentiles
 
 
-def _parse_tls_version(text: str) -> str:
-    version = text.lower() or NsqdOptions.tls_min_version
-    if version not in TLS_VERSIONS:
-        raise ValueError(f'unknown tlsVersionOption "{version}"')
-    return version
-
-
 PERCENTILES = Kind("value", _parse_percentiles, is_list=True)
-TLS_VERSION = Kind("value", _parse_tls_version, choices=tuple(TLS_VERSIONS))
-TLS_REQUIRED = Kind("", _parse_tls_required, str, is_switch=True)
+TLS_VERSION = choice(*TLS_VERSIONS, name="value")
+TLS_REQUIRED = Kind("=false|=tcp-https", _parse_tls_required, str, is_switch=True)
 
-#: Flags that are options of :class:`Nsqd` under the same name: (flag, kind, help).
-_OPTIONS = [
-    ("broadcast-http-port", INT, "HTTP port that is registered with lookupd (default: the HTTP port"
-     " that this nsqd listens on)"),
-    ("broadcast-tcp-port", INT, "TCP port that is registered with lookupd (default: the TCP port"
-     " that this nsqd listens on)"),
-    ("deflate", BOOL, "enable deflate feature negotiation (client compression)"),
-    ("e2e-processing-latency-window-time", DURATION, "calculate end to end latency quantiles for"
-     " this duration of time"),
-    ("max-body-size", INT, "maximum size of a single command body"),
-    ("max-channel-consumers", INT, "maximum channel consumers of this nsqd (0: unlimited)"),
-    ("max-deflate-level", INT, "max deflate compression level a client can negotiate"),
-    ("max-heartbeat-interval", DURATION, "maximum duration between client heartbeats"),
-    ("max-msg-size", INT, "maximum size of a single message in bytes"),
-    ("max-msg-timeout", DURATION, "maximum duration before a message will timeout"),
-    ("max-output-buffer-size", INT, "maximum size in bytes of a client's output buffer"),
-    ("max-output-buffer-timeout", DURATION, "maximum duration between flushes to a client"),
-    ("max-rdy-count", INT, "maximum RDY count for a client"),
-    ("max-req-timeout", DURATION, "maximum requeuing timeout for a message"),
-    ("mem-queue-size", INT, "number of messages to keep in memory (per topic/channel)"),
-    ("min-output-buffer-timeout", DURATION, "minimum duration between flushes to a client"),
-    ("msg-timeout", DURATION, "default duration to wait before auto-requeing a message"),
-    ("output-buffer-timeout", DURATION, "default duration between flushes to clients"),
-    ("snappy", BOOL, "enable snappy feature negotiation (client compression)"),
-    ("tls-cert", PATH, "path to certificate file"),
-    ("tls-client-auth-policy", STRING, "client certificate policy (require, require-verify)"),
-    ("tls-key", PATH, "path to key file"),
-    ("tls-min-version", TLS_VERSION, "minimum TLS version acceptable (tls1.0 to tls1.3)"),
-    ("tls-required", TLS_REQUIRED, "require TLS for client connections (true, false, tcp-https)"),
-    ("tls-root-ca-file", PATH, "path to certificate authority file"),
-]
+#: Flags that are options of :class:`Nsqd` under the same name, in groups: (flag, kind, help).
+_OPTIONS = {
+    "What it announces": [
+        ("broadcast-http-port", INT, "HTTP port that is registered with lookupd (default: the HTTP"
+         " port that this nsqd listens on)"),
+        ("broadcast-tcp-port", INT, "TCP port that is registered with lookupd (default: the TCP"
+         " port that this nsqd listens on)"),
+    ],
+    "Messages and clients": [
+        ("deflate", BOOL, "enable deflate feature negotiation (client compression)"),
+        ("e2e-processing-latency-window-time", DURATION, "calculate end to end latency quantiles"
+         " for this duration of time"),
+        ("max-body-size", INT, "maximum size of a single command body"),
+        ("max-channel-consumers", INT, "maximum channel consumers of this nsqd (0: unlimited)"),
+        ("max-deflate-level", INT, "max deflate compression level a client can negotiate"),
+        ("max-heartbeat-interval", DURATION, "maximum duration between client heartbeats"),
+        ("max-msg-size", INT, "maximum size of a single message in bytes"),
+        ("max-msg-timeout", DURATION, "maximum duration before a message will timeout"),
+        ("max-output-buffer-size", INT, "maximum size in bytes of a client's output buffer"),
+        ("max-output-buffer-timeout", DURATION, "maximum duration between flushes to a client"),
+        ("max-rdy-count", INT, "maximum RDY count for a client"),
+        ("max-req-timeout", DURATION, "maximum requeuing timeout for a message"),
+        ("mem-queue-size", INT, "number of messages to keep in memory (per topic/channel)"),
+        ("min-output-buffer-timeout", DURATION, "minimum duration between flushes to a client"),
+        ("msg-timeout", DURATION, "default duration to wait before auto-requeing a message"),
+        ("output-buffer-timeout", DURATION, "default duration between flushes to clients"),
+        ("snappy", BOOL, "enable snappy feature negotiation (client compression)"),
+    ],
+    "TLS": [
+        ("tls-cert", PATH, "path to certificate file"),
+        ("tls-client-auth-policy", STRING, "client certificate policy (require, require-verify)"),
+        ("tls-key", PATH, "path to key file"),
+        ("tls-min-version", TLS_VERSION, "minimum TLS version acceptable (tls1.0 to tls1.3)"),
+        ("tls-required", TLS_REQUIRED, "require TLS for client connections (true, false,"
+         " tcp-https)"),
+        ("tls-root-ca-file", PATH, "path to certificate authority file"),
+    ],
+}
 
 #: Flags of things that the embedded nsqd does not have.
 _IGNORED = [
@@ -134,12 +127,14 @@ _CONFIG_NAMES = {
 }
 
 
-def build_flags() -> FlagSet:
-    """The flags of nsqd."""
+def build_command() -> Command:
+    """The command and its flags."""
     defaults = NsqdOptions()
-    flags = FlagSet(PROGRAM)
+    flags = ServerCommand(
+        PROGRAM, _build, "Runs the embedded nsqd until a signal.", ignores_words=True,
+        version=version_line(PROGRAM), around=_rare_collections)
     flags.config_names = _CONFIG_NAMES
-    add_common_flags(flags)
+    flags.group("Addresses and data")
     flags.add("tcp-address", STRING, "127.0.0.1:4150",
               "<addr>:<port> to listen on for TCP clients")
     flags.add("http-address", STRING, "127.0.0.1:4151",
@@ -152,37 +147,38 @@ def build_flags() -> FlagSet:
               "lookupd TCP address (may be given multiple times)")
     flags.add("auth-http-address", STRINGS, (),
               "<addr>:<port> or a full url to query auth server (may be given multiple times)")
-    flags.add("e2e-processing-latency-percentile", PERCENTILES, (),
-              "message processing time percentiles to track, above 0 and up to 1 (may be given"
-              " multiple times or separated by commas)")
     flags.add("data-path", PATH, "",
               "directory in which to store messages (default: memory only)")
     flags.add("node-id", INT, default_node_id(),
               "unique part for message IDs, (int) in range [0,1024)")
-    for name, kind, text in _OPTIONS:
-        flags.add(name, kind, getattr(defaults, name.replace("-", "_")), text)
+    flags.add("e2e-processing-latency-percentile", PERCENTILES, (),
+              "message processing time percentiles to track, above 0 and up to 1 (may be given"
+              " multiple times or separated by commas)")
+    for title, options in _OPTIONS.items():
+        flags.group(title)
+        for name, kind, text in options:
+            flags.add(name, kind, getattr(defaults, name.replace("-", "_")), text)
     flags.add("tls-key-password-file", SECRET_FILE, "", "path to a file with the password of an"
               " encrypted key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     _add_partitioned_flags(flags)
-    for name, kind in _IGNORED:
-        flags.add(name, kind, () if kind.is_list else None, "has no effect here")
+    flags.add_common()
+    flags.add_ignored(_IGNORED)
     return flags
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqd until a signal; return the exit status."""
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect all garbage rarely.
+
+    A full collection looks at every stored message and stops all threads meanwhile: 0.4 s for half
+    a million of them, each time their number has grown by a quarter. They are in no cycles.
+    """
     thresholds = gc.get_threshold()
-    # A full collection looks at every stored message and stops all threads meanwhile: 0.4 s for
-    # half a million of them, each time their number has grown by a quarter. They are in no cycles.
     gc.set_threshold(thresholds[0], thresholds[1], _FULL_COLLECTION)
     try:
-        return _main(argv)
+        yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    return run(build_flags(), argv, version_line(PROGRAM), _build, ignores_words=True)
 
 
 def _build(parsed: Parsed) -> Server:
@@ -215,7 +211,8 @@ def _build(parsed: Parsed) -> Server:
         e2e_processing_latency_percentile=percentiles,
         tls_key_password=(
             read_key_password(values, "tls-key-password-file") if values["tls-key"] else ""),
-        **{name.replace("-", "_"): values[name] for name, _, _ in _OPTIONS},
+        **{name.replace("-", "_"): values[name]
+           for options in _OPTIONS.values() for name, _, _ in options},
     )
 
 
@@ -233,7 +230,8 @@ class TopicSpec(NamedTuple):
     extended: bool
 
 
-def _add_partitioned_flags(flags: FlagSet) -> None:
+def _add_partitioned_flags(flags: Command) -> None:
+    flags.group("Partitioned NSQ")
     flags.add("partitioned", BOOL, False,
               "run a cluster of partitioned NSQ (nsqds and nsqlookupds) instead of one nsqd")
     flags.add("partitioned-nsqds", INT, 3, "with --partitioned: number of nsqds")

@@ -6,36 +6,34 @@ status: 0 after SIGINT or SIGTERM, 1 for an invalid option or a port in use, 2 f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from nsqclient.cli.daemon import Server, add_common_flags, parse_listen_address, run
-from nsqclient.cli.goflags import DURATION, STRING, FlagSet, Parsed
+from nsqclient.cli.command import Command
+from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
+from nsqclient.cli.flags import DURATION, STRING, Parsed
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
 from nsqclient.devserver.protocol.commands import version_line
 
 PROGRAM = "nsqlookupd"
 
 
-def build_flags() -> FlagSet:
-    """The flags of nsqlookupd."""
-    flags = FlagSet(PROGRAM)
-    add_common_flags(flags)
+def build_command() -> Command:
+    """The command and its flags."""
+    flags = ServerCommand(
+        PROGRAM, _build, "Runs the embedded nsqlookupd until a signal.", ignores_words=True,
+        version=version_line(PROGRAM))
+    flags.group("Addresses")
     flags.add("tcp-address", STRING, "127.0.0.1:4160",
               "<addr>:<port> to listen on for TCP clients")
     flags.add("http-address", STRING, "127.0.0.1:4161",
               "<addr>:<port> to listen on for HTTP clients")
     flags.add("broadcast-address", STRING, "",
               "address of this lookupd node (default: the listening address, or the host name)")
+    flags.group("Producers")
     flags.add("inactive-producer-timeout", DURATION, 300.0,
               "duration of time a producer will remain in the active list since its last ping")
     flags.add("tombstone-lifetime", DURATION, 45.0,
               "duration of time a producer will remain tombstoned if registration remains")
+    flags.add_common()
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqlookupd until a signal; return the exit status."""
-    return run(build_flags(), argv, version_line(PROGRAM), _build, ignores_words=True)
 
 
 def _build(parsed: Parsed) -> Server:

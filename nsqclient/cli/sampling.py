@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nsqclient import NSQError
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.errors import NSQHTTPStatusError
 from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
 from nsqclient.sanitize import without_password

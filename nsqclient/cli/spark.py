@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsqclient.cli import spark_run
-from nsqclient.cli.goflags import (
+from nsqclient.cli import build_program, spark_run
+from nsqclient.cli.command import Command, CommandGroup
+from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
-    run_no_command,
 )
-from nsqclient.cli.spark_ingest import ingest, ingest_flags
-from nsqclient.cli.spark_migrate import migrate_flags, run_migrate
-from nsqclient.cli.spark_status import status, status_flags
+from nsqclient.cli.spark_ingest import ingest_flags
+from nsqclient.cli.spark_migrate import migrate_flags
+from nsqclient.cli.spark_status import status_flags
 from nsqclient.cli.tool_flags import (
-    ToolFlags, add_secret_flags, check_name, read_secrets, run,
+    ToolFlags, add_secret_flags, check_name, read_secrets,
 )
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
@@ -98,7 +98,7 @@ _TRANSFORM_FLAGS = ("sql", "sql-file", "map", "transform", "for-each-batch")
 
 def _archive_flags() -> ToolFlags:
     """The flags of the archive."""
-    flags = ToolFlags("spark archive", _ARCHIVE_SUMMARY, _ARCHIVE_EXAMPLES)
+    flags = ToolFlags("spark archive", _archive, _ARCHIVE_SUMMARY, _ARCHIVE_EXAMPLES)
     spark_run.add_source(flags, "archive")
     spark_run.add_trigger(flags, 30.0, "a longer time gives fewer and larger files")
     flags.group("Output")
@@ -168,7 +168,7 @@ def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], No
 
 def _compact_flags() -> ToolFlags:
     """The flags of the compaction."""
-    flags = ToolFlags("spark compact", _COMPACT_SUMMARY, _COMPACT_EXAMPLES)
+    flags = ToolFlags("spark compact", _compact, _COMPACT_SUMMARY, _COMPACT_EXAMPLES)
     flags.group("Files")
     flags.add("path", PATH, "", "folder of the archive; required")
     flags.add("target", PATH, "", "folder for the large files; required")
@@ -199,7 +199,7 @@ def _compact(parsed: Parsed) -> int:
 
 def _replay_flags() -> ToolFlags:
     """The flags of the replay."""
-    flags = ToolFlags("spark replay", _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
+    flags = ToolFlags("spark replay", _replay, _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
     flags.group("Input")
     flags.add("spool-dir", PATH, "", "spool of the query; this or --storage is required")
     flags.add("storage", STRING, "", "shared storage of the query, file:///folder or"
@@ -304,7 +304,7 @@ def _milliseconds(text: str, flag: str) -> int:
 
 def _stream_flags() -> ToolFlags:
     """The flags of the stream."""
-    flags = ToolFlags("spark stream", _STREAM_SUMMARY, _STREAM_EXAMPLES)
+    flags = ToolFlags("spark stream", _stream, _STREAM_SUMMARY, _STREAM_EXAMPLES)
     spark_run.add_source(flags, "stream")
     spark_run.add_trigger(flags, 0.0, "0: start each batch when the last one has ended")
     flags.group("Transformation (one of these; write functions as package.module:function)")
@@ -386,41 +386,30 @@ def _transform_argument(flag: str, text: str) -> dict[str, Any]:
     return {name: load_function(text)}
 
 
-#: command -> (its flags, what runs it, what it does)
-COMMANDS: dict[str, tuple[Callable[[], ToolFlags], Callable[[Parsed], int], str]] = {
-    "archive": (_archive_flags, _archive, "write a topic into Parquet by date and hour"),
-    "compact": (_compact_flags, _compact, "write an archive's small files into few large ones"),
-    "ingest": (ingest_flags, ingest, "receive from nsqds onto shared storage, for queries there"),
-    "migrate": (migrate_flags, run_migrate, "move a query from its spool to shared storage"),
-    "replay": (_replay_flags, _replay, "write what a spool or storage still has once more"),
-    "status": (status_flags, status, "show the shards of shared storage, and what waits there"),
-    "stream": (_stream_flags, _stream, "transform a topic and publish to another"),
+#: command -> (what it does, its flags)
+COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
+    "archive": ("write a topic into Parquet by date and hour", _archive_flags),
+    "compact": ("write an archive's small files into few large ones", _compact_flags),
+    "ingest": ("receive from nsqds onto shared storage, for queries there", ingest_flags),
+    "migrate": ("move a query from its spool to shared storage", migrate_flags),
+    "replay": ("write what a spool or storage still has once more", _replay_flags),
+    "script": ("print the file to give to spark-submit, which takes the same words",
+               lambda: Command("spark script", _print_script, "Prints the path of a file.")),
+    "status": ("show the shards of shared storage, and what waits there", status_flags),
+    "stream": ("transform a topic and publish to another", _stream_flags),
 }
 
 
-def build_all_flags() -> dict[str, ToolFlags]:
-    """Build the flags of every command."""
-    return {f"spark {name}": build_flags() for name, (build_flags, _, _) in COMMANDS.items()}
+def build_command() -> CommandGroup:
+    """The group of the commands."""
+    return CommandGroup("nsqclient spark", "Pipelines on Spark, and what is beside them.", COMMANDS)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a pipeline; return the exit status. 2: no such command."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    command = words[0] if words else ""
-    if command in COMMANDS:
-        build_flags, body, _ = COMMANDS[command]
-        return run(build_flags(), words[1:], body)
-    if command == "script":
-        print(Path(__file__).resolve().parents[2] / "pyspark_nsq" / "__main__.py")
-        return 0
-    return run_no_command("nsqclient spark", command, [*COMMANDS, "script"], _usage())
+def main(argv: Sequence[str]) -> int:
+    """Run a pipeline; return the exit status."""
+    return build_command().run(argv, build_program())
 
 
-def _usage() -> str:
-    lines = ["Usage: nsqclient spark COMMAND [flags]", "", "Commands:"]
-    lines += [f"  {name:<8} {summary}" for name, (_, _, summary) in sorted(COMMANDS.items())]
-    lines += [
-        "  script   print the file to give to spark-submit, which takes the same words",
-        "", "'nsqclient spark COMMAND --help' shows the flags of a command.",
-    ]
-    return "\n".join(lines) + "\n"
+def _print_script(parsed: Parsed) -> int:
+    print(Path(__file__).resolve().parents[2] / "pyspark_nsq" / "__main__.py")
+    return 0

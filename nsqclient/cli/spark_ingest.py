@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from nsqclient.cli import spark_run
-from nsqclient.cli.goflags import INT, STRING, CommandLineError, Parsed
+from nsqclient.cli.flags import INT, STRING, CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.spark_metrics import check_prometheus, metrics_server
 from nsqclient.cli.tool_flags import (
@@ -47,7 +47,7 @@ _EXAMPLES = [
 
 def ingest_flags() -> ToolFlags:
     """The flags of the ingest."""
-    flags = ToolFlags("spark ingest", _SUMMARY, _EXAMPLES)
+    flags = ToolFlags("spark ingest", ingest, _SUMMARY, _EXAMPLES)
     flags.group("Input")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, "archive", "NSQ channel; use a separate channel for each query")

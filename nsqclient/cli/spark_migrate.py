@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nsqclient.cli.goflags import PATH, STRING, CommandLineError, FlagError, Parsed
+from nsqclient.cli.flags import PATH, STRING, CommandLineError, FlagError, Parsed
 from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.spark.options import check_spool_dir
 from nsqclient.spark.pipelines.sources import local_path
@@ -26,7 +26,7 @@ _EXAMPLES = [
 
 def migrate_flags() -> ToolFlags:
     """The flags of the migration."""
-    flags = ToolFlags("spark migrate", _SUMMARY, _EXAMPLES)
+    flags = ToolFlags("spark migrate", run_migrate, _SUMMARY, _EXAMPLES)
     flags.group("Input")
     flags.add("checkpoint", PATH, "", "checkpoint of the query, a folder on this machine; required")
     flags.add("spool-dir", PATH, "", "spool of the query (default: nsq-spool in the checkpoint)")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import nsqclient.spark
-from nsqclient.cli.goflags import BOOL, DURATION, PATH, STRING, CommandLineError, FlagError, Kind
+from nsqclient.cli.flags import BOOL, DURATION, PATH, STRING, CommandLineError, FlagError, Kind
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_secrets
 from nsqclient.spark.pipelines.sessions import open_session
@@ -60,8 +60,7 @@ def add_source(flags: ToolFlags, channel: str) -> None:
 
 def add_storage_alternatives(flags: ToolFlags) -> None:
     """Let ``--storage`` hide what a configuration file says of the others, and these hide it."""
-    names = {flag.name for flag in flags.flags}
-    for name in names & {"nsqd-tcp-address", "lookupd-http-address", "spool-dir"}:
+    for name in flags.flags.keys() & {"nsqd-tcp-address", "lookupd-http-address", "spool-dir"}:
         flags.alternatives.append(frozenset(("storage", name)))
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.cli.goflags import BOOL, STRING, STRINGS, CommandLineError, FlagError, Parsed
+from nsqclient.cli.flags import BOOL, STRING, STRINGS, CommandLineError, FlagError, Parsed
 from nsqclient.cli.spark_metrics import check_prometheus, shard_metrics
 from nsqclient.cli.tool_flags import ToolFlags, check_name
 from nsqclient.config import Config
@@ -44,7 +44,7 @@ _LEFT = ("topic/channel", "nsqd", "owner")
 
 def status_flags() -> ToolFlags:
     """The flags of the status."""
-    flags = ToolFlags("spark status", _SUMMARY, _EXAMPLES)
+    flags = ToolFlags("spark status", status, _SUMMARY, _EXAMPLES)
     flags.group("Input")
     flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
               " required. Credentials come from the environment, a profile or a role")

@@ -16,12 +16,12 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.lines import unescape
@@ -30,7 +30,7 @@ from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
-    ToolFlags, add_secret_flags, check_name, read_config, run, turn_off_negative,
+    ToolFlags, add_secret_flags, check_name, read_config, turn_off_negative,
 )
 from nsqclient.display import counted
 
@@ -67,9 +67,9 @@ _EXAMPLES = [
 ]
 
 
-def build_flags() -> ToolFlags:
-    """The flags of to_nsq."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Destination")
     flags.add("topic", STRING, "", "NSQ topic to publish to; required")
     flags.add("nsqd-tcp-address", STRINGS, (),
@@ -94,11 +94,6 @@ def build_flags() -> ToolFlags:
               "show the progress on stderr (default: if stderr is a terminal)")
     flags.add_common()
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Publish until the end of stdin or a signal; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

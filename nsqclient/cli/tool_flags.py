@@ -1,25 +1,26 @@
 """What the utilities share: flags, options of the library, names, logging, exit statuses.
 
-A tool builds a :class:`ToolFlags` and calls :func:`run`; it writes data to stdout and reports
-everything else with ``logging``, which goes to stderr. Exit statuses: 0 done, or stopped by
-SIGINT or SIGTERM; 1 for an error (an nsqd that cannot be reached at the start, a broken output); 2
-for a flag or option that is missing, or does not parse.
+A tool is a :class:`ToolFlags`; it writes data to stdout and reports everything else with
+``logging``, which goes to stderr. Exit statuses: 0 done, or stopped by SIGINT or SIGTERM; 1 for an
+error (an nsqd that cannot be reached at the start, a broken output); 2 for a flag or option that is
+missing, or does not parse.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.cli import goflags
-from nsqclient.cli.goflags import (
-    BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, FlagSet, Kind, Parsed,
+from nsqclient.cli.command import Command
+from nsqclient.cli.flags import (
+    BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
 )
-from nsqclient.errors import ConfigError, NSQError
+from nsqclient.errors import ConfigError
 from nsqclient.log_formatters import LineFormatter
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.secrets import SECRETS, read_secret, secrets_of, with_secrets
@@ -39,14 +40,7 @@ LEVELS = {
     "fatal": logging.CRITICAL,
 }
 
-
-def _parse_level(text: str) -> str:
-    if text.lower() not in LEVELS:
-        raise ValueError(f"invalid log level '{text}' (debug, info, warn, error, fatal)")
-    return text.lower()
-
-
-LOG_LEVEL = Kind("value", _parse_level, str.upper, choices=tuple(LEVELS))
+LOG_LEVEL = choice(*LEVELS, name="value")
 
 #: What an HTTP timeout of 0 stands for, in seconds.
 LONGEST_TIMEOUT = 600.0
@@ -58,7 +52,7 @@ OPTIONS = Kind("key,value", str, is_list=True, separator=" ", joint=",")
 SECRET_FILE = Kind("path", read_secret, is_path=True)
 
 
-def add_secret_flags(flags: FlagSet) -> None:
+def add_secret_flags(flags: Command) -> None:
     """Add the flags for secrets, which do not belong on a command line."""
     flags.add("auth-secret-file", SECRET_FILE, "", "file with the auth_secret, for nsqds that"
               " require authentication (or set $NSQCLIENT_AUTH_SECRET)")
@@ -92,31 +86,30 @@ def read_key_password(values: Mapping[str, Any], flag: str) -> str:
         raise FlagError(str(exc)) from None
 
 
-class ToolFlags(FlagSet):
-    """The flags of one tool, and a help text that shows them in groups.
+class ToolFlags(Command):
+    """A tool: a command that logs on stderr.
 
     Args:
-        program: name of the tool.
-        summary: what it does, in a sentence or two.
-        examples: command lines with what they do: (comment, command).
+        has_logs: False: ``body`` sees to logging itself.
+        others: as those of :class:`Command`.
     """
 
     def __init__(
-        self, program: str, summary: str, examples: Iterable[tuple[str, str]] = ()
+        self, name: str, body: Callable[[Parsed], int], summary: str,
+        examples: Iterable[tuple[str, str]] = (), *, has_logs: bool = True, **others: Any,
     ) -> None:
-        super().__init__(program)
-        self._summary = summary
-        self._examples = list(examples)
-        self._groups: list[tuple[str, list[str]]] = []
+        def with_logs(parsed: Parsed) -> int:
+            level = LEVELS.get(parsed.values["log-level"].lower())
+            if level is None:
+                raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
+            if not has_logs:
+                return body(parsed)
+            with log_lines(
+                    LineFormatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"),
+                    level):
+                return body(parsed)
 
-    def group(self, title: str) -> None:
-        """Begin a group: flags that are added from now on are shown under this title."""
-        self._groups.append((title, []))
-
-    def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
-        """Add a flag to the current group."""
-        super().add(name, kind, default, help_text)
-        self._groups[-1][1].append(name)
+        super().__init__(name, with_logs, summary, examples, **others)
 
     def add_sources(self, *, only_looks: bool = False) -> None:
         """Add the group that says where messages come from, and ``--consumer-opt``.
@@ -165,68 +158,21 @@ class ToolFlags(FlagSet):
                  "minimum level to log: debug, info, warn, error or fatal")
         self.add("version", BOOL, False, "print the version")
 
-    def usage(self) -> str:
-        """The help text."""
-        lines = [f"Usage of {self.program}:", "", self._summary]
-        for title, names in self._groups:
-            lines += ["", f"{title}:"]
-            for name in names:
-                flag = self._flags[name]
-                # As Go does: what is off, empty or 0 by default needs no words.
-                default = f" (default {flag.kind.show(flag.default)})" if flag.default else ""
-                lines += [f"  --{name} {flag.kind.name}".rstrip(), f"      {flag.help}{default}"]
-        if self._examples:
-            lines += ["", "Examples:"]
-            for comment, command in self._examples:
-                lines += [f"  # {comment}", f"  {command}"]
-        return "\n".join(lines) + "\n"
 
-
-def run(
-    flags: ToolFlags, argv: Sequence[str] | None, body: Callable[[Parsed], int], *,
-    has_logs: bool = True,
-) -> int:
-    """Parse ``argv`` and run ``body`` with logs on stderr; return the exit status.
-
-    Args:
-        has_logs: False: ``body`` sees to logging itself.
-
-    A CommandLineError, NSQError or OSError of ``body`` becomes one line on stderr.
-    """
-
-    def with_logs(parsed: Parsed) -> int:
-        if parsed.values["version"]:
-            print(f"{flags.program} v{__version__} (nsqclient)")
-            return 0
-        if parsed.rest:
-            # Not what follows the "=": it may be a secret.
-            name, equals, _ = parsed.rest[0].partition("=")
-            shown = f"{name}=..." if equals else name
-            raise FlagError(f"unexpected argument {shown!r}: flags begin with --")
-        if parsed.values["log-level"].lower() not in LEVELS:
-            raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
-        if not has_logs:
-            return with_errors(parsed)
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(
-            LineFormatter("%(asctime)s %(levelname)s %(message)s", "%Y/%m/%d %H:%M:%S"))
-        root = logging.getLogger("nsqclient")
-        former = root.level
-        root.addHandler(handler)
-        root.setLevel(LEVELS[parsed.values["log-level"].lower()])
-        try:
-            return with_errors(parsed)
-        finally:
-            root.removeHandler(handler)
-            root.setLevel(former)
-
-    def with_errors(parsed: Parsed) -> int:
-        try:
-            return body(parsed)
-        except (NSQError, OSError) as exc:
-            raise CommandLineError(str(exc)) from exc
-
-    return goflags.run(flags, argv, with_logs)
+@contextlib.contextmanager
+def log_lines(formatter: logging.Formatter, level: int) -> Iterator[None]:
+    """Log on stderr while the block runs, and leave the logger as it was."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger("nsqclient")
+    former = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(former)
 
 
 def turn_off_negative(values: dict[str, Any], *names: str) -> None:

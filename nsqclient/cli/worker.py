@@ -15,11 +15,11 @@ from typing import Any
 
 from nsqclient import Config
 from nsqclient.cli.colors import has_colors, paint_result
-from nsqclient.cli.goflags import (
-    BOOL, DURATION, EXIT_USAGE, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+from nsqclient.cli.flags import (
+    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice,
 )
 from nsqclient.cli.tool_flags import (
-    LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config, run,
+    LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config,
 )
 from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError, LocalProtocolError
@@ -30,14 +30,12 @@ from nsqclient.worker.registry import register, registry
 from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
 
 PROGRAM = "worker"
-#: Exit status of a SIGINT that broke the stop off.
-_INTERRUPTED = 130
+_NO_CONCURRENCY = (
+    "there is no --concurrency: --processes=N runs N processes, and workers=N of"
+    ' @nsqclient.handler("topic", "channel", workers=N) N threads')
 
 _SUMMARY = """\
-nsqclient worker MODULE...
-    runs the functions with @nsqclient.handler in these modules
-nsqclient worker MODULE:FUNCTION --topic=T --channel=C
-    runs one function
+Runs the functions with @nsqclient.handler in modules, or one function of --topic and --channel.
 At SIGINT or SIGTERM, running handlers finish, and all other messages are requeued."""
 
 _EXAMPLES = [
@@ -51,48 +49,20 @@ _EXAMPLES = [
     ("does everything import and connect?", "nsqclient worker shop.handlers --check ..."),
 ]
 
-
-def _parse_format(text: str) -> str:
-    if text not in _FORMATS:
-        raise ValueError(f"invalid log format '{text}' ({', '.join(_FORMATS)})")
-    return text
-
-
-_FORMATS = ("text", "json")
-LOG_FORMAT = Kind("value", _parse_format, str, choices=_FORMATS)
+LOG_FORMAT = choice("text", "json", name="value")
 
 
 class _WrongCommandLine(CommandLineError):
     """It names what does not exist; the flags need not be shown."""
 
-    status = EXIT_USAGE
+    status = FlagError.status
 
 
-class WorkerFlags(ToolFlags):
-    """Flags among which stand the names of modules."""
-
-    def parse(self, argv: Sequence[str]) -> Parsed:
-        """Read a command line; its words are in the value ``targets``."""
-        words: list[str] = []
-        flags: list[str] = []
-        rest = list(argv)
-        for word in argv:
-            if word.partition("=")[0].lstrip("-") in ("concurrency", "c"):
-                raise FlagError(
-                    "there is no --concurrency: --processes=N runs N processes, and workers=N of"
-                    ' @nsqclient.handler("topic", "channel", workers=N) N threads')
-        while rest:
-            left = super().parse(rest).rest
-            flags += rest[:len(rest) - len(left)]
-            words += left[:1]
-            rest = left[1:]
-        parsed = super().parse(flags)
-        return parsed._replace(values={**parsed.values, "targets": words})
-
-
-def build_flags() -> ToolFlags:
-    """The flags of the worker."""
-    flags = WorkerFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES, has_logs=False,
+                      words="MODULE... | MODULE:FUNCTION", flags_anywhere=True)
+    flags.unknown = dict.fromkeys(("c", "concurrency"), _NO_CONCURRENCY)
     flags.group("Handlers")
     flags.add("topic", STRINGS, (), "topic of the function; with modules: run only the handlers of"
               " this topic; may be repeated")
@@ -120,20 +90,11 @@ def build_flags() -> ToolFlags:
     return flags
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the worker; return the exit status."""
+def _run(parsed: Parsed) -> int:
     # As python -m does: the modules of a project are found from its folder.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        return run(build_flags(), argv, _run, has_logs=False)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-
-
-def _run(parsed: Parsed) -> int:
-    values = parsed.values
-    targets = values["targets"]
+    values, targets = parsed.values, parsed.rest
     if not targets:
         raise FlagError("name a module with handlers: nsqclient worker shop.handlers")
     check_sources(values)

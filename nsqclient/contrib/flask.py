@@ -27,7 +27,7 @@ from flask.helpers import get_debug_flag
 
 from nsqclient.cli.colors import has_colors, paint_result
 from nsqclient.cli.framework_flags import read_flags, read_settings, source_flags
-from nsqclient.cli.goflags import Parsed
+from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.processor import Handler
@@ -243,7 +243,7 @@ class NSQ:
             given = {name.replace("_", "-"): value for name, value in options.items()}
             try:
                 parsed = read_flags(
-                    {"topic": list(topics), "check": is_check or None, **given}, _warn)
+                    {"topic": list(topics), "check": is_check or None, **given})
                 status = run_worker(
                     lambda metrics: self._make_group(load_app(), parsed, metrics),
                     read_options(
@@ -267,10 +267,6 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _report(line: str) -> None:
     click.echo(paint_result(line) if has_colors(sys.stdout, os.environ) else line)
-
-
-def _warn(line: str) -> None:
-    click.echo(line, err=True)
 
 
 def _state(extensions: dict[str, object]) -> _State:

@@ -22,7 +22,7 @@ from nsqclient.cli.archive.rotation import (
     count_that_fit,
     rotation_reason,
 )
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 
 #: 2026-01-04 was a Sunday.
 MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "tm_gmtoff": 3600})

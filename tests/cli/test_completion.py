@@ -60,7 +60,7 @@ def test_bash_completes_commands_flags_and_values(complete, words, offered):
 
 
 @pytest.mark.parametrize("words, said", [
-    ([], "give one shell: bash, zsh, tcsh"),
+    ([], "give one shell: bash, zsh, fish, tcsh"),
     (["bahs"], "unknown shell 'bahs': did you mean bash?"),
     (["bash", "zsh"], "give one shell"),
 ])

@@ -16,7 +16,7 @@ import requests
 
 from nsqclient.cli import COMMANDS, main
 from nsqclient.cli.daemon import parse_listen_address
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from tests.support.certificates import Certificates
 from tests.support.servers.raw_client import RawClient
 from tests.support.waiting import wait_until

@@ -274,11 +274,11 @@ def test_a_signal_ends_it(nsqd, capsys, monkeypatch, signum):
      "use --nsqd-http-address or --lookupd-http-address not both"),
     (["--topic=t", "--channel=c", "--interval=0"], 1, "--interval should be positive"),
     (["--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
-    (["--topic=t", "--channel=c", "--count=x"], 2, "invalid value"),
+    (["--topic=t", "--channel=c", "--count=x"], 2, "--count: 'x'"),
     (["--topic=t!", "--channel=c"], 1, "--topic is invalid"),
     (["--topic=t", "--channel=c", "--nsqd-http-address=a"], 1, "nsqd_http_address 'a' has no port"),
     (["--topic=t", "--channel=c", "--nsqd-http-address=a:1", "--json", "--plain"], 2, "not both"),
-    (["--bogus"], 2, "flag provided but not defined"),
+    (["--bogus"], 2, "unknown flag --"),
     (["--help"], 0, "Examples:"),
 ])
 def test_an_invalid_command_line_is_an_error(words, status, text, capsys):

@@ -186,7 +186,7 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
 
 @pytest.mark.parametrize(("words", "status", "text"), [
     (["--bogus"], 2, "bogus"),
-    (["--format=xml", ADDRESS, "--topic=t"], 2, "lines or jsonl"),
+    (["--format=xml", ADDRESS, "--topic=t"], 2, "invalid choice: 'xml'"),
     (["--channel=", ADDRESS], 2, "--channel is required"),
     ([ADDRESS], 2, "--topic or --topic-pattern required"),
     ([ADDRESS, "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),

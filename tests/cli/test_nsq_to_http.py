@@ -11,7 +11,7 @@ import pytest
 
 from nsqclient import Message, Requeue
 from nsqclient.cli import main
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.http_sender import (
     Requester, RequestFailed, RequestTimes, Sender, describe,
 )
@@ -289,7 +289,7 @@ POST = [*BASE, "--post=http://h/"]
     ([*POST, "--mode=roundrobin"], 1, "--mode 'roundrobin' is unknown"),
     ([*POST, "--sample=1.1"], 1, "--sample must be between 0.0 and 1.0"),
     ([*POST, "--sample=nan"], 1, "--sample must be between 0.0 and 1.0"),
-    ([*POST, "--sample=x"], 2, "invalid value"),
+    ([*POST, "--sample=x"], 2, "--sample: could"),
     ([*POST, "--header=key=value"], 1, "write it as 'Key: Value'"),
     ([*POST, "--n=0"], 1, "--n must be at least 1"),
     ([*POST, "--http-client-request-timeout=0", "--header=x"], 1,

@@ -175,7 +175,7 @@ OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1
         ([*OK, "--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
         ([*OK, "--max-in-flight=0", "--require-json-value=1"], 1, "no message will arrive"),
         ([*OK, "--status-every=-1", "--require-json-value=1"], 1, "below 0 means 0: off"),
-        ([*OK, "--mode=nope"], 2, "hostpool, round-robin, epsilon-greedy"),
+        ([*OK, "--mode=nope"], 2, "--mode: invalid choice"),
         ([*OK, "--consumer-opt=nope"], 2, "-consumer-opt"),
         ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
     ],

@@ -18,8 +18,7 @@ import requests
 
 from nsqclient import ConfigError
 from nsqclient.cli import main
-from nsqclient.cli.sources import with_sources
-from nsqclient.cli.nsqadmin import build_flags, build_settings
+from nsqclient.cli.nsqadmin import build_command, build_settings
 from nsqclient.devserver import Nsqd
 from tests.support.waiting import wait_until
 
@@ -46,7 +45,7 @@ def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 def settings(*words: str):
     """What a command line means."""
-    return build_settings(build_flags().parse(["--lookupd-http-address=127.0.0.1:4161", *words]))
+    return build_settings(build_command().parse(["--lookupd-http-address=127.0.0.1:4161", *words]))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -86,8 +85,8 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     (["--nsqd-http-address=a:1", "--allow-actions", "--admin-user=ada"], 1, "not both"),
     (["--nsqd-http-address=a:1", "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
     (["--nsqd-http-address=a:1", "--http-client-tls-cert=c.pem"], 1, "go together"),
-    (["--nsqd-http-address=a:1", "extra"], 2, "unknown arguments: extra"),
-    (["--graphite-urls=http://x"], 2, "flag provided but not defined"),
+    (["--nsqd-http-address=a:1", "extra"], 2, "unexpected argument 'extra'"),
+    (["--graphite-urls=http://x"], 2, "unknown flag --graphite-urls"),
 ])
 def test_an_invalid_command_line_is_an_error(capsys, words, status, text):
     """What cannot be is said in a line, with the status of the original."""
@@ -140,7 +139,7 @@ def test_a_missing_package_is_named(monkeypatch, capsys, package):
     monkeypatch.setattr(importlib, "import_module", import_module)
     from nsqclient.cli import nsqadmin
 
-    assert nsqadmin.main(["--nsqd-http-address=127.0.0.1:4151"]) == 1
+    assert nsqadmin.build_command().run(["--nsqd-http-address=127.0.0.1:4151"]) == 1
     assert "nsqclient[admin]" in capsys.readouterr().err
 
 
@@ -149,8 +148,7 @@ def test_a_config_file_has_the_names_of_the_original(tmp_path):
     path = tmp_path / "nsqadmin.cfg"
     path.write_text('nsqlookupd_http_addresses = ["a:1", "b:2"]\nbase_path = "/x"\n'
                     'admin_users = ["ada"]\n')
-    flags = build_flags()
-    parsed = with_sources(flags, flags.parse([f"--config={path}", "--base-path=/y"]), {})
+    parsed = build_command().parse([f"--config={path}", "--base-path=/y"])
     found = build_settings(parsed)
     assert found.lookupd_http_addresses == ("a:1", "b:2")
     assert found.base_path == "/y" and found.admin_users == ("ada",)

@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from nsqclient.cli import nsqd
-from nsqclient.cli.goflags import CommandLineError
-from nsqclient.cli.nsqd import TopicSpec, build_cluster, build_flags, main, parse_topic
+from nsqclient.cli import daemon, main
+from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.nsqd import TopicSpec, build_cluster, build_command, parse_topic
 
 ANY_PORTS = [
     "--partitioned", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
@@ -34,8 +34,8 @@ def test_an_invalid_topic_flag_is_rejected(text):
 
 def test_the_cluster_starts_with_its_topics():
     """It starts on free ports, with what was asked for."""
-    parsed = build_flags().parse([*ANY_PORTS, "--partitioned-nsqds=2",
-                                  "--partitioned-topic=o:3:ordered"])
+    parsed = build_command().parse(
+        [*ANY_PORTS, "--partitioned-nsqds=2", "--partitioned-topic=o:3:ordered"])
     running = build_cluster(parsed)
     running.start()
     try:
@@ -52,7 +52,7 @@ def test_the_cluster_starts_with_its_topics():
 ])
 def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
     """The exit status is not 0, and the reason names the flag."""
-    assert main([*ANY_PORTS, flag]) != 0
+    assert main(["nsqd", *ANY_PORTS, flag]) != 0
     assert flag.split("=")[0].lstrip("-") in capsys.readouterr().err
 
 
@@ -60,6 +60,6 @@ def test_full_garbage_collections_are_rare_while_it_runs(monkeypatch):
     """And as before when it has ended."""
     before = gc.get_threshold()
     seen = []
-    monkeypatch.setattr(nsqd, "_main", lambda argv: seen.append(gc.get_threshold()) or 0)
-    assert main([]) == 0
+    monkeypatch.setattr(daemon, "serve", lambda *args: seen.append(gc.get_threshold()) or 0)
+    assert main(["nsqd", *ANY_PORTS[1:3]]) == 0
     assert seen == [(*before[:2], 1000)] and gc.get_threshold() == before

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from nsqclient.cli import main, nsqadmin, tool_flags
-from nsqclient.cli.goflags import STRINGS, FlagError
+from nsqclient.cli.flags import STRINGS, FlagError
 from nsqclient.cli.spark_run import read_source
 from nsqclient.contrib.settings import Settings
 from nsqclient.devserver import Nsqd
@@ -41,7 +41,7 @@ def no_secrets(monkeypatch):
 
 def read(*words, flag="consumer-opt", **arguments):
     """The Config of a tool with these words."""
-    flags = tool_flags.ToolFlags("demo", "Does nothing.")
+    flags = tool_flags.ToolFlags("demo", lambda parsed: 0, "Does nothing.")
     flags.add_sources()
     flags.add("producer-opt", STRINGS, (), "")
     return tool_flags.read_config(flags.parse(words).values, "demo", flag, **arguments)
@@ -119,11 +119,11 @@ def test_the_admin_page_reads_secrets_from_files(monkeypatch, secret):
     words = ["--lookupd-http-address=127.0.0.1:4161", f"--auth-secret-file={secret}",
              "--http-client-tls-cert=c", "--http-client-tls-key=k"]
     monkeypatch.setenv("NSQCLIENT_TLS_KEY_PASSWORD", "in environment")
-    settings = nsqadmin.build_settings(nsqadmin.build_flags().parse(words))
+    settings = nsqadmin.build_settings(nsqadmin.build_command().parse(words))
     assert settings.consumer_config.auth_secret == "from file"
     assert settings.http_config.tls_key_password == "in environment"
     words.append(f"--http-client-tls-key-password-file={secret}")
-    settings = nsqadmin.build_settings(nsqadmin.build_flags().parse(words))
+    settings = nsqadmin.build_settings(nsqadmin.build_command().parse(words))
     assert settings.http_config.tls_key_password == "from file"
 
 

@@ -17,7 +17,7 @@ from nsqclient import (  # noqa: E402
     Config, Consumer, GiveUp, InvalidMessageError, InvalidTopicError, PublishError, RetryTable,
     handler,
 )
-from nsqclient.cli.worker import build_flags  # noqa: E402
+from nsqclient.cli.worker import build_command  # noqa: E402
 from nsqclient.contrib.django import (  # noqa: E402
     get_producer, publish, publish_json, publish_on_commit,
 )
@@ -133,7 +133,7 @@ def test_dead_letters_may_be_kept_in_the_database(project):
     try:
         project.publish("orders", b"x")
         options = {"atomic": None, "skip_checks": True, "handlers": []}
-        group = Command()._make_group(options, build_flags().parse(()), None)
+        group = Command()._make_group(options, build_command().parse(()), None)
         group.start()
         wait_until(lambda: in_use and rows("x: no order"))
         assert all(group.stop(5)) and in_use[0].connection is None

@@ -22,10 +22,11 @@ from nsqclient import Config, ConfigError, InvalidTopicError, NSQError, RemotePr
 from nsqclient.admin.aggregate import Source, merge_topic, objects, text
 from nsqclient.admin.metrics import to_text
 from nsqclient.admin.overview import RateHistory, build_rows, samples
-from nsqclient.cli.goflags import FlagError, HelpRequested
-from nsqclient.cli.nsq_stat import build_flags as nsq_stat_flags
-from nsqclient.cli.nsq_tail import build_flags as nsq_tail_flags
-from nsqclient.cli.nsqd import build_flags as nsqd_flags
+from nsqclient.cli.command import HelpRequested
+from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.nsq_stat import build_command as nsq_stat_flags
+from nsqclient.cli.nsq_tail import build_command as nsq_tail_flags
+from nsqclient.cli.nsqd import build_command as nsqd_flags
 from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_server import HTTPError
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
@@ -176,7 +177,7 @@ def _flags(data: bytes) -> None:
     for build in (nsqd_flags, nsq_tail_flags, nsq_stat_flags):
         try:
             build().parse(_words(data))
-        except (FlagError, HelpRequested):
+        except (CommandLineError, HelpRequested):
             pass
 
 

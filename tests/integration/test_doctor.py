@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from nsqclient import Config, Consumer, Producer
+from nsqclient.cli import main
 from nsqclient.cli.doctor import doctor
-from nsqclient.cli.doctor.doctor import main
 from nsqclient.doctor import diagnosis
 from tests.support.certificates import Certificates
 from tests.support.faults.proxy import FaultProxy
@@ -31,7 +31,7 @@ def examine(capsys):
     """Run the doctor; give its exit status, and its findings that are not "ok"."""
     def run(*words: str):
         capsys.readouterr()
-        status = main(["--topic=orders", "--watch=0", "--json", *words])
+        status = main(["doctor", "--topic=orders", "--watch=0", "--json", *words])
         findings = json.loads(capsys.readouterr().out)["findings"]
         return status, [each for each in findings if each["severity"] != "ok"]
 
@@ -135,7 +135,7 @@ def test_without_an_address_this_machine_is_asked(cluster, capsys, monkeypatch, 
     # In tests the HTTP port is not beside the TCP port, where it is looked for.
     monkeypatch.setattr(diagnosis.Diagnosis, "_guess_http", lambda self, nsqds: (
         [] if running == "none" else [nsqd.http_address]))
-    status = main(["--watch=0", "--json"])
+    status = main(["doctor", "--watch=0", "--json"])
     printed = capsys.readouterr()
     findings = json.loads(printed.out)["findings"]
     assert status == (1 if running == "none" else 0), findings

@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer, PublishError, Requeue
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.devserver import Nsqlookupd
 from tests.support.docs.log_rows import lifecycle_rows
 from tests.support.processes import CHECKOUT

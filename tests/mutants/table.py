@@ -230,34 +230,34 @@ MUTANTS = [
     # -- where the values of flags come from
     Mutant(
         "sources_order", "what the command line gives wins over later places",
-        "nsqclient/cli/sources.py",
-        "hidden = set(parsed.given)", "hidden: set[str] = set()",
-        "tests/cli/test_sources.py::test_each_source_wins_over_those_behind_it",
+        "nsqclient/cli/command.py",
+        "if name not in hidden | given.keys():", "if name not in hidden:",
+        "tests/cli/test_command.py::test_each_place_wins_over_those_behind_it",
     ),
     Mutant(
         "sources_table", "the table of a command wins over the top of the file",
-        "nsqclient/cli/sources.py",
-        "    own = _own_table(content, flags.program)", "    own: Mapping[str, Any] = {}",
-        "tests/cli/test_sources.py::test_each_source_wins_over_those_behind_it",
+        "nsqclient/cli/command.py",
+        "table = table[word] if isinstance(table.get(word), dict) else {}", "table = {}",
+        "tests/cli/test_command.py::test_each_place_wins_over_those_behind_it",
     ),
     Mutant(
         "sources_alternatives", "an address of one kind hides that of the other kind behind it",
-        "nsqclient/cli/sources.py",
-        "if names & parsed.given:", "if False:",
-        "tests/cli/test_sources.py::"
+        "nsqclient/cli/command.py",
+        "if names & given.keys() for name in names}", "if False for name in names}",
+        "tests/cli/test_command.py::"
         "test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it",
     ),
     Mutant(
         "sources_likeness", "the variables of other programs are left alone",
         "nsqclient/cli/sources.py",
         "_LIKENESS = 0.8", "_LIKENESS = 0.6",
-        "tests/cli/test_sources.py::test_the_variables_of_other_programs_are_left_alone",
+        "tests/cli/test_command.py::test_the_variables_of_other_programs_are_left_alone",
     ),
     Mutant(
         "sources_other_commands", "the variables of other commands are no mistakes",
         "nsqclient/cli/sources.py",
-        "others = _variables_of_all() if found else set()", "others: set[str] = set()",
-        "tests/cli/test_sources.py::test_the_variables_of_other_programs_are_left_alone",
+        "for flag in others for name in variables(flag)}", "for flag in () for name in ()}",
+        "tests/cli/test_command.py::test_the_variables_of_other_programs_are_left_alone",
     ),
     Mutant(
         "sources_setting_last", "a variable wins over the setting of Django and Flask",

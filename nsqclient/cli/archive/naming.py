@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient.cli.archive.archive import RecordFormatter
 from nsqclient.cli.archive.naming import FileNames, make_template
 from nsqclient.cli.archive.output_file import CodecFactory, Plain, gzip_codec, zstd_codec
 from nsqclient.cli.archive.rotation import RotationRules
-from nsqclient.cli.goflags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind,
+from nsqclient.cli.flags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+    choice,
 )
 from nsqclient.cli.lines import Renderer
 from nsqclient.cli.tool_flags import (
@@ -41,15 +42,6 @@ _EXAMPLES = [
 ]
 
 
-def _choice(*words: str) -> Kind:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"use {' or '.join(words)}")
-        return text
-
-    return Kind("|".join(words), parse, choices=words)
-
-
 def _parse_mode(text: str) -> int:
     mode = int(text, 8) if re.fullmatch("[0-7]{3,4}", text) else 0
     if mode & ~0o777 or mode & 0o600 != 0o600:
@@ -60,9 +52,9 @@ def _parse_mode(text: str) -> int:
 FILE_MODE = Kind("mode", _parse_mode, lambda mode: f"{mode:04o}")
 
 
-def build_flags() -> ToolFlags:
-    """The flags."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_flags(body: Callable[[Parsed], int]) -> ToolFlags:
+    """Build the command that ``body`` carries out."""
+    flags = ToolFlags(PROGRAM, body, _SUMMARY, _EXAMPLES)
     flags.group("What to archive")
     flags.add("topic", STRINGS, (), "NSQ topic; may be repeated")
     flags.add("topic-pattern", STRING, "", "only topics whose names contain a match of this"
@@ -82,13 +74,13 @@ def build_flags() -> ToolFlags:
               "format of the file names, which may include directories; may contain <TOPIC>,"
               " <HOST>, <PID>, <DATETIME> and <REV> (a number for files of the same name)")
     flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime format of <DATETIME>")
-    flags.add("datetime-from", _choice("write", "message"), "write",
+    flags.add("datetime-from", choice("write", "message"), "write",
               "time used for <DATETIME>: when the message is written (write), or when nsqd received"
               " it (message)")
     flags.add("host-identifier", STRING, "", "value of <HOST>, which may contain <SHORT_HOST>"
               " or <HOSTNAME> (default: the short host name)")
     flags.add("file-mode", FILE_MODE, 0o640, "mode of new files in octal, less the umask")
-    flags.add("format", _choice(*FORMATS), "lines", "format of the files: lines (bodies), or"
+    flags.add("format", choice(*FORMATS), "lines", "format of the files: lines (bodies), or"
               " jsonl (JSON objects with topic, id, timestamp, attempts, nsqd, and body or"
               " body_base64)")
     flags.add("gzip", BOOL, False, "compress with gzip; each sync ends a gzip member")
@@ -109,7 +101,7 @@ def build_flags() -> ToolFlags:
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting to nsqlookupd")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for a request to nsqlookupd")
     # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
-    flags.add_common(LOG_LEVEL._replace(parse=str))
+    flags.add_common(LOG_LEVEL._replace(choices=()))
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
     return flags
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from nsqclient.cli.archive.rotation import FileState
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 
 
 class Codec(Protocol):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nsqclient import Config, NSQError
-from nsqclient.cli.goflags import CommandLineError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.http import NsqlookupdHTTP
 from nsqclient.runtime.log_lines import PrefixedLogger
 

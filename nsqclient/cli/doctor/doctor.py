@@ -9,17 +9,16 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from nsqclient.cli.colors import has_colors
 from nsqclient.cli.doctor.report import as_json, as_table
-from nsqclient.cli.goflags import (
+from nsqclient.cli.flags import (
     BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagError, Parsed,
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
-    OPTIONS, ToolFlags, add_secret_flags, check_name, read_config, run,
+    OPTIONS, ToolFlags, add_secret_flags, check_name, read_config,
 )
 from nsqclient.doctor.diagnosis import Diagnosis, Target
 from nsqclient.doctor.findings import Severity
@@ -54,9 +53,9 @@ LOCAL_LOOKUPD, LOCAL_NSQD = "127.0.0.1:4161", "127.0.0.1:4150"
 _CHECK_INTERVAL = 1.0
 
 
-def build_flags() -> ToolFlags:
-    """The flags of doctor."""
-    flags = ToolFlags(PROGRAM, _SUMMARY, _EXAMPLES)
+def build_command() -> ToolFlags:
+    """The command and its flags."""
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to check")
     flags.add("topic", STRING, "", "NSQ topic (default: every topic of every nsqd)")
     flags.add("channel", STRING, "", "NSQ channel (default: every channel of the topic)")
@@ -79,11 +78,6 @@ def build_flags() -> ToolFlags:
     flags.add("json", BOOL, False, "print a JSON object instead of a table")
     flags.add_common(quiet=True)  # the table has what is logged
     return flags
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run all checks and print the findings; return the exit status."""
-    return run(build_flags(), argv, _run)
 
 
 def _run(parsed: Parsed) -> int:

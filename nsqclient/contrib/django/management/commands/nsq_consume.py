@@ -21,7 +21,7 @@ from nsqclient.cli.colors import has_colors, paint_result
 from nsqclient.cli.framework_flags import (
     SOURCE_FLAGS, read_flags, read_settings, source_flags,
 )
-from nsqclient.cli.goflags import Parsed
+from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.middleware import Handling, Middleware
@@ -132,7 +132,7 @@ class Command(BaseCommand):
                 "topic": options["topics"], "channel": options["channel"],
                 "check": options["is_check"] or None,
                 **{name: options[name.replace("-", "_")] for name in _SHARED},
-            }, self._warn)
+            })
             self._check_command_line(options, parsed)
             status = run_worker(
                 lambda metrics: self._make_group(options, parsed, metrics),
@@ -191,9 +191,6 @@ class Command(BaseCommand):
                     load_module(f"{app.name}.handlers")
         add_all(group, registry, values["topic"])
         return group
-
-    def _warn(self, line: str) -> None:
-        self.stderr.write(line)
 
     def _report(self, line: str) -> None:
         painted = has_colors(self.stdout, os.environ)

@@ -1,0 +1,285 @@
+"""``Command``: flags on argparse, and what carries them out; ``CommandGroup``: several commands.
+
+Command lines may be written as for Go's programs: ``-x v``, ``--x v``, ``-x=v`` and ``--x=v`` are
+the same; a flag that is on or off is ``-x`` or ``-x=false`` and never takes the next word; flags
+end at the first word that is none, or after ``--``.
+
+A value comes from the first place that gives it: the command line, the environment, the
+configuration file (first the table of the command, then what stands at the top), the default. A
+place that gives a list gives all of it. Where one of several flags is wanted, as --nsqd-tcp-address
+or --lookupd-http-address, the first place that gives one of them decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from nsqclient.cli.flags import CommandLineError, Flag, FlagError, Kind, Parsed
+from nsqclient.cli.sources import (
+    Texts, in_environment, in_table, keys, load_toml, misspelt_variables,
+)
+from nsqclient.errors import NSQError
+from nsqclient.runtime.arguments import closest
+from nsqclient.version import __version__
+
+#: Exit status of a SIGINT that nothing else handles.
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+class _Parser(argparse.ArgumentParser):
+    """An error is an exception."""
+
+    def error(self, message: str) -> NoReturn:
+        """For argparse: report what is wrong."""
+        raise FlagError(message.removeprefix("argument "))
+
+
+class HelpRequested(Exception):
+    """``-h`` or ``--help`` was given."""
+
+
+class Command:
+    """A command with flags, which are shown in groups.
+
+    Args:
+        name: the words that call it.
+        body: carries it out; returns the exit status.
+        summary: what it does, in a sentence or two.
+        examples: command lines with what they do: (comment, command).
+        words: what the words are that are no flags; empty: there may be none.
+        flags_anywhere: flags may follow such words.
+        version: what ``--version`` prints.
+    """
+
+    #: flag -> how a configuration file calls it, where NSQ's own files have a name of their own.
+    config_names: Mapping[str, str] = {}
+    #: A flag that another program has -> what to say where it is typed.
+    unknown: Mapping[str, str] = {}
+
+    def __init__(
+        self, name: str, body: Callable[[Parsed], int], summary: str,
+        examples: Iterable[tuple[str, str]] = (), *, words: str = "",
+        flags_anywhere: bool = False, version: str = "",
+    ) -> None:
+        self.name = name
+        self._body = body
+        self._words = words
+        self._flags_anywhere = flags_anywhere
+        self._version = version or f"{name} v{__version__} (nsqclient)"
+        lines = [f"\n  # {comment}\n  {command}" for comment, command in examples]
+        #: Also what completion is made of.
+        self.parser = _Parser(
+            f"nsqclient {name}", f"nsqclient {name} [flags] {words}".rstrip(), summary,
+            "Examples:" + "".join(lines) if lines else None, add_help=False, allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+            formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._group = self.parser.add_argument_group("Flags")
+        #: All flags by their names.
+        self.flags: dict[str, Flag] = {}
+        #: Flags of which one is wanted: that which is given hides the others of later places.
+        self.alternatives: list[frozenset[str]] = []
+        #: Where completion offers files.
+        self.paths: list[argparse.Action] = []
+
+    def group(self, title: str) -> None:
+        """Begin a group: flags that are added from now on are shown under this title."""
+        self._group = self.parser.add_argument_group(title)
+
+    def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
+        """Add a flag to the current group. A list may be given several times."""
+        def read(text: str) -> Any:
+            try:
+                return kind.parse(text)
+            except ValueError as exc:
+                raise argparse.ArgumentTypeError(str(exc)) from exc
+
+        # What is off, empty or 0 by default needs no words.
+        text = f"{help_text} (default {kind.show(default)})" if default else help_text
+        action = self._group.add_argument(
+            f"--{name}", dest=name, type=read, action="append" if kind.is_list else "store",
+            nargs="?" if kind.is_switch else None, choices=kind.choices or None,
+            metavar=kind.name, help=text.replace("%", "%%"))
+        self.flags[name] = Flag(name, kind, default, help_text)
+        if kind.is_path:
+            self.paths.append(action)
+
+    def commands(self) -> Iterator[Command]:
+        """Yield the command: a group has several."""
+        yield self
+
+    def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
+        """Carry out a command line; return the exit status.
+
+        Args:
+            program: all commands, whose flags and variables are no mistakes.
+        """
+        path = f"nsqclient {self.name}"
+        try:
+            parsed = self.parse(words, program)
+            if parsed.values.get("version"):
+                print(self._version)
+                return 0
+            return self._body(parsed)
+        except HelpRequested:
+            self.parser.print_help()
+            return 0
+        except FlagError as exc:
+            sys.stderr.write(f"{path}: {exc}\nsee '{path} --help'\n")
+            return exc.status
+        except (CommandLineError, NSQError, OSError) as exc:
+            sys.stderr.write(f"{self.name}: {exc}\n")
+            return getattr(exc, "status", CommandLineError.status)
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+
+    def parse(self, words: Sequence[str], program: CommandGroup | None = None) -> Parsed:
+        """Return the values of all flags, from the command line and the other places.
+
+        Raises:
+            FlagError: a flag, a variable or the file has a wrong value, or an unknown name.
+            CommandLineError: the file cannot be read.
+        """
+        canonical, rest = self._canonical(words)
+        given: dict[str, Any] = vars(self.parser.parse_args(canonical))
+        if not given.get("version"):
+            if rest and not self._words:
+                # Not what follows the "=": it may be a secret.
+                name, equals, _ = rest[0].partition("=")
+                raise FlagError(f"unexpected argument {name + '=...' if equals else name!r}: flags"
+                                " begin with --")
+            self._warn_of_variables(program or self)
+            self._fill(given, in_environment(self.flags.values(), os.environ))
+            if given.get("config"):
+                self._fill(given, self._in_file(given["config"], program or self))
+        defaults = {flag.name: list(flag.default) if flag.kind.is_list else flag.default
+                    for flag in self.flags.values()}
+        return Parsed(defaults | given, frozenset(given), rest)
+
+    def _canonical(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return a command line as argparse wants it, each flag ``--name=value``, and its words."""
+        found: list[str] = []
+        rest: list[str] = []
+        left = list(words)
+        while left:
+            word = left.pop(0)
+            if word == "--":
+                return found, rest + left
+            if word == "-" or not word.startswith("-"):
+                rest.append(word)
+                if self._flags_anywhere:
+                    continue
+                return found, rest + left
+            name, equals, text = word[2 if word.startswith("--") else 1:].partition("=")
+            flag = self.flags.get(name)
+            if flag is None and name in ("h", "help"):
+                raise HelpRequested
+            if flag is None:
+                # As far as a name goes: quotes set wrongly may bring a secret in here.
+                name = name.partition(" ")[0]
+                if name in self.unknown:
+                    raise FlagError(self.unknown[name])
+                close = closest(name.replace("_", "-").lower(), self.flags)
+                raise FlagError(f"unknown flag --{name}", f"--{close}" if close else "")
+            if not equals:
+                if not flag.kind.is_switch and not left:
+                    raise FlagError(f"--{name} needs a value")
+                text = "true" if flag.kind.is_switch else left.pop(0)
+            found.append(f"--{name}={text}")
+        return found, rest
+
+    def _fill(self, given: dict[str, Any], texts: Texts) -> None:
+        """Add what a place gives to that of the places before it."""
+        hidden = {name for names in self.alternatives if names & given.keys() for name in names}
+        for name, (place, values) in texts.items():
+            if name not in hidden | given.keys():
+                try:
+                    given |= vars(self.parser.parse_args([f"--{name}={text}" for text in values]))
+                except FlagError as exc:
+                    raise FlagError(f"{place}: {exc}") from None
+
+    def _in_file(self, path: str, program: Command | CommandGroup) -> Texts:
+        """Return what the table of the command gives, and else the top of the file."""
+        table = content = load_toml(path)
+        for word in self.name.split():
+            table = table[word] if isinstance(table.get(word), dict) else {}
+        by_key = self.keys()
+
+        def others() -> list[str]:
+            return [key for command in program.commands()
+                    for key in (*command.keys(), command.name.partition(" ")[0])]
+
+        return in_table(content, by_key, path, others) | in_table(table, by_key, path, list)
+
+    def keys(self) -> dict[str, Flag]:
+        """Return how a configuration file may call each flag."""
+        return keys(self.flags.values(), self.config_names)
+
+    def _warn_of_variables(self, program: Command | CommandGroup) -> None:
+        """Report each variable that is probably misspelt, once for a worker and its processes."""
+        others = (flag for command in program.commands() for flag in command.flags.values())
+        misspelt = misspelt_variables(self.flags.values(), os.environ, others)
+        if misspelt:
+            from nsqclient.worker.lifeline import has_parent  # which most commands never need
+
+            for name, meant in ({} if has_parent(os.environ) else misspelt).items():
+                sys.stderr.write(f"{self.name}: warning: ${name} is not read: did you mean"
+                                 f" ${meant}?\n")
+
+
+class CommandGroup:
+    """Several commands under one name, each of which is loaded when it is called.
+
+    Args:
+        name: the words that call it.
+        summary: what the commands are for.
+        table: of the commands, by their names: what each does, and what loads it.
+        others: further names of commands: a name -> the command's own.
+    """
+
+    def __init__(
+        self, name: str, summary: str,
+        table: Mapping[str, tuple[str, Callable[[], Command | CommandGroup]]],
+        others: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.table = table
+        self._summary = summary
+        self._others = others or {}
+
+    def commands(self) -> Iterator[Command]:
+        """Yield every command. Imports all of them, which takes a moment."""
+        for _, load in self.table.values():
+            yield from load().commands()
+
+    def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
+        """Carry out a command line; return the exit status."""
+        words = list(words)
+        if words[:1] == ["help"] and len(words) > 1:
+            words = [*words[1:], "--help"]
+        word = words[0] if words else ""
+        found = self.table.get(self._others.get(word, word))
+        if found is not None:
+            return found[1]().run(words[1:], program or self)
+        if word in ("-h", "-help", "--help", "help"):
+            sys.stdout.write(self._help())
+            return 0
+        if not word:
+            sys.stderr.write(self._help())
+            return FlagError.status
+        error = FlagError(f"unknown command {word!r}", closest(word, [*self.table, *self._others]))
+        sys.stderr.write(f"{self.name}: {error}\nsee '{self.name} --help'\n")
+        return error.status
+
+    def _help(self) -> str:
+        short = {own: f", {other}" for other, own in self._others.items()}
+        shown = {name + short.get(name, ""): text for name, (text, _) in self.table.items()}
+        width = max(map(len, shown))
+        lines = [f"usage: {self.name} COMMAND [flags]", "", self._summary, "", "Commands:"]
+        lines += [f"  {names:<{width}}  {text}" for names, text in shown.items()]
+        lines += ["", f"'{self.name} COMMAND --help' shows the flags of a command."]
+        return "\n".join(lines) + "\n"

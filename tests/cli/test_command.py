@@ -1,0 +1,300 @@
+"""Commands by value: Go's habits, where values come from, what is a mistake and what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nsqclient.cli import COMMANDS, build_program, main
+from nsqclient.cli.command import Command
+from nsqclient.cli.flags import BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError
+from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.sources import misspelt_variables, variables
+from nsqclient.cli.tool_flags import OPTIONS, ToolFlags
+from nsqclient.version import __version__
+from tests.support.processes import user_environment
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    """An environment without variables of ours."""
+    for name in list(os.environ):
+        if name.startswith("NSQ"):
+            monkeypatch.delenv(name)
+
+
+def build(body=lambda parsed: 7, **options) -> Command:
+    """Build a command with flags of each kind, under a name that exists."""
+    flags = ToolFlags("nsq_tail", body, "Does nothing.", [("nothing", "nsqclient nsq_tail")],
+                      **options)
+    flags.group("What")
+    flags.add("nsqd-tcp-address", STRINGS, (), "where nsqds are")
+    flags.add("lookupd-http-address", STRINGS, (), "where nsqlookupds are")
+    flags.alternatives.append(frozenset(("nsqd-tcp-address", "lookupd-http-address")))
+    flags.add("topic", STRING, "x", "the topic")
+    flags.add("n", INT, 0, "how many")
+    flags.add("max-in-flight", INT, 200, "how many at once, 100 % of them")
+    flags.add("wait", DURATION, 1.0, "how long")
+    flags.add("fast", BOOL, False, "a switch")
+    flags.add("consumer-opt", OPTIONS, (), "options")
+    flags.add("file", PATH, "", "a file")
+    flags.add_common()
+    return flags
+
+
+@pytest.fixture
+def read(monkeypatch, tmp_path):
+    """Read a command line, environment variables and the text of a file."""
+    def run(words=(), environ=(), file=None):
+        words = list(words)
+        if file is not None:
+            path = tmp_path / "nsq.toml"
+            path.write_text(file)
+            words.insert(0, f"--config={path}")
+        for name, value in dict(environ).items():
+            monkeypatch.setenv(name, value)
+        try:
+            return build().parse(words, build_program())
+        finally:
+            for name in dict(environ):
+                monkeypatch.delenv(name)
+
+    return run
+
+
+# -- the command line
+
+
+@pytest.mark.parametrize("words, flag, value", [
+    (["-topic", "v"], "topic", "v"), (["--topic", "v"], "topic", "v"),
+    (["-topic=v"], "topic", "v"), (["--topic=v"], "topic", "v"), (["--topic="], "topic", ""),
+    (["--topic", "--fast"], "topic", "--fast"), (["--topic=a=b\nc"], "topic", "a=b\nc"),
+    (["-n", "-1"], "n", -1), (["--n=5"], "n", 5), ([], "n", 0),
+    (["-wait=1h30m"], "wait", 5400.0), (["-wait=0"], "wait", 0.0),
+    (["-fast"], "fast", True), (["-fast=false"], "fast", False), (["--fast=F"], "fast", False),
+    (["-nsqd-tcp-address=a", "-nsqd-tcp-address", "b"], "nsqd-tcp-address", ["a", "b"]),
+])
+def test_a_command_line_has_the_habits_of_go(read, words, flag, value):
+    """One hyphen or two, with = or the next word; a switch takes no next word."""
+    found = read(words)
+    assert found.values[flag] == value and (flag in found.given) == bool(words)
+
+
+@pytest.mark.parametrize("words, rest", [
+    (["-fast", "true", "-n=1"], ["true", "-n=1"]), (["--", "-n=1"], ["-n=1"]),
+    (["-", "-n=1"], ["-", "-n=1"]),
+])
+def test_flags_end_at_the_first_other_word(words, rest):
+    """A command that takes words has them and what is behind them."""
+    found = build(words="WORD").parse(words)
+    assert found.rest == rest and found.values["n"] == 0
+    found = build(words="WORD", flags_anywhere=True).parse(["a", "-n=1", "b"])
+    assert found.rest == ["a", "b"] and found.values["n"] == 1
+
+
+@pytest.mark.parametrize("words, said", [
+    (["-bogus"], "unknown flag --bogus"),
+    (["-topci=secret"], "unknown flag --topci: did you mean --topic?"),
+    (["-topic"], "--topic needs a value"),
+    (["-n=x"], "--n: 'x' is not a whole number"),
+    (["-n=9223372036854775808"], "out of range"),
+    (["-wait=5"], "--wait: "),
+    (["-fast=maybe"], "--fast: 'maybe' is not true or false"),
+    (["---topic=x"], "unknown flag ---topic"),
+    (["--max-in=3"], "unknown flag --max-in"),
+    (["word=secret"], "unexpected argument 'word=...'"),
+    (["--log-level=loud"], "--log-level: invalid choice: 'loud' (choose from "),
+])
+def test_a_wrong_command_line_is_two_lines_and_status_2(words, said, capsys):
+    """What is wrong, without what may be a secret, and where the help is."""
+    assert build().run(words) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("nsqclient nsq_tail: ") and said in first and "secret" not in first
+    assert second == "see 'nsqclient nsq_tail --help'"
+
+
+@pytest.mark.parametrize("error", [CommandLineError("no disk"), OSError("no disk")])
+def test_what_cannot_be_done_is_one_line_and_status_1(error, capsys):
+    """Without a traceback."""
+    def body(parsed):
+        raise error
+
+    assert build(body).run([]) == 1
+    assert capsys.readouterr().err == "nsq_tail: no disk\n"
+
+
+def test_an_interrupt_that_nothing_handles_has_the_status_of_a_shell():
+    """Of a command that has a result, as doctor."""
+    def body(parsed):
+        raise KeyboardInterrupt
+
+    assert build(body).run([]) == 130
+
+
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_shows_groups_defaults_and_examples(word, capsys):
+    """On stdout, for a pager."""
+    assert build().run([word, "--bogus"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.startswith("usage: nsqclient nsq_tail [flags]\n\nDoes nothing.\n\n")
+    assert "\nWhat:\n  --nsqd-tcp-address value\n" in out and "100 % of them" in out
+    assert "(default 200)" in out and "(default 1s)" in out
+    assert out.endswith("Examples:\n  # nothing\n  nsqclient nsq_tail\n")
+
+
+# -- the other places
+
+
+def test_each_place_wins_over_those_behind_it(read):
+    """The command line, the environment, the command's table, the top of the file, the default."""
+    top, table = "max-in-flight = 1\n", "[nsq_tail]\nmax_in_flight = 2\n"
+    environ = {"NSQ_MAX_IN_FLIGHT": "3"}
+    found = [
+        read(["--max-in-flight=4"], environ, top + table), read((), environ, top + table),
+        read((), (), top + table), read((), (), top), read(),
+    ]
+    assert [each.values["max-in-flight"] for each in found] == [4, 3, 2, 1, 200]
+    assert ["max-in-flight" in each.given for each in found] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize("name, text, flag, value", [
+    ("NSQD_TCP_ADDRESSES", "a:1, b:2", "nsqd-tcp-address", ["a:1", "b:2"]),
+    ("NSQD_TCP_ADDRESS", "a:1", "nsqd-tcp-address", ["a:1"]),
+    ("NSQ_LOOKUPD_HTTP_ADDRESSES", "a:1,b:2,", "lookupd-http-address", ["a:1", "b:2"]),
+    ("NSQ_TOPIC", "orders", "topic", "orders"),
+    ("NSQ_WAIT", "1m30s", "wait", 90.0),
+    ("NSQ_FAST", "0", "fast", False),
+    ("NSQ_CONSUMER_OPTS", "max_attempts,5 tls_v1", "consumer-opt", ["max_attempts,5", "tls_v1"]),
+    ("NSQ_TOPIC", "", "topic", "x"),
+])
+def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
+    """Lists have commas, or blanks where a value has commas; an empty variable is not set."""
+    found = read((), {name: text})
+    assert found.values[flag] == value and (flag in found.given) == bool(text)
+
+
+@pytest.mark.parametrize("line, flag, value", [
+    ('nsqd_tcp_addresses = ["a:1", "b:2"]', "nsqd-tcp-address", ["a:1", "b:2"]),
+    ('nsqd-tcp-address = "a:1"', "nsqd-tcp-address", ["a:1"]),
+    ('wait = "1m30s"', "wait", 90.0),
+    ("fast = true", "fast", True),
+    ("[consumer_opts]\nmax_attempts = 5\ntls_v1 = true", "consumer-opt",
+     ["max_attempts,5", "tls_v1,true"]),
+    ('gzip = true\n[nsq_to_file]\ntopic = "z"\n[spark.archive]\ntopic = "y"', "topic", "x"),
+])
+def test_a_line_of_a_file_is_read_as_its_flag_is(read, line, flag, value):
+    """What is for other commands is left to them."""
+    assert read((), (), line).values[flag] == value
+
+
+def test_the_file_may_be_named_by_a_variable(read, tmp_path):
+    """NSQ_CONFIG, unless the command line names another one."""
+    path = tmp_path / "other.toml"
+    path.write_text('topic = "from the variable"')
+    environ = {"NSQ_CONFIG": str(path)}
+    assert read((), environ).values["topic"] == "from the variable"
+    assert read((), environ, 'topic = "named"').values["topic"] == "named"
+
+
+def test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it(read):
+    """A variable for every command does not forbid the other flag."""
+    environ = {"NSQ_LOOKUPD_HTTP_ADDRESSES": "l:4161"}
+    found = read(["--nsqd-tcp-address=a:1"], environ, 'lookupd_http_address = "m:4161"')
+    assert (found.values["nsqd-tcp-address"], found.values["lookupd-http-address"]) == (["a:1"], [])
+    assert read((), environ, 'nsqd_tcp_address = "a:1"').values["nsqd-tcp-address"] == []
+
+
+@pytest.mark.parametrize("environ, file, said", [
+    ({"NSQ_WAIT": "5"}, None, "$NSQ_WAIT: --wait: "),
+    ({"NSQD_TCP_ADDRESS": "a:1", "NSQD_TCP_ADDRESSES": "a:1"}, None, "are the same"),
+    ({}, 'wait = 5', "nsq.toml: --wait: "),
+    ({}, 'topci = "x"', "unknown option 'topci': did you mean topic?"),
+    ({}, '[nsq_tail]\ntopci = "x"', "unknown option 'topci': did you mean topic?"),
+    ({}, '[nsq_tail]\ngzip = true', "unknown option 'gzip'"),
+    ({}, '[nsq_tial]\ntopic = "x"', "unknown option 'nsq_tial': did you mean nsq_tail?"),
+    ({}, 'topic = ["a", "b"]', "takes one value, not a list"),
+    ({}, '[topic]\na = 1', "option 'topic' is no table"),
+    ({}, 'version = true', "unknown option 'version'"),
+])
+def test_a_wrong_value_or_name_is_a_usage_error(read, environ, file, said):
+    """It says which variable or file, and what was probably meant; the status is 2."""
+    with pytest.raises(FlagError) as caught:
+        read((), environ, file)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name, meant", [
+    ("NSQ_LOOKUPD_HTTP_ADRESSES", "NSQ_LOOKUPD_HTTP_ADDRESSES"),
+    ("NSQLOOKUPD_HTTP_ADDRESSES", "NSQ_LOOKUPD_HTTP_ADDRESSES"),
+    ("NSQD_TCP_ADRESS", "NSQD_TCP_ADDRESS"),
+    ("NSQ_NSQD_TCP_ADDRESSES", "NSQD_TCP_ADDRESSES"),
+    ("NSQ_MAX_INFLIGHT", "NSQ_MAX_IN_FLIGHT"),
+    ("NSQ_AUTH_SECRET", "NSQCLIENT_AUTH_SECRET"),
+    ("NSQCLIENT_AUTH_SECERT_FILE", "NSQCLIENT_AUTH_SECRET_FILE"),
+])
+def test_a_misspelt_variable_is_noticed(name, meant):
+    """With the name that was probably meant."""
+    assert misspelt_variables(build().flags.values(), {name: "x"}, ()) == {name: meant}
+
+
+@pytest.mark.parametrize("name", [
+    "NSQ_TOPIC", "NSQD_TCP_ADDRESSES", "NSQCLIENT_AUTH_SECRET", "NSQCLIENT_TLS_KEY_PASSWORD_FILE",
+    # read by other commands
+    "NSQD_HTTP_ADDRESSES", "NSQ_TOPICS", "NSQ_AUTH_SECRET_FILE", "NSQ_GZIP",
+    # of other programs, and those that Kubernetes sets for services called nsqd, nsq, nsqlookupd
+    "NSQ_BIN", "NSQ_TOPIC_ORDERS", "NSQD_PORT", "NSQD_PORT_4150_TCP", "NSQD_PORT_4150_TCP_ADDR",
+    "NSQD_SERVICE_HOST", "NSQD_SERVICE_PORT_TCP", "NSQ_SERVICE_HOST", "NSQ_PORT", "NSQ_HOST",
+    "NSQLOOKUPD_PORT_4161_TCP_ADDR", "NSQLOOKUPD_SERVICE_PORT_HTTP", "NSQADMIN_PORT", "NSQ_VERSION",
+    "PATH", "TOPCI",
+])
+def test_the_variables_of_other_programs_are_left_alone(name):
+    """Only what is nearly a name of ours is a mistake."""
+    others = (flag for command in build_program().commands() for flag in command.flags.values())
+    assert misspelt_variables(build().flags.values(), {name: "x"}, others) == {}
+
+
+@pytest.mark.parametrize("text", ["topic = [", b"\xff".decode("latin-1") + "= 1"])
+def test_a_file_that_is_no_toml_is_an_error(read, text):
+    """With the reason; so is a file that is not there."""
+    with pytest.raises(CommandLineError, match="failed to load config file"):
+        read((), (), text)
+    with pytest.raises(CommandLineError, match="No such file"):
+        read(["--config=/no/such/file"])
+
+
+def test_every_command_has_variables_and_a_file():
+    """Without a line of its own; no two flags of a command share a variable."""
+    commands = list(build_program().commands())
+    for command in commands:
+        names = [name for flag in command.flags.values() for name in variables(flag)]
+        assert len(names) == len(set(names)), command.name
+        assert not command.flags or "config" in command.flags, command.name
+    assert {command.name.split()[0] for command in commands} == set(COMMANDS)
+
+
+def test_a_command_reads_its_environment(tmp_path):
+    """In a process of its own: the topic from a variable, a mistake in two lines."""
+    config = tmp_path / "nsq.toml"
+    config.write_text('[nsq_tail]\nmax_in_flight = -1\nnsqd_tcp_address = "127.0.0.1:1"\n')
+    environ = {**user_environment(), "NSQ_TOPICS": "orders", "NSQ_CONFIG": str(config)}
+    environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-m", "nsqclient", "nsq_tail"], env=environ,
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "nsq_tail: --max-in-flight must not be negative\n"
+
+
+def test_a_version_is_printed_whatever_the_environment_says(monkeypatch, capsys):
+    """A wrong variable does not hide it."""
+    monkeypatch.setenv("NSQ_MAX_IN_FLIGHT", "many")
+    monkeypatch.setenv("NSQ_LOOKUPD_HTTP_ADRESSES", "127.0.0.1:4161")
+    assert main(["nsq_tail", "--version"]) == 0
+    assert capsys.readouterr() == (f"nsq_tail v{__version__} (nsqclient)\n", "")
+    assert main(["nsq_tail", "--topic=t"]) == 2
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "nsq_tail: warning: $NSQ_LOOKUPD_HTTP_ADRESSES is not read: did you mean"
+        " $NSQ_LOOKUPD_HTTP_ADDRESSES?",
+        "nsqclient nsq_tail: $NSQ_MAX_IN_FLIGHT: --max-in-flight: 'many' is not a whole number"]
