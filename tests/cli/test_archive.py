@@ -60,6 +60,14 @@ def test_a_new_name_starts_a_new_file(tmp_path):
     assert tree(tmp_path / "out") == {"t-000000.01": b"a\n", "t-000000.02": b"b\nc\n"}
 
 
+def test_a_fifo_is_refused_at_once(tmp_path):
+    """Its opening would wait for a reader, and a signal for its opening."""
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "t-000000.01")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        make(tmp_path).write(messages(b"a"), 1.0)
+
+
 def test_a_batch_is_split_where_a_file_is_full(tmp_path):
     """Files pass the size by one record at most."""
     archive = make(tmp_path, rules=RotationRules(size=3))

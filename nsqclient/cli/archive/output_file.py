@@ -11,8 +11,10 @@ in a row, which every reader of the format reads as one stream; a crash costs at
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
+import stat
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -113,7 +115,10 @@ class OutputFile:
         self._codec: Codec | None = None  # None: the next part has not begun
         # The caller has followed a link in place of the file, and checked its target.
         kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | kind, mode)
+        _refuse_special(path)
+        # O_NONBLOCK: the opening of a FIFO that appears meanwhile does not wait for its reader.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | kind
+        self._fd = os.open(path, flags, mode)
         try:
             #: Bytes found at the opening and written since, before compression.
             self.size = self._end = os.fstat(self._fd).st_size
@@ -200,6 +205,13 @@ def sync_directory(path: str) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _refuse_special(path: str) -> None:
+    """Raise OSError for a FIFO or a device: nothing in it is durable, and its opening may hang."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def _ends_with_newline(path: str) -> bool:
