@@ -29,7 +29,7 @@ __all__ = [
     "lookup_topic", "lookup_url",
 ]
 
-logger = logging.getLogger("nsqclient.discovery")
+logger: logging.Logger = logging.getLogger("nsqclient.discovery")
 _unusable = LineLimit(logger)
 
 #: Of one answer, in bytes: enough for some 50,000 nsqds.

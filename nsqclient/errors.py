@@ -226,7 +226,7 @@ class NSQHTTPStatusError(NSQHTTPError):
         super().__init__(url, f"HTTP {status}: {message}")
         self.status = status
         self.message = message
-        self.is_lasting = 400 <= status < 500 and status not in (408, 425, 429)
+        self.is_lasting: bool = 400 <= status < 500 and status not in (408, 425, 429)
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (self.url, self.status, self.message)

@@ -46,7 +46,7 @@ class Requeue(Exception):
 
     def __init__(self, delay: Duration | None = None, backoff: bool = True) -> None:
         super().__init__(delay, backoff)
-        self.delay = None if delay is None else to_seconds(delay, "requeue delay")
+        self.delay: float | None = None if delay is None else to_seconds(delay, "requeue delay")
         self.backoff = backoff
 
 

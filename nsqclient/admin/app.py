@@ -16,7 +16,7 @@ from nsqclient.admin.context import Context
 from nsqclient.admin.responses import error_response, response_for
 from nsqclient.sanitize import printable
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_BIG"}
 

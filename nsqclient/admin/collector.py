@@ -25,7 +25,7 @@ from nsqclient.http.cluster import Cluster, Nodes
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 _KEY = "nsqclient.admin"
 #: Notifications that wait for a slow endpoint; more are dropped, and logged.
@@ -127,14 +127,15 @@ class Context:
 
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
-        self.cluster = make_cluster(settings)
-        self.pages = PageCache()
-        self.collector = Collector(self.cluster, settings)
-        self.actions = ClusterActions(self.cluster)
-        self.peeker = MessagePeeker(self.cluster, settings)
-        self.replayer = Replayer(self.cluster, settings)
-        self.doctor = DoctorRunner(self.cluster, settings)
-        self.notifier = Notifier(settings.notification_http_endpoint, settings.request_timeout)
+        self.cluster: Cluster = make_cluster(settings)
+        self.pages: PageCache = PageCache()
+        self.collector: Collector = Collector(self.cluster, settings)
+        self.actions: ClusterActions = ClusterActions(self.cluster)
+        self.peeker: MessagePeeker = MessagePeeker(self.cluster, settings)
+        self.replayer: Replayer = Replayer(self.cluster, settings)
+        self.doctor: DoctorRunner = DoctorRunner(self.cluster, settings)
+        self.notifier: Notifier = Notifier(
+            settings.notification_http_endpoint, settings.request_timeout)
 
     def close(self) -> None:
         """End everything. Idempotent."""

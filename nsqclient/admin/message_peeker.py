@@ -30,7 +30,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.version import __version__
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 #: How the names of new channels end.
 _NEW_CHANNEL = "#ephemeral"

@@ -14,7 +14,7 @@ from nsqclient.admin.context import context
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Node
 
-blueprint = Blueprint("metrics", __name__)
+blueprint: Blueprint = Blueprint("metrics", __name__)
 
 #: Metric -> (field of ``/stats``, help); counters end in ``_total``.
 _TOPIC = {

@@ -29,7 +29,7 @@ from nsqclient.http.cluster import Node
 from nsqclient.http.cluster_actions import CHANGES, node_named
 from nsqclient.protocol.peer_json import read_json
 
-blueprint = Blueprint("nsqadmin_api", __name__)
+blueprint: Blueprint = Blueprint("nsqadmin_api", __name__)
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
            "error": logging.ERROR, "fatal": logging.CRITICAL}

@@ -15,7 +15,7 @@ from nsqclient.admin.responses import check_channel, check_topic
 from nsqclient.sanitize import LONGEST_TEXT, printable
 from nsqclient.version import __version__
 
-blueprint = Blueprint("pages", __name__)
+blueprint: Blueprint = Blueprint("pages", __name__)
 
 
 def _page(template: str, title: str, *, is_absent: bool = False, **values: Any) -> Response:

@@ -23,7 +23,7 @@ from nsqclient.http.cluster import Cluster, Node
 from nsqclient.producer.producer import Producer
 from nsqclient.version import __version__
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 #: Messages in flight: those that are not reached before the end are requeued, so they are few.
 _MAX_IN_FLIGHT = 10

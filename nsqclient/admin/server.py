@@ -15,7 +15,7 @@ from nsqclient.admin.wsgi import WSGIServer
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 #: Seconds for requests under way when the server stops.
 _CLOSE_TIMEOUT = 0.5
@@ -44,7 +44,8 @@ class AdminServer:
                 " --allowed-host; else a foreign page could act, through a name of its own that"
                 " it points here"
             )
-        self.settings = replace(settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
+        self.settings: AdminSettings = replace(
+            settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
         self._host, self._port = host, port
         self._context: Context | None = None
         self._server: WSGIServer | None = None

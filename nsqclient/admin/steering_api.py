@@ -17,7 +17,7 @@ from nsqclient.doctor.findings import in_order, summary
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster_actions import CHANGES, ActionError
 
-blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
+blueprint: Blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
 
 #: Topics or channels of one request.
 MOST_NAMES = 200

@@ -32,7 +32,7 @@ View = Callable[..., Response]
 #: Connections of consumers that a page gets.
 _MOST_CONSUMERS = 5000
 
-blueprint = Blueprint("ui_api", __name__, url_prefix="/api/live")
+blueprint: Blueprint = Blueprint("ui_api", __name__, url_prefix="/api/live")
 
 
 def _page_response(

@@ -26,7 +26,7 @@ from waitress.task import ThreadedTaskDispatcher
 
 from nsqclient.admin.access_control import LARGEST_BODY
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 #: Threads that run the application: a peek or an action may occupy one for seconds.
 _THREADS = 24

@@ -25,7 +25,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import Transport, is_of_system
 
-logger = logging.getLogger("nsqclient.connection")
+logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 #: The response to a publish that is stored, as it nearly always comes: alone.
 _STORED = encode_frame(FrameType.RESPONSE, OK)
@@ -67,13 +67,15 @@ class BlockingConnection:
         self._error: NSQError | None = None  # why the timer cut it
         self._has_layers = False
         #: It takes no further command.
-        self.is_ended = False
+        self.is_ended: bool = False
         #: The command that waits for its response; an empty one between two.
         self.exchange_under_way: Exchange = {}
         #: When it was opened, when a publish used it last, and when something else came from nsqd.
-        self.opened_at = self.used_at = self.heard_at = 0.0
+        self.opened_at: float = 0.0
+        self.used_at: float = 0.0
+        self.heard_at: float = 0.0
         #: Pieces of large commands that were written.
-        self.pieces = 0
+        self.pieces: int = 0
         #: Where the last publish was stored, if it was traced.
         self.stored: StoredPosition | None = None
 

@@ -35,7 +35,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
-logger = logging.getLogger("nsqclient.connection")
+logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 
 class InterruptedSendError(ConnectionLostError):

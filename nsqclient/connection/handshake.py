@@ -30,7 +30,7 @@ from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.connection")
+logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 E = TypeVar("E", bound=Event)
 

@@ -24,7 +24,7 @@ from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
 
-logger = logging.getLogger("nsqclient.connection")
+logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 
 class SocketWriter:
@@ -48,7 +48,7 @@ class SocketWriter:
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
         self._transport: Transport | None = None
         #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
-        self.sent = 0
+        self.sent: int = 0
 
     def attach(self, transport: Transport) -> None:
         """Set the socket; before anything else."""

@@ -39,9 +39,9 @@ class Backoff:
     def __init__(self, delay: Callable[[int], float], maximum: float) -> None:
         self._delay = delay
         self._maximum = maximum
-        self.phase = Phase.FLOWING
+        self.phase: Phase = Phase.FLOWING
         #: Failures not yet made good; saturates where the delay would pass the maximum.
-        self.counter = 0
+        self.counter: int = 0
 
     def on_result(self, outcome: Outcome) -> float | None:
         """Take the result of one message.

@@ -169,9 +169,9 @@ class Backpressure:
         self._logged_at = float("-inf")  # when a hold was logged last; guarded by _lock
         self._is_logged = False  # this hold is in the log; guarded by _lock
         #: RDY is 0 because of ``max_queued_bytes``. Written under _lock, as the next.
-        self.is_held = False
+        self.is_held: bool = False
         #: Bytes that may be queued before ``on_queued`` must be called.
-        self.unmeasured_limit = self._limit.unmeasured_limit
+        self.unmeasured_limit: int = self._limit.unmeasured_limit
 
     def queued_bytes(self) -> int:
         """Measure what waits for a worker."""

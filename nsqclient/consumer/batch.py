@@ -20,7 +20,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.user_functions import check_function, check_result
 
-logger = logging.getLogger("nsqclient.batch")
+logger: logging.Logger = logging.getLogger("nsqclient.batch")
 
 #: Handles a batch; returns None, or those messages that are done.
 BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]

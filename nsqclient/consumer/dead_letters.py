@@ -25,7 +25,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.user_functions import check_function
 
-logger = logging.getLogger("nsqclient.deadletter")
+logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 
 
 class Publisher(Protocol):

@@ -165,7 +165,7 @@ class ConsumerDelegate:
         self._lock = Lock()
         self._running = running
         #: When a connection was lost last, on time.monotonic(); guarded by _lock.
-        self.connected_until = -math.inf
+        self.connected_until: float = -math.inf
         self.on_messages = processor.enqueue
         self.is_starved = processor.is_starved
         self.run_on_worker = processor.run_on_worker

@@ -148,7 +148,7 @@ class DepthHistory:
         self._has_answered: set[str] = set()
         #: What is unknown, or has messages that do not come -> since when.
         self._blocked: dict[str, tuple[float, Silence]] = {}
-        self.empty_answers = 0  #: in a row, since the last change
+        self.empty_answers: int = 0  #: in a row, since the last change
 
     @property
     def settled(self) -> float:

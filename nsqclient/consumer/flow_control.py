@@ -59,7 +59,7 @@ class FlowControl:
         self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
         #: Seconds after which a lowered RDY is surely in force.
-        self.settle_time = config.rdy_settle_time or 2 * buffer_timeout
+        self.settle_time: float = config.rdy_settle_time or 2 * buffer_timeout
         self._config = config
         self._timer = timer
         self._run_in_background = run_in_background
@@ -83,9 +83,9 @@ class FlowControl:
         self._retry_delay = _FIRST_RETRY
         self._stalled_ticks = 0
         #: How often the watchdog had to give RDY by force; always 0, or there is a bug.
-        self.repairs = 0
+        self.repairs: int = 0
         #: True while results matter to the backoff; read without the lock by workers.
-        self.is_backing_off = False
+        self.is_backing_off: bool = False
 
     @property
     def max_in_flight(self) -> int:

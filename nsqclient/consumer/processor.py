@@ -41,8 +41,8 @@ class WorkerTask(Message):
     __slots__ = ("task", "has_begun")
 
     def __init__(self, task: Callable[[], None]) -> None:
-        self.task = task
-        self.has_begun = False
+        self.task: Callable[[], None] = task
+        self.has_begun: bool = False
         self.body = b""  # the queue's bytes are counted
         # Looks like an answered message, so that only run() has to know about it, and only in
         # the branch that is rare.

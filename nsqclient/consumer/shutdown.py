@@ -58,7 +58,7 @@ class Shutdown:
         log: LifecycleLogger | None = None,
     ) -> None:
         self._log = LifecycleLogger("consumer") if log is None else log
-        self.totals = ClosedConnectionTotals()
+        self.totals: ClosedConnectionTotals = ClosedConnectionTotals()
         self._connections = connections
         self._flow = flow
         self._processor = processor
@@ -68,7 +68,7 @@ class Shutdown:
         self.before_workers_end: Callable[[], None] = lambda: None
         self.after_workers_end: Callable[[], None] = lambda: None
         #: A stop was asked for.
-        self.has_begun = False
+        self.has_begun: bool = False
         # Plain locks, since stop() may come in a signal handler: the thread that acquires the first
         # one runs the procedure; the second is held until it is over.
         self._first = threading.Lock()

@@ -49,7 +49,7 @@ _REPORT_INTERVAL = 60.0
 MAX_UNHANDLED_REMEMBERED = 50_000
 
 #: The body of a RawMessage.
-body_of = itemgetter(3)
+body_of: itemgetter[int] = itemgetter(3)
 
 
 class SubscriptionDelegate(Protocol):
@@ -138,9 +138,9 @@ class InFlightTable:
     def __init__(self) -> None:
         self._lock = Lock()
         self._messages: dict[bytes, Message] = {}  # guarded by _lock
-        self.counters = ConnectionCounters()  # written under _lock
+        self.counters: ConnectionCounters = ConnectionCounters()  # written under _lock
         #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
-        self.is_lost = False
+        self.is_lost: bool = False
         self._unreported = 0  # messages that expired since the last report; guarded by _lock
         self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
 
@@ -330,12 +330,13 @@ class Subscription:
         unhandled: UnhandledDeliveries | None = None,
     ) -> None:
         self._log = LifecycleLogger(topic, channel)
-        self.topic, self.channel = topic, channel
+        self.topic: str = topic
+        self.channel: str = channel
         self.address = address
-        self.place = Endpoint(address)  # its place among the consumer's connections
-        self.conn = Connection(address, config, self)
-        self.in_flight = InFlightTable()
-        self.counters = self.in_flight.counters
+        self.place: Endpoint = Endpoint(address)  # its place among the consumer's connections
+        self.conn: Connection = Connection(address, config, self)
+        self.in_flight: InFlightTable = InFlightTable()
+        self.counters: ConnectionCounters = self.in_flight.counters
         self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
         self.finished: deque[Message] = deque()  # to be sent with the next flush
         self._wanted = Subscribe(topic, channel)
@@ -347,7 +348,7 @@ class Subscription:
         self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
         self._rdy_on_wire = 0  # guarded by the connection's lock
         #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
-        self.fin_batch = 1
+        self.fin_batch: int = 1
         self._msg_timeout = 60.0
         self._max_msg_timeout = 900.0
         #: The highest RDY ever sent. Written under the connection's lock.

@@ -34,7 +34,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.secrets import secrets_of, with_secrets
 from nsqclient.worker.loading import load_object
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 _KEYS = ("NSQD_TCP_ADDRESSES", "LOOKUPD_HTTP_ADDRESSES", "OPTIONS", "PRODUCER", "MIDDLEWARE")
 #: Arguments of a Producer that the settings may give.

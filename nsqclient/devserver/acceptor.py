@@ -13,7 +13,7 @@ from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.log_lines import LineLimit
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds of rest after a client could not be served.
 _PAUSE = 0.05
@@ -44,7 +44,7 @@ class Acceptor:
         self._serve = serve
         self._take = self._start_thread if has_threads else serve
         #: Set by :meth:`stop`; threads of clients wait on it.
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._listener: socket.socket | None = None
         self._waker: socket.socket | None = None  # the loop's other end of a pair
         self._thread: threading.Thread | None = None

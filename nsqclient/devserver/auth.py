@@ -24,7 +24,7 @@ from nsqclient.devserver.protocol.commands import (
 from nsqclient.devserver.protocol.go_compat import decode_json, quote, read_fields
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds to wait for the auth server: nsqd's default.
 _TIMEOUT = 5.0

@@ -86,9 +86,9 @@ class Broker:
         open_latency: Callable[[], LatencyWindow] | None = None,
     ) -> None:
         self.topics: dict[str, Topic] = {}
-        self.scheduler = Scheduler(rng)
+        self.scheduler: Scheduler = Scheduler(rng)
         #: Once set, publishing and subscribing fail with "exiting".
-        self.is_exiting = False
+        self.is_exiting: bool = False
         #: Called with the topic and the bodies of messages that were stored.
         self.on_published: Callable[[str, Sequence[bytes]], None] | None = None
         self._limits = QueueLimits() if limits is None else limits

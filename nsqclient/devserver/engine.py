@@ -23,7 +23,7 @@ from nsqclient.devserver.queues import Container, Scheduler
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
 #: Between two slices of messages that move from a topic to its channels, in seconds: time for

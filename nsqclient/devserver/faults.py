@@ -82,13 +82,13 @@ class Faults:
         self._pause = 0.0
         self._generators: dict[int, random.Random] = {}
         #: Seconds that output is collected before it is written.
-        self.join_delay = 0.0
+        self.join_delay: float = 0.0
         #: A heartbeat is sent just before every answer.
-        self.heartbeat_before_answers = False
+        self.heartbeat_before_answers: bool = False
         #: No heartbeats are sent; a silent client is still dropped after two intervals.
-        self.heartbeats_withheld = False
+        self.heartbeats_withheld: bool = False
         #: After a fatal error the connection is reset.
-        self.reset_after_error = False
+        self.reset_after_error: bool = False
 
     # -- for test authors
 

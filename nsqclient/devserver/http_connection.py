@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 from nsqclient.devserver.http_server import TEXT, Request, Response
 from nsqclient.sanitize import printable
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: The longest size line of a chunk, and the longest trailer.
 _MAX_CHUNK_LINE = 4096

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
     from email.message import Message
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"

@@ -28,7 +28,7 @@ from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds for dialing and for each response, fixed in nsqd.
 IO_TIMEOUT = 1.0

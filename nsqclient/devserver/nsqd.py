@@ -37,7 +37,7 @@ from nsqclient.runtime.deadline import Deadline, to_seconds
 if TYPE_CHECKING:
     import ssl
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 def _log_change(change: TopicChange) -> None:
@@ -116,9 +116,9 @@ class Nsqd:
         #: The options that it was started with.
         self.options = options
         #: When it was created, in seconds since the epoch.
-        self.start_time = time.time()
+        self.start_time: float = time.time()
         #: Of the embedded servers' log.
-        self.log_level = LogLevel(options.log_level)
+        self.log_level: LogLevel = LogLevel(options.log_level)
         self._data: DataPath | None = None
         broker = Broker(
             options.queue_limits(),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nsqclient.devserver.nsqd import Nsqd
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 class NsqdHTTPServer(HTTPServer):

@@ -32,7 +32,7 @@ from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.sanitize import printable
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Go's zero time, in ns.
 _ZERO_TIME = -6795364578871345152

@@ -32,7 +32,7 @@ from nsqclient.protocol.frames import MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.log_lines import LineLimit
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _record = struct.Struct(f">IqH{MESSAGE_ID_SIZE}s")
 _size = struct.Struct(">I")

@@ -43,14 +43,14 @@ class StoredMessage:
     def __init__(
         self, message_id: bytes, timestamp: int, body: bytes, attempts: int = 0, deferral: float = 0
     ) -> None:
-        self.id = message_id
-        self.timestamp = timestamp
-        self.body = body
-        self.attempts = attempts
-        self.deferral = deferral
-        self.owner = 0  # number of the consumer that has it in flight
-        self.delivered_at = 0.0
-        self.deadline = 0.0
+        self.id: bytes = message_id
+        self.timestamp: int = timestamp
+        self.body: bytes = body
+        self.attempts: int = attempts
+        self.deferral: float = deferral
+        self.owner: int = 0  # number of the consumer that has it in flight
+        self.delivered_at: float = 0.0
+        self.deadline: float = 0.0
 
     def copy(self) -> StoredMessage:
         """Return a copy for another channel."""
@@ -130,7 +130,7 @@ class MessageQueue:
 
     def __init__(self, limit: int, backend: Backend) -> None:
         self.memory: deque[StoredMessage] = deque()
-        self.backend = backend
+        self.backend: Backend = backend
         self._limit = limit
 
     def __len__(self) -> int:
@@ -193,18 +193,18 @@ class Consumer:
     )
 
     def __init__(self, number: int, msg_timeout: float, sample_rate: int = 0) -> None:
-        self.number = number
-        self.msg_timeout = msg_timeout
-        self.sample_rate = sample_rate
-        self.ready = 0
-        self.in_flight = 0
+        self.number: int = number
+        self.msg_timeout: float = msg_timeout
+        self.sample_rate: int = sample_rate
+        self.ready: int = 0
+        self.in_flight: int = 0
         self.outbox: list[RawMessage] = []
-        self.is_waiting = False  # in its channel's _ready_consumers
-        self.is_ended = False
-        self.message_count = 0
-        self.finish_count = 0
-        self.requeue_count = 0
-        self.timeout_count = 0
+        self.is_waiting: bool = False  # in its channel's _ready_consumers
+        self.is_ended: bool = False
+        self.message_count: int = 0
+        self.finish_count: int = 0
+        self.requeue_count: int = 0
+        self.timeout_count: int = 0
 
 
 class Scheduled(Protocol):
@@ -244,7 +244,7 @@ class Scheduler:
     """The consumers to wake and the times at which channels are due."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        self.rng = random.Random() if rng is None else rng
+        self.rng: random.Random = random.Random() if rng is None else rng
         self._woken: dict[Consumer, None] = {}
         self._due: list[tuple[float, int, Scheduled]] = []
         self._order = 0
@@ -317,16 +317,16 @@ class Channel:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.paused = False
-        self.queue = MessageQueue(limits.mem_queue_size, backend)
+        self.paused: bool = False
+        self.queue: MessageQueue = MessageQueue(limits.mem_queue_size, backend)
         self.in_flight: dict[bytes, StoredMessage] = {}
         self.deferred: dict[bytes, StoredMessage] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.message_count = 0
-        self.requeue_count = 0
-        self.timeout_count = 0
+        self.message_count: int = 0
+        self.requeue_count: int = 0
+        self.timeout_count: int = 0
         #: The earliest time for which it is scheduled.
-        self.scheduled = _NEVER
+        self.scheduled: float = _NEVER
         self._max_msg_timeout = limits.max_msg_timeout
         self._scheduler = scheduler
         #: None where latencies are not measured.
@@ -611,10 +611,10 @@ class Topic:
         self._is_flowing = False  # older messages are still to be moved
         self.paused = False
         self.channels: dict[str, Channel] = {}
-        self.queue = MessageQueue(limits.mem_queue_size, backend)
-        self.message_count = 0
-        self.message_bytes = 0
-        self.ids = MessageIds(node_id)
+        self.queue: MessageQueue = MessageQueue(limits.mem_queue_size, backend)
+        self.message_count: int = 0
+        self.message_bytes: int = 0
+        self.ids: MessageIds = MessageIds(node_id)
 
     def put(self, message: StoredMessage, now: float) -> None:
         """Take a published message."""

@@ -30,7 +30,7 @@ from nsqclient.sanitize import LONGEST_TEXT, printable
 if TYPE_CHECKING:
     import ssl
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
 #: With more unsent bytes than this no commands are read and no messages are encoded, as nsqd
@@ -96,18 +96,18 @@ class Session:
     ) -> None:
         self.address = address
         self.number = number
-        self.connected_at = time.time()
-        self.layers = NegotiatedLayers(config.tls)
-        self.authorizer = Authorizer(
+        self.connected_at: float = time.time()
+        self.layers: NegotiatedLayers = NegotiatedLayers(config.tls)
+        self.authorizer: Authorizer = Authorizer(
             config.auth_http_addresses,
             address.rpartition(":")[0].strip("[]"),
             lambda: (self.layers.is_secure, self.layers.common_name()),
         )
         # guarded by the engine
-        self.handler = config.make_handler(number, self.layers)
+        self.handler: CommandHandler = config.make_handler(number, self.layers)
         self.core = self.handler.core
         #: The events of the socket to wait for.
-        self.interest = selectors.EVENT_READ
+        self.interest: int = selectors.EVENT_READ
         self._engine = engine
         self._faults = faults
         self._config = config

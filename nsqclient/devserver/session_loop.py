@@ -23,7 +23,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
 #: Bytes that wake the thread are read together.
@@ -285,7 +285,7 @@ class Sessions:
         self._numbers = numbers
         #: Set before the first client comes.
         self.config: SessionConfig | None = None
-        self.faults = Faults(self.wake, self.drop)
+        self.faults: Faults = Faults(self.wake, self.drop)
         # Taken inside the engine's, never around it; notified when a session has ended.
         self._changed = threading.Condition()
         self._sessions: dict[int, Session] = {}  # guarded by _changed

@@ -20,7 +20,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import LONGEST_TEXT, printable, without_password
 
-logger = logging.getLogger("nsqclient.http")
+logger: logging.Logger = logging.getLogger("nsqclient.http")
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class UpstreamError(NSQError):
         super().__init__(
             f"failed to query any {what}: " + "; ".join(each.text() for each in failures)
         )
-        self.failures = tuple(failures)
+        self.failures: tuple[Failure, ...] = tuple(failures)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, parse_address, parse_uint
 
-logger = logging.getLogger("nsqclient.http")
+logger: logging.Logger = logging.getLogger("nsqclient.http")
 
 #: Seconds for one answer.
 _TIMEOUT = 2.0

@@ -133,7 +133,7 @@ class Cluster:
         self._given_nsqds = {without_password(each): each for each in nsqds}
         self._known: tuple[float, Nodes] | None = None
         #: Whether nsqlookupds list the nsqds.
-        self.has_lookupds = bool(self._lookupds)
+        self.has_lookupds: bool = bool(self._lookupds)
 
     def lookupds(self) -> dict[str, NsqlookupdHTTP]:
         """The nsqlookupds, by their addresses."""

@@ -24,7 +24,7 @@ from nsqclient.runtime.addresses import format_address, parse_uint
 from nsqclient.runtime.deadline import Duration
 from nsqclient.runtime.log_lines import LineLimit
 
-logger = logging.getLogger("nsqclient.http")
+logger: logging.Logger = logging.getLogger("nsqclient.http")
 _unusable_lines = LineLimit(logger)
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
 from nsqclient.sanitize import printable, without_password
 
-logger = logging.getLogger("nsqclient.http")
+logger: logging.Logger = logging.getLogger("nsqclient.http")
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor, Waiter
 from nsqclient.runtime.threads import LibraryThread
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Commands without an outcome per nsqd: enough to keep the wire busy.
 _MOST_IN_FLIGHT = 3
@@ -77,8 +77,8 @@ class AsyncBatch:
         items: list[PublishFuture],
         on_settled: Callable[[AsyncBatch, PublishOutcome, Optional[NSQError]], None],
     ) -> None:
-        self.items = items
-        self.until = max([item.until for item in items])
+        self.items: list[PublishFuture] = items
+        self.until: float = max([item.until for item in items])
         self.node: NsqdNode | None = None  # the nsqd that it was sent to
         self._stalls: StallDetector | None = None
         self._on_settled = on_settled
@@ -216,7 +216,7 @@ class AsyncPublisher:
         self._unretrieved = UnretrievedErrors()
         self._stalled: list[AsyncBatch] = []  # of the publisher alone
         self._next_sweep = 0.0  # on time.monotonic()
-        self.pending = 0
+        self.pending: int = 0
         self._pending_bytes = 0
         self._publisher_sleeps = False
         self._is_full = False  # it sleeps because no nsqd may get more

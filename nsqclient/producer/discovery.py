@@ -18,7 +18,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds that stop() waits for an nsqlookupd that does not answer.
 _GRACE = 0.5
@@ -46,7 +46,7 @@ class NodeDiscovery:
         self._timer = Timer()
         # One thread for each, so that an nsqlookupd that hangs delays no other.
         self._background: WorkerPool[str] = WorkerPool("nsq-background", len(lookupds), self._ask)
-        self.has_started = not lookupds  #: or nothing is to be done; read without the lock
+        self.has_started: bool = not lookupds  #: or nothing is to be done; read without the lock
 
     def start(self) -> None:
         """Begin to ask, with the first publish.

@@ -82,8 +82,8 @@ class PublishFuture(PlainFuture):
     # Of the class until they change: each field of its own costs every message.
     _is_looked_at = False
     _unretrieved: UnretrievedError | None = None
-    maybe_stored = False
-    has_started = False
+    maybe_stored: bool = False
+    has_started: bool = False
     #: For a partitioned cluster: the arguments of its call, and the parts of its command.
     options: PublishOptions | None = None
     message: PreparedMessage | None = None

@@ -54,9 +54,9 @@ class StallDetector:
         self._node = node
         self._seconds = seconds
         #: The node's progress at the last check.
-        self.progress = node.progress()
+        self.progress: tuple[int, int] = node.progress()
         #: When to ask, on time.monotonic().
-        self.next_check = now + seconds
+        self.next_check: float = now + seconds
 
     def is_stalled(self, now: float) -> bool:
         """Return, once it is time to check, whether there was no progress since the last check."""
@@ -86,7 +86,8 @@ class Rotation:
         self.alive: list[NsqdNode] = []
         #: When those that are not connected are looked at again, while one is connected, and
         #: while publishers wait because none is.
-        self.next_look = self.next_hurried_look = 0.0
+        self.next_look: float = 0.0
+        self.next_hurried_look: float = 0.0
         self.is_pooled = is_pooled
         self._known = known
         self._look = look
@@ -140,8 +141,8 @@ class NsqdNode:
     def __init__(self, address: str, pool: NodePool, config: Config, number: int = 0) -> None:
         self.address = address
         self.number = number
-        self.partition_name = ""  # the topic and partition that used it last; by conn's lock
-        self.used_at = 0.0  # when that began, or was answered last, on time.monotonic()
+        self.partition_name: str = ""  # the topic and partition that used it last; by conn's lock
+        self.used_at: float = 0.0  # when that began, or was answered last, on time.monotonic()
         self.is_retired = False  # takes no more publishes to partitions; by conn's lock
         self.conn: Connection | None = None  # read without the lock by publishers
         self.sources: set[str] = set()  # the nsqlookupds that list it
@@ -149,17 +150,18 @@ class NsqdNode:
         self.is_wanted = False  # a publish waits in connect() for that dial
         self.dialed: Connection | None = None  # while it is being opened
         self.has_worked = False  # it was connected once
-        self.has_stored = False  # on this connection
-        self.failures = 0  # dials that failed or led to nothing, in a row
-        self.refusals = 0  # publishes that nsqd was unable to store, in a row
-        self.failed_at = 0.0  # when it failed last, on time.monotonic()
-        self.retry_at = 0.0  # no dial before, unless publishers wait; same clock
+        self.has_stored: bool = False  # on this connection
+        self.failures: int = 0  # dials that failed or led to nothing, in a row
+        self.refusals: int = 0  # publishes that nsqd was unable to store, in a row
+        self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
+        self.retry_at: float = 0.0  # no dial before, unless publishers wait; same clock
         self.last_error: NSQError | None = None
         self.is_stalled = False  # leaves publishes unanswered, so others are used
         self.is_partitioned = False  # known once it was connected
         self.is_warned_of = False  # as a partitioned nsqd without nsqlookupds
         #: The connections of publishes that wait for their response.
-        self.pool = ConnectionPool(address, config, lambda: pool.want_connections(self))
+        self.pool: ConnectionPool = ConnectionPool(
+            address, config, lambda: pool.want_connections(self))
         self._answers = 0  # by the reader
         self._pool = pool
 

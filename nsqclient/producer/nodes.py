@@ -36,7 +36,7 @@ from nsqclient.runtime.dial_scheduler import DialScheduler
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.monitor import Monitor
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for the dialogue before the first publish.
 HANDSHAKE_TIMEOUT = 5.0
@@ -70,10 +70,10 @@ class NodePool:
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
         #: The nodes to use, for publish() and for publish_async().
-        self.pooled = Rotation(self._nodes, self._look_after_the_rest, sticky, True)
-        self.pipelined = Rotation(self._nodes, self._look_after_the_rest, sticky, False)
+        self.pooled: Rotation = Rotation(self._nodes, self._look_after_the_rest, sticky, True)
+        self.pipelined: Rotation = Rotation(self._nodes, self._look_after_the_rest, sticky, False)
         #: Watches the deadlines of publishes, and looks after idle connections.
-        self.timer = PoolTimer(self._check_pools)
+        self.timer: PoolTimer = PoolTimer(self._check_pools)
         self._closed = False  # written under _changed
         self._failed_dials = LineLimit(logger)
         self._ended: list[Connection] = []  # lost connections, to be joined; by _changed

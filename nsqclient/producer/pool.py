@@ -27,7 +27,7 @@ from nsqclient.runtime.interrupts import is_foreign
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds after which the end of a connection may have come without notice: less is between two
 #: publishes of a loop.
@@ -298,8 +298,9 @@ class PoolTimer:
         self._thread = LibraryThread(self._run, "nsq-timer")
         #: When it comes next by itself, on time.monotonic(). A thread that has something to be
         #: looked at before that makes it visible to ``check`` first, then reads this.
-        self.due = math.inf
-        self.ident = 0  #: of its thread, which may not wait for a response: nobody would cut it
+        self.due: float = math.inf
+        #: Of its thread, which may not wait for a response: nobody would cut it.
+        self.ident: int = 0
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError where there is none."""

@@ -49,7 +49,7 @@ from nsqclient.runtime.threads import run_in_thread
 
 T = TypeVar("T")
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds between two looks of ``close()`` at whether publishes are under way.
 _LOOK = 0.5
@@ -113,7 +113,7 @@ class Producer:
         for value, name in ((max_pending, "max_pending"), (max_pending_bytes, "max_pending_bytes")):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a whole number from 1, not {value!r}")
-        self.config = checked_config(config)
+        self.config: Config = checked_config(config)
         self._nsqds, self._lookupds = nsqds, lookupds
         self._retry_unknown = retry_unknown
         self._sticky = sticky

@@ -20,7 +20,7 @@ from nsqclient.producer.stats import Statistics
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 
 class SyncPublisher:

@@ -141,8 +141,8 @@ class ClientProtocol:
     """
 
     def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
-        self.state = State.NEW
-        self.settings = ServerSettings()
+        self.state: State = State.NEW
+        self.settings: ServerSettings = ServerSettings()
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
         self._decode_buffer = DecodeBuffer()  # received, not yet through the layers
@@ -154,7 +154,7 @@ class ClientProtocol:
         # What still has to be answered, oldest first: nsqd answers in order.
         self._awaited: deque[tuple[ExpectedResponse, Any]] = deque()
         #: nsqd speaks the partitioned dialect: message ids are binary, some errors spare us.
-        self.is_partitioned = False
+        self.is_partitioned: bool = False
         self._asked_extend = False  # IDENTIFY said extend_support
         self._form: MessageFormat | None = None  # what messages carry beside a stock nsqd's
 

@@ -90,7 +90,7 @@ class FrameReader:
         self._have = 0  # their total length
         self._need = 4  # do not look again before this many bytes are there
         #: A fault stands behind the frames that ``feed`` returned last: its next call raises.
-        self.is_broken = False
+        self.is_broken: bool = False
 
     @property
     def buffered(self) -> int:

@@ -103,11 +103,12 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         #: The seconds that were asked for; errors name this total, not what was left.
-        self.timeout = timeout
+        self.timeout: float | None = timeout
         #: When it was made, on time.monotonic().
-        self.began = began = time.monotonic()
+        began = time.monotonic()
+        self.began: float = began
         #: The point in time, on time.monotonic(); ``inf`` without a limit.
-        self.until = math.inf
+        self.until: float = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
             self.until = began + timeout  # what no lock can wait for is no limit
 

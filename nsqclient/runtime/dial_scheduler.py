@@ -13,7 +13,7 @@ from nsqclient.runtime.dial_queue import DialQueue, K, Standing
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
-logger = logging.getLogger("nsqclient.dialing")
+logger: logging.Logger = logging.getLogger("nsqclient.dialing")
 
 #: Dials under way at once for one consumer or producer.
 MAX_DIALS = 16

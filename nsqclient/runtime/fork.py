@@ -12,7 +12,7 @@ import weakref
 from typing import Protocol
 
 
-logger = logging.getLogger("nsqclient.forking")
+logger: logging.Logger = logging.getLogger("nsqclient.forking")
 
 
 class ForkResettable(Protocol):

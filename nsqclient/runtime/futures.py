@@ -21,7 +21,7 @@ from nsqclient.runtime.interrupts import is_foreign, try_lock
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 # concurrent.futures spells its states as strings.
 PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"

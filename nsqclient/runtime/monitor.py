@@ -67,7 +67,7 @@ class Monitor:
     __slots__ = ("lock", "_armed")
 
     def __init__(self, lock: Lock | None = None) -> None:
-        self.lock = Lock() if lock is None else lock
+        self.lock: Lock = Lock() if lock is None else lock
         self._armed: set[threading.Lock] = set()  # changed by single calls
 
     @property

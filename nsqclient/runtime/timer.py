@@ -17,7 +17,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor, Waiter
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
-logger = logging.getLogger("nsqclient.timer")
+logger: logging.Logger = logging.getLogger("nsqclient.timer")
 
 
 class TimerTask:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _release = methodcaller("release")
 
-logger = logging.getLogger("nsqclient.workers")
+logger: logging.Logger = logging.getLogger("nsqclient.workers")
 
 
 class WorkerPool(Generic[T]):

@@ -80,7 +80,7 @@ class ConsumerGroup:
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.config = config
-        self.addresses = dict(addresses)
+        self.addresses: dict[str, Any] = dict(addresses)
         self.metrics = metrics
         self._context = context
         self._middleware = check_middleware(middleware)

@@ -17,7 +17,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.runtime.user_functions import check_function
 from nsqclient.worker.errors import ImportFailedError, UnknownTargetError
 
-logger = logging.getLogger("nsqclient.worker")
+logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Frames of these say nothing about the module that failed.
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -233,5 +233,5 @@ def _conflict(former: Registration, other: Registration) -> str:
 
 
 #: The registry of the process.
-registry = HandlerRegistry()
+registry: HandlerRegistry = HandlerRegistry()
 handler = registry.handler

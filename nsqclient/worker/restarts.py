@@ -23,7 +23,7 @@ class RestartPolicy:
 
     def __init__(self, at_once: float = AT_ONCE) -> None:
         self._at_once = at_once
-        self.deaths = 0  #: at once, in a row
+        self.deaths: int = 0  #: at once, in a row
         self._pauses = 0  # in a row
 
     def on_death(self, lived: float, has_started: bool) -> float | None:

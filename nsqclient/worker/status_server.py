@@ -20,7 +20,7 @@ from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.worker.errors import UsageError
 
-logger = logging.getLogger("nsqclient.worker")
+logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Seconds that a client has for its request.
 _TIMEOUT = 5.0
@@ -121,7 +121,8 @@ class StatusServer:
         self._is_started = False
         bound = self._server.server_address
         #: ``host:port`` that it listens on.
-        self.address = f"[{bound[0]!s}]:{bound[1]}" if ":" in host else f"{bound[0]!s}:{bound[1]}"
+        shown = f"[{bound[0]!s}]" if ":" in host else f"{bound[0]!s}"
+        self.address: str = f"{shown}:{bound[1]}"
 
     def start(self) -> None:
         """Begin to answer."""

@@ -34,7 +34,7 @@ from nsqclient.worker.lifeline import Child, spawn
 from nsqclient.worker.restarts import MOST_DEATHS, RestartPolicy, Silence
 from nsqclient.worker.status_server import ProcessState
 
-logger = logging.getLogger("nsqclient.worker")
+logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Exit statuses: a child failed or was killed; the command line is wrong; children die at once.
 FAILED, USAGE, CHILDREN_DIE = 1, 2, 3

@@ -23,7 +23,7 @@ from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.deadline import Deadline, to_seconds
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: As in a real cluster.
 _MOST_PARTITIONS = 1024
@@ -87,7 +87,7 @@ class PartitionedCluster:
         self._recovery = Recovery(state, recovery_scale, self._wake)  # guarded by the engine
         self._leader = 0
         session_numbers = itertools.count(1)  # unique in the cluster's engine
-        self.nsqds = [
+        self.nsqds: list[PartitionedNsqd] = [
             PartitionedNsqd(
                 number, self._engine, self._loop, limits, session_numbers, host,
                 _port(tcp_port, number), _port(http_port, number), self._recovery.hung_until,

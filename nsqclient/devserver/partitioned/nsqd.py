@@ -217,7 +217,7 @@ class PartitionedNsqd:
         self._engine = engine
         self._sessions = Sessions(loop, engine, session_numbers)
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = self._sessions.faults
+        self.faults: Faults = self._sessions.faults
         self._sessions.config = SessionConfig(
             lambda session, layers: PartitionCommandHandler(
                 PartitionServerProtocol(limits), self.faults, session, layers, number, engine,

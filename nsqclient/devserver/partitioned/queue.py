@@ -61,9 +61,9 @@ class PartitionConsumer(Consumer):
         tag: str = "", matches: ExtFilter | None = None,
     ) -> None:
         super().__init__(number, msg_timeout, sample_rate)
-        self.form = form
-        self.tag = tag
-        self.matches = matches
+        self.form: MessageFormat = form
+        self.tag: str = tag
+        self.matches: ExtFilter | None = matches
 
 
 @dataclass
@@ -114,11 +114,11 @@ class PartitionChannel:
     ) -> None:
         self.name = name
         self.is_ordered = False
-        self.scheduled = _NEVER  # the earliest time for which it is scheduled
-        self.position = len(log.messages)
+        self.scheduled: float = _NEVER  # the earliest time for which it is scheduled
+        self.position: int = len(log.messages)
         self.in_flight: dict[int, _InFlightMessage] = {}
         self.consumers: dict[int, PartitionConsumer] = {}
-        self.finished = 0
+        self.finished: int = 0
         self._log = log
         self._scheduler = scheduler
         self._max_msg_timeout = max_msg_timeout

@@ -57,7 +57,7 @@ class ClusterState:
     """
 
     def __init__(self, max_msg_timeout: float = 900.0, needs_channel: bool = False) -> None:
-        self.scheduler = Scheduler()
+        self.scheduler: Scheduler = Scheduler()
         self.topics: dict[str, Topic] = {}
         self.dead: set[int] = set()  #: nsqds that have crashed, or have not joined again
         self.waits_for_replicas = False  #: a PUB waits for replicas that have crashed

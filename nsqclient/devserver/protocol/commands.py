@@ -79,7 +79,8 @@ class CommandError(Exception):
 
     def __init__(self, code: str, text: str | bytes = b"") -> None:
         # A name that is no UTF-8 is echoed byte for byte.
-        self.text = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        self.text: bytes = (
+            text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
         self.code = code
         super().__init__(f"{code} {self.text.decode('utf-8', 'replace')}")
 

@@ -84,9 +84,9 @@ class PartitionServerProtocol(ServerProtocol):
     def __init__(self, limits: ServerLimits | None = None) -> None:
         super().__init__(limits)
         #: Whether the client sent it in IDENTIFY.
-        self.extend_support = False
+        self.extend_support: bool = False
         #: What it sent as ``desired_tag`` and ``ext_filter``.
-        self.desired_tag = ""
+        self.desired_tag: str = ""
         self.ext_filter: object = None
         self._has_survived_error = False  # there may be more to read
         del self._commands[b"DPUB"]

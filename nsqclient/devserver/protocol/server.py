@@ -64,7 +64,7 @@ class CommandReader:
         self._have = 0  # unread bytes in all
         self._later: deque[Iterator[bytes]] = deque()  # read when these do not suffice
         #: True once a line is longer than nsqd reads.
-        self.line_too_long = False
+        self.line_too_long: bool = False
 
     def __len__(self) -> int:
         """How many bytes are not read yet."""
@@ -200,11 +200,11 @@ class ServerProtocol:
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self._limits = ServerLimits() if limits is None else limits
-        self.state = ServerState.INIT
+        self.state: ServerState = ServerState.INIT
         #: The connection ends with a TCP reset.
         self.ends_with_reset = False
         #: What the client negotiated so far; replaced by each IDENTIFY.
-        self.settings = ClientSettings(
+        self.settings: ClientSettings = ClientSettings(
             self._limits.heartbeat_interval,
             self._limits.msg_timeout,
             self._limits.output_buffer_size,

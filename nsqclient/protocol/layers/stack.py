@@ -93,7 +93,7 @@ class DecodeBuffer:
     def __init__(self) -> None:
         self._pieces: Iterator[bytes] = iter(())
         #: Whether ``take`` ended with pieces left.
-        self.has_buffered_input = False
+        self.has_buffered_input: bool = False
 
     def add(self, pieces: Iterator[bytes]) -> None:
         """Add pieces behind those that are there. Nothing is decoded yet."""

@@ -33,7 +33,7 @@ class OutboxCounters:
         self.published: Counter[str] = Counter()  #: by topic, as below
         self.failed: Counter[str] = Counter()
         self.failures = 0  #: batches that failed as a whole
-        self.waiting = Waiting()
+        self.waiting: Waiting = Waiting()
 
     def count_published(self, topics: Iterable[str]) -> None:
         """Count messages that nsqd has stored."""

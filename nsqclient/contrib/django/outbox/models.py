@@ -37,7 +37,7 @@ class OutboxMessage(models.Model):
         """For Django: the table and its index."""
 
         db_table = "nsqclient_outbox"
-        ordering = ["id"]
+        ordering: list[str] = ["id"]
         verbose_name = "outbox message"
         indexes = [
             models.Index(fields=["topic", "key", "retry_at"], name="nsqclient_outbox_retry",

@@ -34,7 +34,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.sanitize import printable
 
-logger = logging.getLogger("nsqclient.outbox")
+logger: logging.Logger = logging.getLogger("nsqclient.outbox")
 
 #: Rows with a key belong to the relay that has this advisory lock: "nsq_outb" as a number.
 _ORDER_LOCK = 0x6E73715F6F757462
@@ -70,9 +70,9 @@ class Relay:
         self, using: str, producer: Producer, *, batch_size: int = 100, interval: float = 0.5,
         measures: bool = False,
     ) -> None:
-        self.counters = OutboxCounters()
+        self.counters: OutboxCounters = OutboxCounters()
         #: Why the last batch failed; empty: it did not.
-        self.failure = ""
+        self.failure: str = ""
         self._using = using
         self._producer = producer
         self._batch_size = batch_size
