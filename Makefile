@@ -26,7 +26,7 @@ PART_core := $(wildcard tests/test_*.py) tests/connection tests/consumer tests/h
 	tests/producer tests/protocol tests/runtime
 PART_servers := tests/devserver tests/admin tests/support
 PART_tools := tests/cli tests/testing
-PART_frameworks := tests/worker tests/contrib
+PART_frameworks := tests/worker tests/contrib tests/metrics
 PART_manual := tests/manual
 PART_faults := tests/faults tests/chaos tests/fuzz tests/mutants
 PART_spark-storage := tests/spark/shards tests/spark/storage tests/spark/test_shard_reader.py \

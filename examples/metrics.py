@@ -20,7 +20,7 @@ import requests
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from nsqclient import Consumer, Message, Producer
-from nsqclient.contrib.prometheus import NSQCollector
+from nsqclient.metrics.prometheus import NSQCollector
 from nsqclient.devserver import Nsqd
 
 MESSAGES = 1_000

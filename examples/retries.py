@@ -19,7 +19,7 @@ from nsqclient import (
     Config, Consumer, DeadLetter, DeadLetterTopic, GiveUp, Message, Producer, Retry, RetryTable,
 )
 from nsqclient.cli import main as nsqclient
-from nsqclient.contrib.prometheus import NSQCollector
+from nsqclient.metrics.prometheus import NSQCollector
 from nsqclient.devserver import Nsqd
 
 # -- the worker

@@ -40,9 +40,9 @@ EXTRAS = {
                "nsqclient.contrib.django.management.commands.nsq_consume",
                "nsqclient.contrib.django.outbox.batch"],
     "flask": ["nsqclient.contrib.flask"],
-    "otel": ["nsqclient.contrib.opentelemetry"],
+    "otel": ["nsqclient.metrics.opentelemetry"],
     "partitions": ["nsqclient.partitioned.sharding", "mmh3"],
-    "prometheus": ["nsqclient.contrib.prometheus"],
+    "prometheus": ["nsqclient.metrics.prometheus"],
     "zstd": ["nsqclient.cli.archive.output_file", "zstandard"],
 }
 #: Hundreds of megabytes: with --release only.

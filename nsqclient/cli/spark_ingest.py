@@ -5,18 +5,24 @@ Here, which needs no Spark, or with ``--master`` in the tasks of a Spark job.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli import spark_run
 from nsqclient.cli.flags import INT, STRING, CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.spark_metrics import check_prometheus, metrics_server
 from nsqclient.cli.tool_flags import (
     LEVELS, ToolFlags, check_name, check_sources, read_secrets,
 )
+from nsqclient.metrics import check_prometheus
 from nsqclient.spark.options import ReadOptions, ingest_options
+from nsqclient.worker.status_server import Response, serve_status
+
+if TYPE_CHECKING:
+    from nsqclient.spark.shards.owners import ShardOwners
 
 logger = logging.getLogger("nsqclient.cli")
 
@@ -127,7 +133,9 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
     store = open_store(options.storage)
     owners = ShardOwners(options, store)
     try:
-        with metrics_server(metrics_address, owners), Signals() as signals:
+        with _serve_metrics(metrics_address, owners) as lines, Signals() as signals:
+            for line in lines:
+                logger.info("metrics are on %s/metrics", line.rpartition(" ")[2])
             try:
                 owners.open()
                 owners.run(signals.wait)
@@ -178,3 +186,23 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
 
 def _texts(settings: dict[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
+
+
+def _serve_metrics(
+    address: str, owners: ShardOwners
+) -> contextlib.AbstractContextManager[list[str]]:
+    """Answer scrapes at an address while owners run; empty: do not."""
+    if not address:
+        return contextlib.nullcontext([])
+    from nsqclient.metrics.prometheus import render
+    from nsqclient.metrics.spark import OwnedShard, owner_metrics, shard_metrics
+
+    def scrape() -> Response:
+        shards = [OwnedShard(
+            owner.status(), owner.in_flight, owner.connections, owner.is_paused,
+            owner.log.redelivered, owner.log.copies_dropped, owner.log.lost_creates)
+            for owner in list(owners.owners.values())]
+        return Response(200, *render([
+            *shard_metrics([one.status for one in shards], time.time()), *owner_metrics(shards)]))
+
+    return serve_status("", address, scrape=scrape)

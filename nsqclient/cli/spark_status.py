@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.flags import BOOL, STRING, STRINGS, CommandLineError, FlagError, Parsed
-from nsqclient.cli.spark_metrics import check_prometheus, shard_metrics
 from nsqclient.cli.tool_flags import ToolFlags, check_name
 from nsqclient.config import Config
 from nsqclient.display import show_size
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd
 from nsqclient.http.urls import lookup_url, nsqd_url
+from nsqclient.metrics import check_prometheus
 from nsqclient.runtime.deadline import format_duration
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def status(parsed: Parsed) -> int:
         store.close()
     now = time.time()
     if values["metrics"]:
-        from nsqclient.contrib.prometheus import render
+        from nsqclient.metrics.prometheus import render
+        from nsqclient.metrics.spark import shard_metrics
 
         sys.stdout.write(render(shard_metrics(shards, now))[1].decode())
     elif values["json"]:

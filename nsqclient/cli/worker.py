@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqclient import Config
 from nsqclient.cli.colors import has_colors, paint_result
@@ -21,13 +21,15 @@ from nsqclient.cli.flags import (
 from nsqclient.cli.tool_flags import (
     LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config,
 )
-from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.worker.errors import UsageError
-from nsqclient.worker.group import ConsumerGroup, Metrics, add_all
+from nsqclient.worker.group import ConsumerGroup, add_all
 from nsqclient.worker.loading import load_handler, load_module, load_object, submodules_of
 from nsqclient.worker.registry import register, registry
 from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
+
+if TYPE_CHECKING:
+    from nsqclient.metrics.prometheus import WorkerMetrics
 
 PROGRAM = "worker"
 _NO_CONCURRENCY = (
@@ -102,7 +104,7 @@ def _run(parsed: Parsed) -> int:
     config = read_config(
         values, PROGRAM, "consumer-opt", max_attempts=str(Config().max_attempts))
 
-    def build(metrics: Metrics | None) -> ConsumerGroup:
+    def build(metrics: WorkerMetrics | None) -> ConsumerGroup:
         middleware = [load_object(path, "middleware") for path in values["middleware"]]
         group = ConsumerGroup(
             config, {"nsqd_tcp_addresses": tuple(dict.fromkeys(values["nsqd-tcp-address"])),
@@ -128,7 +130,7 @@ def _run(parsed: Parsed) -> int:
 
     try:
         options = read_options(parsed, Path.cwd() if values["reload"] else None)
-        return run_worker(build, options, _report, make_worker_metrics)
+        return run_worker(build, options, _report)
     except UsageError as exc:
         raise _WrongCommandLine(str(exc)) from exc
     except LocalProtocolError as exc:

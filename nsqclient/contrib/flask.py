@@ -26,18 +26,17 @@ from flask.cli import AppGroup
 from flask.helpers import get_debug_flag
 
 from nsqclient.cli.colors import has_colors, paint_result
-from nsqclient.cli.framework_flags import read_flags, read_settings, source_flags
 from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.processor import Handler
+from nsqclient.contrib.framework_flags import read_flags, read_settings, source_flags
 from nsqclient.contrib.settings import ProcessProducer, Settings
-from nsqclient.contrib.worker_metrics import make_worker_metrics
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Duration
 from nsqclient.worker.errors import UsageError
-from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, Metrics, add_all
+from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
 from nsqclient.worker.registry import HandlerOptions, HandlerRegistry, registry
 from nsqclient.worker.runner import run_worker
 
@@ -45,6 +44,8 @@ _EXTENSION = "nsqclient"
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from nsqclient.metrics.prometheus import WorkerMetrics
 
 H = TypeVar("H", bound=Handler)
 
@@ -167,7 +168,7 @@ class NSQ:
         self,
         app: Flask,
         only: Iterable[str] = (),
-        metrics: Metrics | None = None,
+        metrics: WorkerMetrics | None = None,
         settings: Settings | None = None,
     ) -> ConsumerGroup:
         """Create the consumers of all handlers, or of those of some topics, without a start.
@@ -194,7 +195,9 @@ class NSQ:
             raise
         return group
 
-    def _make_group(self, app: Flask, parsed: Parsed, metrics: Metrics | None) -> ConsumerGroup:
+    def _make_group(
+        self, app: Flask, parsed: Parsed, metrics: WorkerMetrics | None
+    ) -> ConsumerGroup:
         settings = read_settings(app.config.get("NSQCLIENT"), parsed)
         return self.make_group(app, parsed.values["topic"], metrics, settings)
 
@@ -248,7 +251,7 @@ class NSQ:
                     lambda metrics: self._make_group(load_app(), parsed, metrics),
                     read_options(
                         parsed, Path(load_app().root_path) if reloads else None),
-                    _report, make_worker_metrics)
+                    _report)
             except UsageError as exc:
                 raise click.UsageError(str(exc)) from exc
             except GROUP_ERRORS as exc:

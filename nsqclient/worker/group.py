@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.middleware import Middleware, check_middleware
-from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.stats import StopReport
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, LocalProtocolError
@@ -20,30 +19,13 @@ from nsqclient.sanitize import without_password
 from nsqclient.worker.errors import UnknownTargetError
 from nsqclient.worker.registry import Registration
 
+if TYPE_CHECKING:
+    from nsqclient.metrics.prometheus import WorkerMetrics
+
 #: Functions of a registration that are called within the context of a group, and with what.
 _WITHIN = {"retry": ("message", "exception"), "on_giving_up": ("message",)}
 #: Options that the banner leaves out.
 _UNSHOWN = {"user_agent", "max_in_flight"}
-
-
-class Metrics(Protocol):
-    """What a group and the server of a worker's metrics need of an exporter."""
-
-    def timed(self, handler: Handler, topic: str, channel: str) -> Handler:
-        """Return a handler that measures ``handler``."""
-        ...
-
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Export a consumer's counters."""
-        ...
-
-    def snapshot(self) -> object:
-        """Return all counters as a value for ``json.dumps``."""
-        ...
-
-    def render(self, snapshots: Mapping[str, object]) -> tuple[str, bytes]:
-        """Return content type and text of a scrape, from the snapshots of processes by name."""
-        ...
 
 
 def stop_error(reports: Iterable[StopReport]) -> str:
@@ -76,7 +58,7 @@ class ConsumerGroup:
         config: Config,
         addresses: Mapping[str, Any],
         middleware: Iterable[Middleware] = (),
-        metrics: Metrics | None = None,
+        metrics: WorkerMetrics | None = None,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.config = config

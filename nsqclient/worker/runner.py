@@ -10,26 +10,31 @@ import math
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
+from nsqclient.metrics import check_prometheus
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 from nsqclient.worker.checks import check_group
 from nsqclient.worker.errors import UsageError
-from nsqclient.worker.group import ConsumerGroup, Metrics, stop_error
+from nsqclient.worker.group import ConsumerGroup, stop_error
 from nsqclient.worker.lifeline import RELOADED, Lifeline, attach
 from nsqclient.worker.logs import WorkerLog
 from nsqclient.worker.reloading import Reloader
 from nsqclient.worker.status_server import (
-    ProcessState, Response, StatusServer, live_response, ready_response,
+    ProcessState, Response, live_response, ready_response, serve_status,
 )
 from nsqclient.worker.supervisor import FAILED, Supervisor, describe
+
+if TYPE_CHECKING:
+    from nsqclient.metrics.prometheus import WorkerMetrics
 
 #: Seconds between two reports of a child, and between two looks at signals.
 _INTERVAL = 0.5
@@ -42,7 +47,7 @@ _LEAST_HANG_TIMEOUT = 5.0
 _MOST_PROCESSES = 1024
 
 #: Makes the consumers; gets the exporter of metrics, or None.
-Build = Callable[["Metrics | None"], ConsumerGroup]
+Build = Callable[["WorkerMetrics | None"], ConsumerGroup]
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,6 @@ def run_worker(
     build: Build,
     options: WorkerOptions,
     report: Callable[[str], None],
-    make_metrics: Callable[[], Metrics],
 ) -> int:
     """Run a worker until SIGINT or SIGTERM; return the exit status.
 
@@ -87,7 +91,6 @@ def run_worker(
         build: imports the handlers and makes their consumers; called in each process that
             consumes, and not in a supervisor or reloader.
         report: called with lines for the person that starts it.
-        make_metrics: creates the exporter; called where there is a ``metrics_address``.
 
     Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
     times in a row; 128 plus the number of a second signal. Of several processes the status of the
@@ -110,8 +113,8 @@ def run_worker(
         if not options.is_check and lifeline is None and options.reload_folder is not None:
             return Reloader(options.reload_folder, report).run()
         if not options.is_check and options.processes and not process:
-            return _supervise(options, report, make_metrics, escalates=lifeline is None)
-        metrics = make_metrics() if options.metrics_address else None
+            return _supervise(options, report, escalates=lifeline is None)
+        metrics = _make_metrics(options)
         group = build(metrics)
         log.on_imported()
         if options.is_check:
@@ -128,18 +131,26 @@ def run_worker(
         def states() -> dict[str, ProcessState]:
             return {"1": ProcessState(group.health(), metrics and metrics.snapshot())}
 
-        with _status_servers(options, states, lambda: True, 1, metrics) as addresses:
+        with _serve_status(options, states, lambda: True, 1, metrics) as addresses:
             return _consume(group, options, report, lifeline, addresses)
 
 
+def _make_metrics(options: WorkerOptions) -> WorkerMetrics | None:
+    if not options.metrics_address:
+        return None
+    check_prometheus("--metrics-address")
+    from nsqclient.metrics.prometheus import WorkerMetrics
+
+    return WorkerMetrics()
+
+
 def _supervise(
-    options: WorkerOptions, report: Callable[[str], None], make_metrics: Callable[[], Metrics],
-    *, escalates: bool,
+    options: WorkerOptions, report: Callable[[str], None], *, escalates: bool
 ) -> int:
     supervisor = Supervisor(options.processes, options.stop_timeout,
                             hang_timeout=options.hang_timeout, escalates=escalates)
-    metrics = make_metrics() if options.metrics_address else None
-    with _status_servers(
+    metrics = _make_metrics(options)
+    with _serve_status(
         options, supervisor.states, supervisor.is_live, options.processes, metrics
     ) as addresses:
         report(describe(options.processes))
@@ -148,15 +159,14 @@ def _supervise(
         return supervisor.run()
 
 
-@contextmanager
-def _status_servers(
+def _serve_status(
     options: WorkerOptions,
     states: Callable[[], dict[str, ProcessState]],
     is_live: Callable[[], bool],
     processes: int,
-    metrics: Metrics | None,
-) -> Iterator[list[str]]:
-    """Answer probes and scrapes; yield lines that say where."""
+    metrics: WorkerMetrics | None,
+) -> AbstractContextManager[list[str]]:
+    """Answer probes and scrapes; return what yields lines that say where."""
 
     def scrape() -> Response:
         assert metrics is not None
@@ -164,28 +174,10 @@ def _status_servers(
                      if state.metrics is not None}
         return Response(200, *metrics.render(snapshots))
 
-    health: Mapping[str, Callable[[], Response]] = {
+    return serve_status(options.health_address, options.metrics_address, {
         "/live": lambda: live_response(is_live()),
         "/ready": lambda: ready_response(states(), processes),
-    }
-    wanted: dict[str, tuple[str, dict[str, Callable[[], Response]]]] = {}
-    if options.health_address:
-        wanted[options.health_address] = "--health-address", dict(health)
-    if options.metrics_address:
-        flag, routes = wanted.get(options.metrics_address, ("--metrics-address", {}))
-        wanted[options.metrics_address] = flag, {**routes, "/metrics": scrape}
-    lines = []
-    with ExitStack() as stack:
-        servers = []
-        for address, (flag, routes) in wanted.items():
-            server = StatusServer(address, flag, routes)
-            stack.callback(server.close)
-            servers.append(server)
-            paths = " and ".join(routes)
-            lines.append(f"answering {paths} on http://{server.address}")
-        for server in servers:  # all ports are free
-            server.start()
-        yield lines
+    }, scrape)
 
 
 def _consume(

@@ -1,4 +1,4 @@
-"""``StatusServer``: answers probes and scrapes over HTTP: ``/live``, ``/ready``, ``/metrics``.
+"""``serve_status``: answers probes and scrapes over HTTP: ``/live``, ``/ready``, ``/metrics``.
 
 Also the states of several processes as one answer. For a network of machines that are trusted: it
 has no login, and answers GET only.
@@ -9,28 +9,24 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import parse_address
-from nsqclient.runtime.log_lines import LineLimit
+from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.worker.errors import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
-#: Seconds that a client has for its request.
-_TIMEOUT = 5.0
+#: Seconds that a client has for its request, and between two looks whether the server ends.
+_TIMEOUT, _POLL_INTERVAL = 5.0, 0.1
 #: Seconds: a process that has reported nothing for longer is not ready.
 STALE = 5.0
-
-
-#: The answer while the system has no thread left: a probe needs some answer.
-_NO_THREAD = (b"HTTP/1.0 500 Internal Server Error\r\nContent-Type: application/json\r\n"
-              b"Connection: close\r\n\r\n{\"error\": \"no thread can be started\"}\n")
 
 
 class Response(NamedTuple):
@@ -39,6 +35,10 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: bytes
+
+
+#: Makes an answer.
+Route = Callable[[], Response]
 
 
 class ProcessState(NamedTuple):
@@ -83,87 +83,65 @@ def _json(status: int, value: object) -> Response:
     return Response(status, "application/json", json.dumps(value).encode() + b"\n")
 
 
-class StatusServer:
-    """Listens on one address from its creation on.
+@contextmanager
+def serve_status(
+    health_address: str, metrics_address: str,
+    health: Mapping[str, Route] = MappingProxyType({}), scrape: Route | None = None,
+) -> Iterator[list[str]]:
+    """Answer probes and scrapes in a ``with`` block; yield lines that say where.
 
     Args:
-        address: ``host:port``; port 0 for any.
-        flag: how an error calls the address, such as ``--health-address``.
-        routes: path -> what makes the answer, called on a thread of the server's.
-
-    Life: created (it listens), ``start()``, ``close()``. Threads: any.
+        health_address, metrics_address: ``host:port``; port 0 for any; empty: none. They may be
+            the same.
+        health: path -> what makes the answer, called on a thread of the server's.
+        scrape: makes the answer of ``/metrics``.
 
     Raises:
-        UsageError: the address is malformed.
+        UsageError: an address is malformed.
         ConfigError: it cannot be listened on.
     """
-
-    def __init__(
-        self, address: str, flag: str, routes: Mapping[str, Callable[[], Response]]
-    ) -> None:
-        try:
-            host, port = parse_address(address, flag, lowest_port=0)
-        except ConfigError as exc:
-            raise UsageError(str(exc)) from exc
-
-        class Handler(_Handler):
-            pass
-
-        Handler.routes = dict(routes)
-        try:
-            self._server = _Server((host, port), Handler)
-        except OSError as exc:
-            raise ConfigError(
-                f"{flag} {address}: cannot listen there: {exc.strerror or exc};"
-                " choose another port, or end what uses it") from exc
-        self._thread = LibraryThread(
-            lambda: self._server.serve_forever(poll_interval=0.1), "nsq-worker-http")
-        self._is_started = False
-        bound = self._server.server_address
-        #: ``host:port`` that it listens on.
-        shown = f"[{bound[0]!s}]" if ":" in host else f"{bound[0]!s}"
-        self.address: str = f"{shown}:{bound[1]}"
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.launch()
-        self._is_started = True
-
-    def close(self) -> None:
-        """Answer no more. Idempotent. Blocks: a fraction of a second."""
-        if self._is_started:
-            self._server.shutdown()
-            self._thread.join()
-            self._is_started = False
-        self._server.server_close()
+    wanted: dict[str, tuple[str, dict[str, Route]]] = {}
+    if health_address:
+        wanted[health_address] = "--health-address", dict(health)
+    if metrics_address and scrape is not None:
+        flag, routes = wanted.get(metrics_address, ("--metrics-address", {}))
+        wanted[metrics_address] = flag, {**routes, "/metrics": scrape}
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_Server(address, flag, routes))
+                   for address, (flag, routes) in wanted.items()]
+        for server in servers:  # all ports are free
+            thread = LibraryThread(server.serve_forever, "nsq-worker-http", (_POLL_INTERVAL,))
+            thread.launch()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        yield [f"answering {' and '.join(server.routes)} on http://{server.shown}"
+               for server in servers]
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
-        if ":" in address[0]:
+    def __init__(self, address: str, flag: str, routes: Mapping[str, Route]) -> None:
+        self.routes = routes
+        try:
+            host, port = parse_address(address, flag, lowest_port=0)
+        except ConfigError as exc:
+            raise UsageError(str(exc)) from exc
+        if ":" in host:
             self.address_family = socket.AF_INET6
-        self._lines = LineLimit(logger)
-        super().__init__(address, handler)
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as exc:
+            raise ConfigError(
+                f"{flag} {address}: cannot listen there: {exc.strerror or exc};"
+                " choose another port, or end what uses it") from exc
+        self.shown = format_address(str(self.server_address[0]), self.server_port)
 
     def server_bind(self) -> None:
         """For the server: bind, without asking for the name of this machine."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """For the server: answer in a thread of its own, or 500 where none can be started."""
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError as exc:
-            logger.log(self._lines.level(logging.WARNING),
-                       "status server: request from %s failed: %s", client_address[0], exc)
-            try:
-                request.sendall(_NO_THREAD)
-            finally:
-                self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """For the server: a client that goes away is no error of ours."""
@@ -171,15 +149,16 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    routes: Mapping[str, Callable[[], Response]] = {}
+    server: _Server
     timeout = _TIMEOUT
     server_version, sys_version = "nsqclient", ""
 
     def do_GET(self) -> None:
         """For the server: answer one request."""
-        route = self.routes.get(self.path.partition("?")[0])
+        routes = self.server.routes
+        route = routes.get(self.path.partition("?")[0])
         if route is None:
-            found = _json(404, {"error": f"there are {', '.join(sorted(self.routes))}"})
+            found = _json(404, {"error": f"there are {', '.join(sorted(routes))}"})
         else:
             try:
                 found = route()

@@ -19,8 +19,8 @@ PACKAGES = [
     "nsqclient", "nsqclient.errors", "nsqclient.consumer.batch",
     "nsqclient.consumer.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
     "nsqclient.contrib.django", "nsqclient.contrib.flask",
-    "nsqclient.contrib.prometheus", "nsqclient.contrib.opentelemetry",
-    "nsqclient.worker.log_context", "nsqclient.spark",
+    "nsqclient.metrics.prometheus", "nsqclient.metrics.opentelemetry",
+    "nsqclient.worker.middleware", "nsqclient.spark",
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
 #: Public to other packages of nsqclient only.

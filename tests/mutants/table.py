@@ -261,15 +261,15 @@ MUTANTS = [
     ),
     Mutant(
         "sources_setting_last", "a variable wins over the setting of Django and Flask",
-        "nsqclient/cli/framework_flags.py",
+        "nsqclient/contrib/framework_flags.py",
         'changed["LOOKUPD_HTTP_ADDRESSES"] = values["lookupd-http-address"]', "pass",
-        "tests/cli/test_framework_flags.py::test_addresses_replace_those_of_the_setting",
+        "tests/contrib/test_framework_flags.py::test_addresses_replace_those_of_the_setting",
     ),
     Mutant(
         "sources_options_stay", "a variable changes single options of the setting",
-        "nsqclient/cli/framework_flags.py",
+        "nsqclient/contrib/framework_flags.py",
         'changed["OPTIONS"] = {**options, **texts}', 'changed["OPTIONS"] = texts',
-        "tests/cli/test_framework_flags.py::test_options_are_changed_one_by_one",
+        "tests/contrib/test_framework_flags.py::test_options_are_changed_one_by_one",
     ),
     # -- a consumed message
     Mutant(

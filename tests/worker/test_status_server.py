@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
-import threading
 
 import pytest
 import requests
 
 from nsqclient import ConfigError
 from nsqclient.worker.status_server import (
-    STALE, ProcessState, Response, StatusServer, live_response, ready_response,
+    STALE, ProcessState, Response, live_response, ready_response, serve_status,
 )
 
 GOOD = ProcessState({"orders/billing": (True, "connected to 1 nsqd")})
@@ -41,19 +41,16 @@ def test_a_process_that_works_is_live():
 
 
 @pytest.fixture
-def server():
+def url():
     """A server with a good path, and a path that fails."""
-    found = StatusServer("127.0.0.1:0", "--health-address", {
-        "/good": lambda: Response(200, "text/plain", b"good"), "/bad": lambda: 1 / 0})
-    found.start()
-    yield found
-    found.close()
-    found.close()
+    with serve_status("127.0.0.1:0", "", {
+        "/good": lambda: Response(200, "text/plain", b"good"), "/bad": lambda: 1 / 0,
+    }) as [line]:
+        yield re.fullmatch(r"answering /good and /bad on (http://127\.0\.0\.1:\d+)", line)[1]
 
 
-def test_paths_are_answered_and_others_are_not(server, caplog):
+def test_paths_are_answered_and_others_are_not(url, caplog):
     """A failure of ours is 500 without a traceback in the answer."""
-    url = f"http://{server.address}"
     assert requests.get(f"{url}/good?x=1", timeout=10).text == "good"
     assert requests.get(f"{url}/", timeout=10).status_code == 404
     assert requests.post(f"{url}/good", data=b"x", timeout=10).status_code == 501
@@ -62,36 +59,38 @@ def test_paths_are_answered_and_others_are_not(server, caplog):
     assert "could not be collected" in caplog.text
 
 
-def test_a_client_that_goes_away_harms_nobody(server):
+def test_one_address_answers_probes_and_scrapes():
+    """Two addresses answer each their own; without a scrape there is no second one."""
+    answer = Response(200, "text/plain", b"x")
+    for health, metrics, paths in (
+        ("127.0.0.1:0", "127.0.0.1:0", ["/live and /metrics"]),
+        ("127.0.0.1:0", "localhost:0", ["/live", "/metrics"]), ("", "localhost:0", ["/metrics"]),
+        ("", "", []),
+    ):
+        with serve_status(health, metrics, {"/live": lambda: answer}, lambda: answer) as lines:
+            assert [line.split(" on ")[0] for line in lines] == [
+                f"answering {each}" for each in paths]
+
+
+def test_a_client_that_goes_away_harms_nobody(url):
     """Garbage and half a request are no error of the server's."""
-    host, _, port = server.address.rpartition(":")
+    host, _, port = url.removeprefix("http://").rpartition(":")
     for data in (b"", b"GET /go", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
         with socket.create_connection((host, int(port)), timeout=10) as client:
             client.sendall(data)
-    assert requests.get(f"http://{server.address}/good", timeout=10).text == "good"
+    assert requests.get(f"{url}/good", timeout=10).text == "good"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999", "a b:1", "127.0.0.1:x"])
 def test_an_address_that_is_none_is_refused(address):
     """The error names the flag."""
-    with pytest.raises(ConfigError, match="--health-address"):
-        StatusServer(address, "--health-address", {})
+    with pytest.raises(ConfigError, match="--health-address"), serve_status(address, ""):
+        pass
 
 
-def test_a_port_in_use_is_refused(server):
+def test_a_port_in_use_is_refused(url):
     """The error says what to do."""
+    taken = url.removeprefix("http://")
     with pytest.raises(ConfigError, match="choose another port"):
-        StatusServer(server.address, "--metrics-address", {})
-
-
-def test_a_request_without_a_thread_gets_500(server, monkeypatch, caplog):
-    """Where none can be started; the next one is answered."""
-    def fail(_thread):
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", fail)
-        failed = requests.get(f"http://{server.address}/good", timeout=10)
-    assert (failed.status_code, failed.json()) == (500, {"error": "no thread can be started"})
-    assert "status server: request from 127.0.0.1 failed: can't start new thread" in caplog.text
-    assert requests.get(f"http://{server.address}/good", timeout=10).text == "good"
+        with serve_status("", taken, scrape=live_response):
+            pass

@@ -268,7 +268,7 @@ def test_a_relay_that_is_frozen_loses_its_rows_to_others(alias, store, producer,
 
 def test_a_relay_reports_what_it_did_and_what_waits(alias, store, producer, nsqd_with_limit):
     """As metrics."""
-    from nsqclient.contrib.prometheus import NSQCollector, render
+    from nsqclient.metrics.prometheus import NSQCollector, render
 
     _, other = nsqd_with_limit
     store("a", "b", "x" * 200)

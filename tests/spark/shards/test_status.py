@@ -13,8 +13,8 @@ import requests
 pytest.importorskip("pyarrow")
 
 from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
-from nsqclient.cli.spark_metrics import shard_metrics  # noqa: E402 - needs pyarrow
-from nsqclient.contrib.prometheus import render  # noqa: E402
+from nsqclient.metrics.spark import shard_metrics  # noqa: E402 - needs pyarrow
+from nsqclient.metrics.prometheus import render  # noqa: E402
 from nsqclient.cli.spark_status import table  # noqa: E402 - needs pyarrow
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.epochs import Epoch, begin_epoch, find_epoch  # noqa: E402 - as above

@@ -54,7 +54,7 @@ class OutboxCounters:
 
     def collect(self) -> Iterator[Metric]:
         """Return everything as metrics. No network. Needs ``prometheus_client``."""
-        from nsqclient.contrib.prometheus import counter, gauge
+        from nsqclient.metrics.prometheus import counter, gauge
 
         def by_topic(name: str, text: str, counts: Counter[str]) -> Metric:
             return counter(name, text, ("topic",),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.conf import settings
@@ -18,19 +18,21 @@ from django.db import (
 from django.utils.module_loading import module_has_submodule
 
 from nsqclient.cli.colors import has_colors, paint_result
-from nsqclient.cli.framework_flags import (
-    SOURCE_FLAGS, read_flags, read_settings, source_flags,
-)
 from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options
 from nsqclient.consumer.middleware import Handling, Middleware
-from nsqclient.contrib.worker_metrics import make_worker_metrics
+from nsqclient.contrib.framework_flags import (
+    SOURCE_FLAGS, read_flags, read_settings, source_flags,
+)
 from nsqclient.worker.errors import UnknownTargetError, UsageError
-from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, Metrics, add_all
+from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
 from nsqclient.worker.loading import load_handler, load_module
 from nsqclient.worker.registry import register, registry
 from nsqclient.worker.runner import run_worker
+
+if TYPE_CHECKING:
+    from nsqclient.metrics.prometheus import WorkerMetrics
 
 #: Exit status of a command line that cannot be right, as argparse has it.
 _USAGE = 2
@@ -137,7 +139,7 @@ class Command(BaseCommand):
             status = run_worker(
                 lambda metrics: self._make_group(options, parsed, metrics),
                 read_options(parsed, _project_folder() if reloads else None),
-                self._report, make_worker_metrics)
+                self._report)
         except UsageError as exc:
             raise CommandError(str(exc), returncode=_USAGE) from exc
         except GROUP_ERRORS as exc:
@@ -158,7 +160,7 @@ class Command(BaseCommand):
             raise UsageError(problem)
 
     def _make_group(
-        self, options: dict[str, Any], parsed: Parsed, metrics: Metrics | None
+        self, options: dict[str, Any], parsed: Parsed, metrics: WorkerMetrics | None
     ) -> ConsumerGroup:
         if not options["skip_checks"]:
             self.check()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import django.db
@@ -15,9 +16,10 @@ from nsqclient.contrib.django.outbox.models import OutboxMessage
 from nsqclient.contrib.django.outbox.relay import Relay, publish_all
 from nsqclient.contrib.django.publishing import get_producer
 from nsqclient.errors import ConfigError
+from nsqclient.metrics import check_prometheus
 from nsqclient.version import __version__
 from nsqclient.worker.errors import UsageError
-from nsqclient.worker.status_server import Response, StatusServer, live_response
+from nsqclient.worker.status_server import Response, live_response, serve_status
 
 #: Exit status of a command line that cannot be right, as argparse has it.
 _USAGE = 2
@@ -62,7 +64,12 @@ class Command(BaseCommand):
                 raise CommandError(problem)
             return
         with ExitStack() as stack:
-            addresses = _serve_status(stack, relay, options)
+            try:
+                addresses = stack.enter_context(_serve_status(relay, options))
+            except UsageError as exc:
+                raise CommandError(str(exc), returncode=_USAGE) from exc
+            except ConfigError as exc:
+                raise CommandError(str(exc)) from exc
             stop = stack.enter_context(catch_shutdown_signals())
             # Inside: a reader of these lines may send a signal at once.
             for line in (f"nsqclient {__version__}",
@@ -101,44 +108,25 @@ def _check_table(using: str) -> None:
             f" manage.py migrate nsqclient_outbox{database}")
 
 
-def _serve_status(stack: ExitStack, relay: Relay, options: dict[str, Any]) -> list[str]:
-    """Answer probes and scrapes until the stack is closed; return lines that say where."""
+def _serve_status(relay: Relay, options: dict[str, Any]) -> AbstractContextManager[list[str]]:
+    """Answer probes and scrapes; return what yields lines that say where."""
 
     def ready() -> Response:
         body = {"ready": not relay.failure, "reason": relay.failure}
         return Response(503 if relay.failure else 200, "application/json",
                         json.dumps(body).encode() + b"\n")
 
-    wanted: dict[str, dict[str, Any]] = {}
-    flags = {}
-    if options["health_address"]:
-        flags[options["health_address"]] = "--health-address"
-        wanted[options["health_address"]] = {"/live": live_response, "/ready": ready}
-    if options["metrics_address"]:
-        flags.setdefault(options["metrics_address"], "--metrics-address")
-        routes = wanted.setdefault(options["metrics_address"], {})
-        routes["/metrics"] = _scrape(relay)
-    lines = []
-    for address, routes in wanted.items():
-        try:
-            server = StatusServer(address, flags[address], routes)
-        except UsageError as exc:
-            raise CommandError(str(exc), returncode=_USAGE) from exc
-        except ConfigError as exc:
-            raise CommandError(str(exc)) from exc
-        stack.callback(server.close)
-        server.start()
-        lines.append(f"answering {' and '.join(routes)} on http://{server.address}")
-    return lines
+    return serve_status(
+        options["health_address"], options["metrics_address"],
+        {"/live": live_response, "/ready": ready},
+        _scrape(relay) if options["metrics_address"] else None)
 
 
-def _scrape(relay: Relay) -> Any:
+def _scrape(relay: Relay) -> Callable[[], Response]:
     """Return what answers a scrape."""
-    try:
-        from nsqclient.contrib.prometheus import NSQCollector, render
-    except ImportError as exc:
-        raise CommandError("--metrics-address needs prometheus_client:"
-                           " pip install 'nsqclient[prometheus]'", returncode=_USAGE) from exc
+    check_prometheus("--metrics-address")
+    from nsqclient.metrics.prometheus import NSQCollector, render
+
     producers = NSQCollector(None)
     producers.add_producer(get_producer())
     return lambda: Response(200, *render([*relay.counters.collect(), *producers.collect()]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.cli.framework_flags import read_flags, read_settings
+from nsqclient.contrib.framework_flags import read_flags, read_settings
 from nsqclient.errors import ConfigError
 from nsqclient.worker.errors import UsageError
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode  # noqa: E402
 from nsqclient import (  # noqa: E402
     BatchHandler, Config, ConfigError, Consumer, Producer, Requeue,
 )
-from nsqclient.contrib.opentelemetry import Tracing, carrier_of  # noqa: E402
+from nsqclient.metrics.opentelemetry import Tracing, carrier_of  # noqa: E402
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

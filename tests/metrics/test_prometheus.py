@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -17,7 +18,8 @@ from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402 -
 from nsqclient import (  # noqa: E402
     BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejectedError, Requeue,
 )
-from nsqclient.contrib.prometheus import NSQCollector  # noqa: E402
+from nsqclient.metrics import check_prometheus  # noqa: E402
+from nsqclient.metrics.prometheus import NSQCollector, WorkerMetrics  # noqa: E402
 from tests.support import django_settings  # noqa: E402
 from tests.support.docs.pages import named  # noqa: E402
 from tests.support.processes import CHECKOUT  # noqa: E402
@@ -197,3 +199,34 @@ def test_promtool_accepts_the_alerts_of_the_page(tmp_path):
     done = subprocess.run([prometheus.program("promtool"), "check", "rules", str(rules)],
                           text=True, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def snapshot_of_a_worker() -> object:
+    """What one process of a worker sends, as it arrives."""
+    metrics = WorkerMetrics()
+    consumer = Consumer("orders", "c", metrics.timed(print, "orders", "c"),
+                        nsqd_tcp_addresses=["127.0.0.1:1"])
+    metrics.add_consumer(consumer)
+    return json.loads(json.dumps(metrics.snapshot()))
+
+
+def test_each_sample_of_a_worker_has_the_number_of_its_process():
+    """Histograms too; without a process there is nothing."""
+    kind, text = WorkerMetrics().render(
+        {"1": snapshot_of_a_worker(), "2": snapshot_of_a_worker()})
+    assert kind.startswith("text/plain")
+    for process in (b"1", b"2"):
+        labels = b'{channel="c",process="%b",topic="orders"} 0.0' % process
+        assert b"nsq_consumer_received_total" + labels in text
+        assert b"nsq_consumer_handler_seconds_count" + labels in text
+    assert text.count(b"# TYPE nsq_consumer_received_total counter") == 1
+    assert b"nsq_consumer_handler_seconds_bucket" in text
+    assert WorkerMetrics().render({})[1] == b""
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    """The error has the command that installs it."""
+    check_prometheus("--metrics-address")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ConfigError, match=r"pip install 'nsqclient\[prometheus\]'"):
+        check_prometheus("--metrics-address")

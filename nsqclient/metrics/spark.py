@@ -1,23 +1,16 @@
-"""The state of shards as Prometheus metrics, for ``spark ingest`` and ``spark status``."""
+"""The state of shards as metrics, for ``spark ingest`` and ``spark status``."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nsqclient.errors import ConfigError
-from nsqclient.worker.status_server import Response, StatusServer
+from nsqclient.metrics.prometheus import counter, gauge
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from nsqclient.spark.shards.owners import ShardOwners
     from nsqclient.spark.shards.status import ShardStatus
-
-logger = logging.getLogger("nsqclient.cli")
 
 _SHARD = ("topic", "channel", "nsqd")
 
@@ -34,21 +27,8 @@ class OwnedShard(NamedTuple):
     lost_creates: int
 
 
-def check_prometheus(flag: str) -> None:
-    """Check that ``prometheus_client`` is there.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    try:
-        import prometheus_client  # noqa: F401 - whether it is there
-    except ImportError as exc:
-        raise ConfigError(
-            f"{flag} needs prometheus_client: pip install 'nsqclient[prometheus]'") from exc
-
-
 def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]:
-    """Build the metrics of shards. Needs ``prometheus_client``, as below.
+    """Build the metrics of shards.
 
     Args:
         now: seconds since 1970.
@@ -69,8 +49,6 @@ def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]
         ("nsqd_in_flight", "messages in flight from nsqd to its consumers",
          lambda one: one.in_flight),
     ]
-    from nsqclient.contrib.prometheus import gauge
-
     yield gauge("nsq_spark_shard_epoch", "epoch of the process that wrote last",
                 (*_SHARD, "owner"), [((*_labels(one), one.owner), one.epoch) for one in shards])
     for name, text, value in values:
@@ -81,8 +59,6 @@ def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]
 
 def owner_metrics(shards: Sequence[OwnedShard]) -> Iterator[Metric]:
     """Build the metrics of owners alone."""
-    from nsqclient.contrib.prometheus import counter, gauge
-
     values: list[tuple[Any, str, str, Callable[[OwnedShard], float]]] = [
         (gauge, "in_flight", "messages received but not yet finished",
          lambda one: one.in_flight),
@@ -104,33 +80,3 @@ def owner_metrics(shards: Sequence[OwnedShard]) -> Iterator[Metric]:
 
 def _labels(shard: ShardStatus) -> tuple[str, str, str]:
     return shard.topic, shard.channel, shard.nsqd
-
-
-@contextlib.contextmanager
-def metrics_server(address: str, owners: ShardOwners) -> Iterator[None]:
-    """Answer scrapes at an address while owners run; empty: do not.
-
-    Raises:
-        UsageError, ConfigError: the address is malformed, or cannot be listened on.
-    """
-    if not address:
-        yield
-        return
-
-    from nsqclient.contrib.prometheus import render
-
-    def scrape() -> Response:
-        shards = [OwnedShard(
-            owner.status(), owner.in_flight, owner.connections, owner.is_paused,
-            owner.log.redelivered, owner.log.copies_dropped, owner.log.lost_creates)
-            for owner in list(owners.owners.values())]
-        return Response(200, *render([
-            *shard_metrics([one.status for one in shards], time.time()), *owner_metrics(shards)]))
-
-    server = StatusServer(address, "--metrics-address", {"/metrics": scrape})
-    server.start()
-    logger.info("metrics are on http://%s/metrics", server.address)
-    try:
-        yield
-    finally:
-        server.close()
