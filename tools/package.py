@@ -33,7 +33,7 @@ DIST = CHECKOUT / "dist"
 EXTRAS = {
     "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor.doctor", "nsqclient.devserver",
          "nsqclient.http", "nsqclient.cli.worker",
-         "nsqclient.worker.log_context"],
+         "nsqclient.worker.middleware"],
     "cli": ["nsqclient.cli.completion", "shtab"],
     "admin": ["nsqclient.admin.server", "nsqclient.cli.nsqadmin"],
     "django": ["nsqclient.contrib.django", "nsqclient.contrib.django.apps",

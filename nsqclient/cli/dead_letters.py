@@ -26,13 +26,13 @@ from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
 )
-from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config
 from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.http.channel_depth import DepthQuery
+from nsqclient.runtime.rate_limiter import RateLimiter
 from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"

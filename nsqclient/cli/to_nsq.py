@@ -26,13 +26,13 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import unescape
 from nsqclient.cli.progress import Progress
-from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     ToolFlags, add_secret_flags, check_name, read_config, turn_off_negative,
 )
 from nsqclient.display import counted
+from nsqclient.runtime.rate_limiter import RateLimiter
 
 logger = logging.getLogger("nsqclient.cli")
 

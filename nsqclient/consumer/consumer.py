@@ -192,7 +192,8 @@ class Consumer:
             raise ConfigError(
                 "middleware needs a handler: in a loop over messages() write a with statement")
         if handler is not None:
-            handler = with_middleware(handler, around, self.topic, self.channel)
+            handler = with_middleware(handler, around, self.topic, self.channel,
+                                      lambda: self._shutdown.has_begun)
         self._handler = handler
         self._worker_count = workers if handler is not None else 0
         self._retry, self._on_giving_up = retry, on_giving_up

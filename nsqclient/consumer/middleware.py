@@ -28,6 +28,8 @@ class Handling(NamedTuple):
     messages: Sequence[Message]
     #: Whether the handler is a BatchHandler.
     is_batch: bool
+    #: Returns whether the consumer stops: a middleware that waits ends its wait.
+    is_stopping: Callable[[], bool] = lambda: False
 
 
 #: Returns the context manager for one call.
@@ -60,7 +62,8 @@ def check_middleware(middleware: object) -> tuple[Middleware, ...]:
 
 
 def with_middleware(
-    handler: Handler, middleware: Sequence[Middleware], topic: str, channel: str
+    handler: Handler, middleware: Sequence[Middleware], topic: str, channel: str,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Handler:
     """Return a handler that runs ``handler`` inside of all ``middleware``, the first outermost.
 
@@ -87,7 +90,7 @@ def with_middleware(
         @wraps(function, updated=())
         def run(argument: Any) -> Any:
             messages = argument if is_batch else (argument,)
-            return layer(argument, Handling(topic, channel, messages, is_batch))
+            return layer(argument, Handling(topic, channel, messages, is_batch, is_stopping))
 
         return run
 

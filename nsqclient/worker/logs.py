@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 
 from nsqclient.log_formatters import JsonFormatter, LineFormatter
-from nsqclient.worker.log_context import LogContext
+from nsqclient.worker.middleware import LogContext
 
 _DATE = "%Y/%m/%d %H:%M:%S"
 #: Also for the reloader and the supervisor, which import no handlers.

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.cli import main, progress
-from nsqclient.cli.rate_limiter import RateLimiter
 from nsqclient.cli.to_nsq import Publisher, RecordSplitter, RecordTooLong
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
@@ -74,16 +73,6 @@ def test_a_record_of_exactly_the_limit_is_accepted():
     with pytest.raises(RecordTooLong) as caught:
         RecordSplitter(b"\n", 4).feed(b"ab\nabcde\nab\n")
     assert caught.value.records == [b"ab"]
-
-
-def test_the_rate_limiter_saves_up_one_second_at_most():
-    """One at once, then the rate; a pause saves up one second's messages at most."""
-    pace = RateLimiter(10, 0.0)
-    assert pace.take(5, 0.0) == 1 and pace.take(5, 0.0) == 0
-    assert pace.wait() == pytest.approx(0.1)
-    assert pace.take(5, 0.3) == 3
-    assert pace.take(50, 100.0) == 10
-    assert RateLimiter(0, 0.0).take(5, 0.0) == 5 and RateLimiter(0, 0.0).wait() == 0
 
 
 def test_the_progress_line_has_a_bar_counts_and_the_rate():

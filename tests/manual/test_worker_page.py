@@ -19,6 +19,7 @@ import yaml
 from nsqclient import Consumer, Producer, Requeue
 from nsqclient.devserver import Nsqd
 from nsqclient.message import MessageId
+from nsqclient.worker.registry import registry
 from tests.manual.conftest import Cluster
 from tests.support.docs.flags import flags_of, unknown_flags
 from tests.support.docs.pages import commands_of, list_tables, named, read, text_of
@@ -166,6 +167,23 @@ def test_the_program_with_opentelemetry_publishes_and_handles(
         producer = page["producer"]
         assert isinstance(producer, Producer) and producer.close(5)
     assert capsys.readouterr().out == "billing 17\n"
+
+
+def test_the_handler_with_limits_handles_a_message(
+    nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is registered with both, and they let a message pass."""
+    page: dict[str, object] = {}
+    exec(compile(text_of(named("handler limits")), "page", "exec"), page)
+    try:
+        [found] = [each for each in registry if each.place == "orders/mail"]
+        nsqd.publish("orders", b"17")
+        with Consumer(found.topic, found.channel, found.handler, middleware=found.middleware,
+                      nsqd_tcp_addresses=[nsqd.tcp_address]):
+            nsqd.wait_until_empty("orders", "mail")
+    finally:
+        registry.remove("orders", "mail")
+    assert len(found.middleware) == 2 and capsys.readouterr().out == "mailing 17\n"
 
 
 def test_the_program_with_log_context_logs_the_fields(

@@ -38,6 +38,19 @@ MUTANTS = [
         "tests/consumer/test_middleware.py::test_the_first_middleware_is_outermost",
     ),
     Mutant(
+        "time_limit_cleared", "no exception of a time limit arrives behind the handler's end",
+        "nsqclient/worker/middleware.py",
+        "if call.is_raised:\n                _set_async", "if False:\n                _set_async",
+        "tests/worker/test_middleware.py::"
+        "test_a_pending_exception_is_cleared_when_the_handler_returns",
+    ),
+    Mutant(
+        "rate_limit_stops", "a message that waits for its turn goes back when the consumer stops",
+        "nsqclient/worker/middleware.py",
+        "if handling.is_stopping():", "if False:",
+        "tests/worker/test_middleware.py::test_a_wait_ends_with_the_consumer",
+    ),
+    Mutant(
         "orphans", "a killed supervisor leaves no child",
         "nsqclient/worker/lifeline.py",
         "os.kill(os.getpid(), signal.SIGTERM)", "return",
