@@ -15,8 +15,10 @@ from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 
-#: command -> (module with ``build_command()``, what it does)
+#: command -> (module, and its function where that is not ``build_command``, what it does)
 COMMANDS = {
+    "channel": ("nsqclient.cli.topics:build_channel",
+                "create, pause, unpause, empty and delete a channel"),
     "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
     "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
     "doctor": ("nsqclient.cli.doctor.doctor", "find problems of a cluster and suggest fixes"),
@@ -29,9 +31,15 @@ COMMANDS = {
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
     "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
     "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
-    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, one message per line"),
+    "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, arguments or a file"),
+    "topic": ("nsqclient.cli.topics:build_topic",
+              "create, pause, unpause, empty and delete a topic"),
+    "topics": ("nsqclient.cli.topics:build_topics", "show all topics and channels in a table"),
     "worker": ("nsqclient.cli.worker", "run the handlers in your modules"),
 }
+
+#: Short names.
+SHORT = {"admin": "nsqadmin", "publish": "to_nsq", "stat": "nsq_stat", "tail": "nsq_tail"}
 
 #: Commands that run until a signal, whose status is 0 then; of Spark's, these.
 _ENDED_BY_SIGNALS = {
@@ -45,11 +53,13 @@ def build_program() -> CommandGroup:
     """Build the group of all commands."""
     table = {name: (summary, functools.partial(_load, module))
              for name, (module, summary) in COMMANDS.items()}
-    return CommandGroup("nsqclient", "The tools of NSQ, and more for Python.", table)
+    return CommandGroup("nsqclient", "The tools of NSQ, and more for Python.", table, SHORT)
 
 
-def _load(module: str) -> Command | CommandGroup:
-    command: Command | CommandGroup = importlib.import_module(module).build_command()
+def _load(place: str) -> Command | CommandGroup:
+    module, _, function = place.partition(":")
+    build = getattr(importlib.import_module(module), function or "build_command")
+    command: Command | CommandGroup = build()
     return command
 
 
@@ -73,4 +83,5 @@ def _is_ended_by_signals(words: list[str]) -> bool:
     if words[:1] == ["spark"]:
         return not _SPARK_ENDED_BY_SIGNALS.isdisjoint(words[1:2])
     is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))
-    return not _ENDED_BY_SIGNALS.isdisjoint(words[:1]) and not is_check
+    names = {SHORT.get(word, word) for word in words[:1]}
+    return not _ENDED_BY_SIGNALS.isdisjoint(names) and not is_check

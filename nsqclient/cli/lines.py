@@ -1,4 +1,5 @@
-"""How nsq_tail shows a message: ``Renderer``, a function of the message's parts. Pure."""
+"""Messages as lines: ``Renderer``, which makes them, and ``body_of``, which reads JSON lines. Pure.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +29,9 @@ FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
                  lambda topic, message, body: b"%d" % message.attempts),
     "nsqd": ("the address of the nsqd", lambda topic, message, body: message.nsqd_address.encode()),
 }
+
+#: The forms of files with messages: bodies, or JSON objects.
+FORMATS = ("lines", "jsonl")
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
@@ -142,3 +146,21 @@ def _json_line(topic: str, message: Message, body: bytes) -> bytes:
     except UnicodeDecodeError:
         shown["body_base64"] = base64.b64encode(body).decode("ascii")
     return json.dumps(shown, ensure_ascii=False).encode()
+
+
+def body_of(line: bytes) -> bytes:
+    """Return the body in a JSON line, as ``nsq_tail --json`` and ``nsq_to_file`` write it.
+
+    Raises:
+        ValueError: it is no such line.
+    """
+    try:
+        record = json.loads(line)
+    except ValueError as exc:
+        raise ValueError(f"no JSON: {exc}") from None
+    record = record if isinstance(record, dict) else {}
+    if isinstance(record.get("body"), str):
+        return str(record["body"]).encode()
+    if isinstance(record.get("body_base64"), str):
+        return base64.b64decode(record["body_base64"], validate=True)
+    raise ValueError("it must be a JSON object with the text body, or body_base64")

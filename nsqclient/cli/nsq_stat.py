@@ -14,11 +14,11 @@ import time
 from typing import Any, Protocol
 
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    BOOL, DURATION, INT, STRING, CommandLineError, FlagError, Parsed,
 )
 from nsqclient.cli.sampling import Row, Sampler, rates, total
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_name
+from nsqclient.cli.tool_flags import ToolFlags, check_http_servers, check_name
 from nsqclient.runtime.deadline import format_duration
 
 PROGRAM = "nsq_stat"
@@ -57,14 +57,7 @@ def build_command() -> ToolFlags:
     flags.add("count", INT, None, "number of intervals after which to stop (default: no limit)")
     flags.add("plain", BOOL, False, "print rows even on a terminal")
     flags.add("json", BOOL, False, "print one JSON object per interval")
-    flags.group("Source (one kind of address is required)")
-    flags.add("nsqd-http-address", STRINGS, (),
-              "HTTP address of an nsqd, <addr>:<port> or URL; may be repeated")
-    flags.add("lookupd-http-address", STRINGS, (),
-              "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
-    flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
-    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
-    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
+    flags.add_http_servers()
     flags.add_common()
     return flags
 
@@ -104,15 +97,11 @@ def _check(values: dict[str, Any], given: frozenset[str]) -> None:
         raise FlagError("--topic and --channel are required")
     for name in ("topic", "channel"):
         check_name(values[name], name)
-    for name in ("interval", "http-client-connect-timeout", "http-client-request-timeout"):
-        if values[name] <= 0:
-            raise CommandLineError(f"--{name} should be positive")
+    if values["interval"] <= 0:
+        raise CommandLineError("--interval should be positive")
     if "count" in given and values["count"] <= 0:
         raise CommandLineError("--count should be positive")
-    if values["nsqd-http-address"] and values["lookupd-http-address"]:
-        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
-    if not values["nsqd-http-address"] and not values["lookupd-http-address"]:
-        raise FlagError("--nsqd-http-address or --lookupd-http-address required")
+    check_http_servers(values)
     if values["plain"] and values["json"]:
         raise FlagError("use --plain or --json not both")
 

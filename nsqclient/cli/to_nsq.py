@@ -1,4 +1,4 @@
-"""``nsqclient to_nsq``: publish stdin, record by record, with the flags of the original.
+"""``nsqclient to_nsq`` or ``publish``: publish stdin, arguments or a file, record by record.
 
 Records that are read together are published together (MPUB). A last record without a delimiter
 is published whole. With several nsqds each gets every record, as in the original, unless
@@ -8,6 +8,7 @@ is published whole. With several nsqds each gets every record, as in the origina
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -17,14 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
 )
-from nsqclient.cli.lines import unescape
+from nsqclient.cli.lines import FORMATS, body_of, unescape
 from nsqclient.cli.progress import Progress
 from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
@@ -46,14 +46,22 @@ _WAITING = 4
 #: Commands into which the records of a read are divided where several nsqds share them.
 _PARTS = 8
 
+#: How much longer than its body a JSON line may be: each byte may be an escape of six.
+_JSON_SIZE = 7
+
 DELIMITER = Kind("string", unescape, repr)
 
 _SUMMARY = """\
-Publishes stdin to a topic, one message per line (or record, see --delimiter). Empty records are
-skipped. If you give several nsqds, each of them receives every record. The exit status is 0 if all
-records were stored, or after SIGINT or SIGTERM, and 1 if any record was not stored."""
+Publishes stdin, or --file, to a topic, one message per line (or record, see --delimiter); or each
+word of the command line that is no flag. Empty records are skipped. If you give several nsqds, each
+of them receives every record. The exit status is 0 if all records were stored, or after SIGINT or
+SIGTERM, and 1 if any record was not stored."""
 
 _EXAMPLES = [
+    ("publish two messages",
+     "nsqclient publish --nsqd-tcp-address=127.0.0.1:4150 --topic=t 'message 1' 'message 2'"),
+    ("publish an archive of nsq_to_file, or what nsq_tail --json printed, again",
+     "nsqclient publish ... --topic=t --file=orders.jsonl --format=jsonl"),
     ("publish each line of a file",
      "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
     ("publish a live log, at most 100 messages per second",
@@ -69,7 +77,14 @@ _EXAMPLES = [
 
 def build_command() -> ToolFlags:
     """The command and its flags."""
-    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES, words="[MESSAGE ...]",
+                      flags_anywhere=True)
+    flags.group("Messages")
+    flags.add("file", PATH, "", "file to read instead of stdin")
+    flags.add("format", choice(*FORMATS), "lines", "form of the records: lines (bodies), or jsonl"
+              " (JSON objects with body or body_base64)")
+    flags.add("delimiter", DELIMITER, b"\n",
+              "one or more bytes that end a record; may contain \\n \\t \\r \\0 \\xHH")
     flags.group("Destination")
     flags.add("topic", STRING, "", "NSQ topic to publish to; required")
     flags.add("nsqd-tcp-address", STRINGS, (),
@@ -86,8 +101,6 @@ def build_command() -> ToolFlags:
     flags.add_producer_options()
     add_secret_flags(flags)
     flags.group("Options")
-    flags.add("delimiter", DELIMITER, b"\n",
-              "one or more bytes that end a record; may contain \\n \\t \\r \\0 \\xHH")
     flags.add("rate", INT, 0, "maximum number of messages per second; 0: no limit")
     flags.add("defer", DURATION, 0.0, "delay after which nsqd delivers a message")
     flags.add("progress", BOOL, None,
@@ -117,22 +130,23 @@ def _run(parsed: Parsed) -> int:
     if values["rate"]:
         logger.info("Throttling messages rate to max:%d/second", values["rate"])
     terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
-    progress = Progress(sys.stderr if terminal else None, _size_of_stdin())
-    addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
-    lookupds = values["lookupd-http-address"]
-    if lookupds:
-        producers = {
-            ", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
-    else:
-        groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
-        producers = {", ".join(group): Producer(group, config=config) for group in groups}
-    parts = _PARTS if values["round-robin"] else 1
-    with Signals() as signals:
-        with _publishers(
-            producers, topic, values["defer"], key, signals.stop, parts
-        ) as publishers:
-            copy = _Copy(values, config, publishers, signals, progress)
-            copy.run()
+    if parsed.rest and values["file"]:
+        raise FlagError("give messages or --file not both")
+    with contextlib.ExitStack() as stack:
+        source = _STDIN
+        if values["file"]:
+            source = stack.enter_context(open(values["file"], "rb", buffering=0)).fileno()
+        progress = Progress(
+            sys.stderr if terminal and not parsed.rest else None, _size_of(source))
+        signals = stack.enter_context(Signals())
+        publishers = stack.enter_context(_publishers(
+            _producers(values, config), topic, values["defer"], key, signals.stop,
+            _PARTS if values["round-robin"] else 1))
+        copy = _Copy(values, config, publishers, signals, progress)
+        if parsed.rest:
+            copy.hand_over([os.fsencode(word) for word in parsed.rest if word])
+        else:
+            copy.run(source)
     for publisher in publishers:
         if publisher.error is not None:
             raise CommandLineError(
@@ -143,6 +157,16 @@ def _run(parsed: Parsed) -> int:
     if copy.left:
         logger.warning("stopped: %s read, but not published", counted(copy.left, "record"))
     return 0
+
+
+def _producers(values: dict[str, Any], config: Config) -> dict[str, Producer]:
+    """Return what publishes each record; by name."""
+    lookupds = values["lookupd-http-address"]
+    if lookupds:
+        return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
+    addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
+    groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
+    return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
 def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] | None:
@@ -159,7 +183,7 @@ def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] 
     return lambda record: topic
 
 
-@contextmanager
+@contextlib.contextmanager
 def _publishers(
     producers: dict[str, Producer], topic: str, defer: float,
     key: Callable[[bytes], str] | None, stop: Callable[[], None], parts: int,
@@ -175,12 +199,12 @@ def _publishers(
             publisher.close()
 
 
-def _size_of_stdin() -> int | None:
-    """Bytes that stdin has, where it is a file."""
-    status = os.fstat(_STDIN)
+def _size_of(source: int) -> int | None:
+    """Bytes that there are to read, where it is a file."""
+    status = os.fstat(source)
     if not stat.S_ISREG(status.st_mode):
         return None
-    return status.st_size - os.lseek(_STDIN, 0, os.SEEK_CUR)
+    return status.st_size - os.lseek(source, 0, os.SEEK_CUR)
 
 
 class Publisher:
@@ -273,7 +297,10 @@ class _Copy:
         self._publishers = publishers
         self._signals = signals
         self._progress = progress
-        self._splitter = RecordSplitter(values["delimiter"], config.nsqd_max_msg_size)
+        self._is_json = values["format"] == "jsonl"
+        limit = config.nsqd_max_msg_size
+        self._splitter = RecordSplitter(
+            values["delimiter"], limit * _JSON_SIZE if self._is_json else limit)
         self._limiter = RateLimiter(values["rate"], time.monotonic())
         self._handed_over = 0
         self._size = 0
@@ -282,25 +309,35 @@ class _Copy:
         #: Whole records that were read and not handed over when a signal came.
         self.left = 0
 
-    def run(self) -> None:
-        """Read to the end."""
+    def run(self, source: int) -> None:
+        """Read a descriptor to the end."""
         try:
             while not self._signals.is_stopping:
                 stop = self._signals.fileno()
-                if stop in select.select([_STDIN, stop], [], [])[0]:
+                if stop in select.select([source, stop], [], [])[0]:
                     break
-                data = os.read(_STDIN, _CHUNK)
+                data = os.read(source, _CHUNK)
                 self._size += len(data)
-                self._hand_over(self._splitter.feed(data) if data else self._splitter.end())
+                self._take(self._splitter.feed(data) if data else self._splitter.end())
                 if not data:
                     break
-        except RecordTooLong as exc:
-            self._hand_over(exc.records)
+        except ValueError as exc:
+            self._take(getattr(exc, "records", []))
             self.error = CommandLineError(f"record {self._handed_over + 1}: {exc}")
         finally:
             self._progress.update(self._handed_over, self._size, last=True)
 
-    def _hand_over(self, records: list[bytes]) -> None:
+    def _take(self, records: list[bytes]) -> None:
+        """Hand over what was read; of JSON lines the bodies, up to the first that has none."""
+        bodies = []
+        try:
+            for record in records:
+                body = body_of(record) if self._is_json else record
+                bodies += [body] if body else []
+        finally:
+            self.hand_over(bodies)
+
+    def hand_over(self, records: list[bytes]) -> None:
         """Give records to every publisher, as fast as the rate allows."""
         at = 0
         while at < len(records) and not self._signals.is_stopping:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
 from nsqclient.cli.flags import (
-    BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
+    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
 )
 from nsqclient.errors import ConfigError
 from nsqclient.log_formatters import LineFormatter
@@ -131,6 +131,17 @@ class ToolFlags(Command):
                      " the port after the TCP port)")
         add_secret_flags(self)
 
+    def add_http_servers(self) -> None:
+        """Add the group that says which servers are asked over HTTP."""
+        self.group("Servers (one kind of address is required)")
+        self.add("nsqd-http-address", STRINGS, (),
+                 "HTTP address of an nsqd, <addr>:<port> or URL; may be repeated")
+        self.add("lookupd-http-address", STRINGS, (),
+                 "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
+        self.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
+        self.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
+        self.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
+
     def add_producer_options(self) -> None:
         """Add ``--producer-opt`` to the current group."""
         self.add("producer-opt", OPTIONS, (), "option of the producer, such as"
@@ -202,6 +213,21 @@ def limit_timeouts(values: dict[str, Any]) -> None:
             logger.warning("--%s: a limit is required; using %g s", name,
                            LONGEST_TIMEOUT)
             values[name] = LONGEST_TIMEOUT
+
+
+def check_http_servers(values: Mapping[str, Any]) -> None:
+    """Check the flags of ``add_http_servers``.
+
+    Raises:
+        CommandLineError: addresses of none or both kinds, or a timeout that is none.
+    """
+    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
+        if values[name] <= 0:
+            raise CommandLineError(f"--{name} should be positive")
+    if values["nsqd-http-address"] and values["lookupd-http-address"]:
+        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
+    if not values["nsqd-http-address"] and not values["lookupd-http-address"]:
+        raise FlagError("--nsqd-http-address or --lookupd-http-address required")
 
 
 def check_sources(values: Mapping[str, Any]) -> None:

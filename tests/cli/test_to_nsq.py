@@ -145,3 +145,33 @@ def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
                         f"--lookupd-http-address={lookupd.http_address}", stdin=b"x\n" * 80)
         assert done.returncode == 0, done.stderr
         assert nsqd.stats("t")["topics"][0]["message_count"] == 80
+
+
+@pytest.mark.parametrize("words, stdin, expected", [
+    (["one", "--rate=0", "two words", ""], b"not read\n", [b"one", b"two words"]),
+    (["--", "--one"], b"", [b"--one"]),
+    (["--file={file}"], b"not read\n", [b"of a", b"file"]),
+    (["--format=jsonl"], b'{"topic": "x", "body": "o\\u006ee"}\n\n{"body_base64": "/w=="}',
+     [b"one", b"\xff"]),
+])
+def test_messages_may_be_words_a_file_or_json_lines(tmp_path, words, stdin, expected):
+    """Stdin is read only where it is meant; the short name is publish."""
+    (tmp_path / "file").write_bytes(b"of a\nfile\n")
+    words = [word.format(file=tmp_path / "file") for word in words]
+    with Nsqd() as nsqd:
+        done = run_tool("ours", "publish", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}",
+                        *words, stdin=stdin)
+        assert (done.returncode, done.stdout) == (0, b""), done.stderr
+        assert [message.body for message in nsqd.messages("t")] == expected
+
+
+@pytest.mark.parametrize("line", [
+    b"{", b"[]", b'{"body": 1}', b'{"body_base64": "!"}', b'{"text": "x"}'])
+def test_a_json_line_without_a_body_ends_it(line):
+    """With its number; what stood before it is stored."""
+    with Nsqd() as nsqd:
+        done = run_tool(
+            "ours", "to_nsq", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}",
+            "--format=jsonl", stdin=b'{"body": "one"}\n' + line + b'\n{"body": "three"}\n')
+        assert done.returncode == 1 and b"record 2: " in done.stderr
+        assert [message.body for message in nsqd.messages("t")] == [b"one"]

@@ -1,158 +1,201 @@
-"""nsq_to_file with --topic-pattern: topics that come and go, several nsqlookupds."""
+"""``nsqclient topics``, ``topic`` and ``channel``: the table, and actions on every server."""
 
 from __future__ import annotations
 
-import logging
-import signal
-import subprocess
-from contextlib import contextmanager
+import io
+import json
+import sys
 
 import pytest
 
-from nsqclient.cli.archive.topics import TopicWatcher
-from nsqclient.config import Config
-from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
-from nsqclient.runtime.log_lines import PrefixedLogger
-from tests.support.archives import read_tree
-from tests.support.docs.tool_runs import tool
-from tests.support.servers.http_api import HttpApi
+from nsqclient.cli import main
+from nsqclient.cli.topics import as_json, as_table, count
+from nsqclient.http import NsqdHTTP, NsqlookupdHTTP, Stats
+from nsqclient.protocol.peer_json import JsonReader
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
-LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
+
+def stats(messages: int, depth: int, paused: bool = False) -> Stats:
+    """The counters of an nsqd with one topic and one channel."""
+    return Stats.read(JsonReader({"topics": [{
+        "topic_name": "orders", "message_count": messages, "depth": 1, "paused": paused,
+        "channels": [{"channel_name": "mail", "message_count": messages, "depth": depth,
+                      "in_flight_count": 3, "client_count": 2}],
+    }]}, "stats"))
 
 
-def test_without_a_refresh_topics_are_polled_once(tmp_path):
-    """One look that is answered is enough, and it ends at once."""
-    found = []
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        nsqd.create_topic("web")
-        wait_until(lambda: "web" in HttpApi(lookupd.http_address).get("/topics").text)
-        watcher = TopicWatcher([lookupd.http_address], Config(), (5.0, 5.0), 0.0, found.append,
-                               lambda topic: True, LOG)
-        watcher.start()
-        wait_until(lambda: found == ["web"])
-        watcher.stop()
+# -- the table, by value
 
 
-@contextmanager
-def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subprocess.DEVNULL):
-    """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""
-    words = [f"--lookupd-http-address={address}" for address in lookupds]
-    with tool("ours", "nsq_to_file", f"--topic-pattern={pattern}", "--topic-refresh=100ms",
-              f"--output-dir={folder}/out", f"--work-dir={folder}/work", "--datetime-format=%Y",
-              "--sync-interval=100ms", f"--filename-format={name}", "--skip-empty-files",
-              "--consumer-opt=lookupd_poll_interval,100ms", *words, stderr=log) as process:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+def test_the_table_has_sums_over_nsqds_and_rates():
+    """A topic, and its channels below it; a topic that no nsqd has is said."""
+    before = {"a": (stats(100, 50), 10.0), "b": (stats(0, 0), 10.0)}
+    after = {"a": (stats(120, 40), 12.0), "b": (stats(10, 4, paused=True), 15.0)}
+    lines = count(before, after, frozenset({"planned"}))
+    assert as_table(lines).splitlines() == [
+        "TOPIC    CHANNEL  DEPTH  IN FLIGHT  DEFERRED  IN/S  OUT/S  CONSUMERS",
+        "orders                2                         12                    paused",
+        "         mail        44          6         0    12     16          4",
+        "planned               0                          0                    on no nsqd",
+    ]
+    assert [line.topic for line in count(before, after, frozenset({"x"}), ["x"])] == ["x"]
 
 
-def pub(nsqd, topic, body):
-    """Publish over HTTP."""
-    with NsqdHTTP(nsqd.http_address) as client:
-        client.pub(topic, body)
+def test_json_has_channels_below_their_topics():
+    """Without an interval nothing is counted per second."""
+    [orders] = as_json(count({}, {"a": (stats(120, 40), 12.0)}, frozenset()))
+    assert (orders["name"], orders["depth"], orders["ingress"], orders["nsqds"]) == (
+        "orders", 1, None, 1)
+    assert [each["name"] for each in orders["channels"]] == ["mail"]
+    assert orders["channels"][0]["clients"] == 2 and orders["channels"][0]["egress"] is None
 
 
-def delete(topic, nsqd, lookupd):
-    """Delete a topic as nsqadmin does."""
-    with NsqlookupdHTTP(lookupd.http_address) as client:
-        client.delete_topic(topic)
-    with NsqdHTTP(nsqd.http_address) as client:
-        client.delete_topic(topic)
-    with NsqlookupdHTTP(lookupd.http_address) as client:
-        wait_until(lambda: client.topics() == ())
-
-
-def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
-    """And when it comes back it is archived again, in the next file."""
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        with archiving(tmp_path, lookupd.http_address):
-            pub(nsqd, "web", b"one")
-            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000000": b"one\n"})
-            api = HttpApi(nsqd.http_address)
-            wait_until(lambda: api.stats("web", "nsq_to_file")["in_flight_count"] == 0)
-            delete("web", nsqd, lookupd)
-            wait_until(lambda: read_tree(tmp_path / "out") == {"web-000000": b"one\n"})
-            pub(nsqd, "web", b"two")
-            wait_until(lambda: read_tree(tmp_path / "work") == {"web-000001": b"two\n"})
-        assert read_tree(tmp_path / "out") == {"web-000000": b"one\n", "web-000001": b"two\n"}
-
-
-def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guard, tmp_path):
-    """It is not consumed, which is logged once; the other topics are archived."""
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        pub(nsqd, "..", b"evil")
-        pub(nsqd, "web", b"one")
-        with (tmp_path / "log").open("wb") as log, archiving(
-            tmp_path / "a", lookupd.http_address, pattern=".", name="<TOPIC>/x<REV>", log=log
-        ):
-            wait_until(lambda: read_tree(tmp_path / "a" / "work") == {"web/x-000000": b"one\n"})
-            pub(nsqd, "web2", b"two")  # a later look than the first
-            wait_until(lambda: (tmp_path / "a" / "work" / "web2").exists())
-    assert read_tree(tmp_path / "a") == {
-        "out/web/x-000000": b"one\n", "out/web2/x-000000": b"two\n"}
-    assert (tmp_path / "log").read_text().count("outside") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"a", "log"}
-
-
-def test_topics_of_every_nsqlookupd_are_archived(leak_guard, tmp_path):
-    """Topics that any of them knows are archived, also while another one is down."""
-    dead = f"127.0.0.1:{free_port()}"
-    with Nsqlookupd() as one, Nsqlookupd() as two:
-        with Nsqd(lookupd_tcp_addresses=[one.tcp_address]) as a, Nsqd(
-            lookupd_tcp_addresses=[one.tcp_address, two.tcp_address]
-        ) as b, archiving(tmp_path, one.http_address, two.http_address, dead):
-            for nsqd, topic in ((a, "web-a"), (b, "web-b"), (b, "other"), (a, "web"), (b, "web")):
-                pub(nsqd, topic, b"x")
-            wait_until(lambda: {name: len(data) for name, data in
-                                read_tree(tmp_path / "work").items()}
-                       == {"web-a-000000": 2, "web-b-000000": 2, "web-000000": 4}, timeout=20)
-        assert set(read_tree(tmp_path / "out")) == {"web-a-000000", "web-b-000000", "web-000000"}
+# -- on servers
 
 
 @pytest.fixture
-def lookupds(leak_guard):
-    """Two embedded nsqlookupds."""
-    with Nsqlookupd() as one, Nsqlookupd() as two:
-        yield [one, two]
+def cluster(lookupd_factory, server_factory):
+    """An nsqlookupd and two nsqds, which both have topic t with channel c and messages."""
+    lookupd = lookupd_factory()
+    a, b = (server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2))
+    for nsqd in (a, b):
+        with NsqdHTTP(nsqd.http_address) as client:
+            client.create_topic("t")
+            client.create_channel("t", "c")
+            client.mpub("t", [b"x"] * 2)
+            wait_until(lambda: client.stats("t").topics[0].channels[0].depth == 2)
+    wait_until(lambda: len(found_by(lookupd, "t")) == 2)
+    return lookupd, a, b
 
 
-def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
-    """Not while one knows it, nor while one does not answer, nor before on_gone agrees."""
-    came, gone, agrees = [], [], [False, True]
-    clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
-    watcher = TopicWatcher(
-        [lookupd.http_address for lookupd in lookupds], Config(), (1, 1), 60, came.append,
-        lambda topic: gone.append(topic) or agrees.pop(0), LOG)
-    for client in clients:
-        client.create_topic("t")
-    assert watcher.poll() and came == ["t"]
-    clients[0].delete_topic("t")
-    assert watcher.poll() and gone == []
-    lookupds[1].stop()
-    assert watcher.poll() and gone == []
-    watcher.start()
-    watcher.stop()
-    for client in clients:
-        client.close()
+def found_by(lookupd, topic):
+    """The nsqds that an nsqlookupd lists for a topic."""
+    with NsqlookupdHTTP(lookupd.http_address) as client:
+        if topic not in client.topics():
+            return []
+        return [each.http_address for each in client.lookup(topic).producers]
 
 
-def test_a_topic_that_comes_back_is_reported_again(lookupds):
-    """on_gone is asked until it agrees, and then the topic is new."""
-    came, gone, agrees = [], [], [False, True]
-    with NsqlookupdHTTP(lookupds[0].http_address) as client:
-        client.create_topic("t")
-        watcher = TopicWatcher(
-            [lookupds[0].http_address], Config(), (1, 1), 60, came.append,
-            lambda topic: gone.append(topic) or agrees.pop(0), LOG)
-        watcher.poll()
-        client.delete_topic("t")
-        for _ in range(3):
-            watcher.poll()
-        client.create_topic("t")
-        watcher.poll()
-    assert (came, gone) == (["t", "t"], ["t", "t"])
-    watcher.start()
-    watcher.stop()
+def shown(capsys, *words: str):
+    """Run ``topics --json`` without an interval."""
+    capsys.readouterr()
+    status = main(["topics", "--json", "--interval=0", *words])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_topics_of_a_cluster_are_listed(cluster, capsys):
+    """Found through nsqlookupd, or on nsqds that are given."""
+    lookupd, a, b = cluster
+    status, found = shown(capsys, f"--lookupd-http-address={lookupd.http_address}")
+    [topic] = found["topics"]
+    assert status == 0 and found["problems"] == []
+    assert (topic["name"], topic["nsqds"], topic["channels"][0]["depth"]) == ("t", 2, 4)
+    _, found = shown(capsys, f"--nsqd-http-address={a.http_address}", "t", "--log-level=error")
+    assert found["topics"][0]["channels"][0]["depth"] == 2
+    assert main(["topics", "--interval=10ms", f"--nsqd-http-address={a.http_address}"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split() == "c 2 0 0 0 0 0".split()
+
+
+def test_a_server_that_does_not_answer_is_said(cluster, capsys):
+    """What the others have is shown, and the status is 1."""
+    dead = f"127.0.0.1:{free_port()}"
+    servers = [f"--nsqd-http-address={address}" for address in (cluster[1].http_address, dead)]
+    status, found = shown(capsys, *servers)
+    assert status == 1 and found["topics"] and dead in found["problems"][0]
+    assert main(["topics", "--interval=0", servers[1]]) == 1
+    assert dead in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("noun, words", [("topic", ["t"]), ("channel", ["t", "c"])])
+def test_an_action_is_carried_out_on_every_nsqd(cluster, capsys, noun, words):
+    """Pause, unpause, empty, delete: with nsqlookupds, on each nsqd that has it."""
+    lookupd, a, b = cluster
+    where = f"--lookupd-http-address={lookupd.http_address}"
+
+    def act(action):
+        return main([noun, action, *words, where, "--yes"])
+
+    def topics(place):
+        return shown(capsys, place)[1]["topics"]
+
+    def paused(topic):
+        return topic["paused"] if noun == "topic" else topic["channels"][0]["paused"]
+
+    for action, expected in (("pause", 2), ("unpause", 0)):
+        assert act(action) == 0
+        assert capsys.readouterr().out.startswith(f"{action}: done: {noun} ")
+        assert paused(topics(where)[0]) == expected
+    assert act("empty") == 0
+    depths = [channel["depth"] for channel in topics(where)[0]["channels"]]
+    assert depths == ([4] if noun == "topic" else [0])  # what the channels have is theirs
+    assert act("delete") == 0
+    found = topics(where)
+    assert found == [] if noun == "topic" else found[0]["channels"] == []
+    assert act("delete") == 1 and "NOT_FOUND" in capsys.readouterr().err
+
+
+def test_create_makes_it_on_nsqlookupds_and_on_every_nsqd(cluster, capsys):
+    """Also where no nsqd had it; and on nsqds that are given, without nsqlookupds."""
+    lookupd, a, b = cluster
+    where = f"--lookupd-http-address={lookupd.http_address}"
+    assert main(["channel", "create", "new", "c", where, "--yes"]) == 0
+    wait_until(lambda: len(found_by(lookupd, "new")) == 2)
+    _, found = shown(capsys, where, "new")
+    assert found["topics"][0]["channels"][0]["nsqds"] == 2
+    assert main(["topic", "create", "one", f"--nsqd-http-address={a.http_address}", "-yes"]) == 0
+    _, found = shown(capsys, f"--nsqd-http-address={a.http_address}", "one")
+    assert found["topics"][0]["nsqds"] == 1
+
+
+def test_a_server_that_did_not_do_it_is_listed(cluster, capsys):
+    """The others did it, and the status is 1."""
+    dead = f"127.0.0.1:{free_port()}"
+    servers = [f"--nsqd-http-address={address}" for address in (dead, cluster[1].http_address)]
+    assert main(["topic", "pause", "t", *servers, "--yes"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("not done: nsqd ") and dead in err
+    assert len(err.splitlines()) == 1
+    assert shown(capsys, servers[1])[1]["topics"][0]["paused"] == 1
+
+
+class Terminal(io.StringIO):
+    """Something that takes itself for a terminal."""
+
+    def isatty(self):
+        """Say yes."""
+        return True
+
+
+@pytest.mark.parametrize("answer, status", [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("", 1)])
+def test_it_asks_on_a_terminal(cluster, capsys, monkeypatch, answer, status):
+    """The question says what is lost, and where; anything but yes changes nothing."""
+    _, a, b = cluster
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    where = f"--nsqd-http-address={a.http_address}"
+    assert main(["channel", "delete", "t", "c", where]) == status
+    assert (f"delete channel c of topic t (2 messages) on {a.http_address}? [y/N] "
+            in capsys.readouterr().err)
+    assert bool(shown(capsys, where)[1]["topics"][0]["channels"]) is bool(status)
+
+
+@pytest.mark.parametrize("words, status, text", [
+    (["topic", "delete", "t", "--nsqd-http-address=127.0.0.1:1"], 2, "--yes required"),
+    (["topic", "delete", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC"),
+    (["topic", "delete", "t", "c", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC"),
+    (["channel", "delete", "t", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC and CHANNEL"),
+    (["channel", "delete", "t", "c!", "--yes", "--nsqd-http-address=a:1"], 1, "is invalid"),
+    (["topic", "delete", "t", "--yes"], 2, "--lookupd-http-address required"),
+    (["topics", "--nsqd-http-address=a:1", "--lookupd-http-address=b:1"], 2, "not both"),
+    (["topics", "--nsqd-http-address=a:1", "--interval=-1s"], 1, "must not be negative"),
+    (["topic", "remove", "t"], 2, "unknown command 'remove'"),
+    (["topic"], 2, "unpause"),
+    (["topics", "--help"], 0, "Examples:"),
+    (["channel", "create", "--help"], 0, "--yes"),
+])
+def test_an_invalid_command_line_is_an_error(words, status, text, capsys, monkeypatch):
+    """With the statuses of the other commands."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(words) == status
+    out, err = capsys.readouterr()
+    assert text in (err if status else out)

@@ -7,7 +7,7 @@ Deliberate differences:
 - Delimiters of several bytes and with escapes are taken; the original takes one byte.
 - An nsqd that is down is tried for ``publish_timeout`` before the tool ends with status 1; the
   original ends at once. What the others stored is said.
-- ``--version`` exists. Stray words are refused.
+- ``--version`` exists. Words that are no flags are messages; the original ignores them.
 """
 
 from __future__ import annotations

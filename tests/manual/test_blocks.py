@@ -16,7 +16,7 @@ import symtable
 
 import pytest
 
-from nsqclient.cli import COMMANDS
+from nsqclient.cli import COMMANDS, SHORT
 from tests.manual.conftest import Cluster
 from tests.support import django_settings
 from tests.support.docs.flags import flags_of, unknown_flags
@@ -106,8 +106,9 @@ def test_the_commands_of_a_console_block_exist(block: Block) -> None:
         for part in command.split(" | "):
             words = [word for word in shlex.split(part, comments=True) if word not in PLACEHOLDERS]
             if words[:1] == ["nsqclient"] and len(words) > 1 and not words[1].startswith("-"):
-                assert words[1] in COMMANDS, command
-                sub = words[2:3] if words[1] in ("spark", "dead_letters") else []
+                assert words[1] in {**COMMANDS, **SHORT}, command
+                groups = ("spark", "dead_letters", "topic", "channel")
+                sub = words[2:3] if words[1] in groups else []
                 unknown = unknown_flags(words[2:], flags_of(words[1], *sub))
                 assert bool(unknown) == (block.name in MISTAKES), command
             elif words[:1] == ["make"] and len(words) > 1:

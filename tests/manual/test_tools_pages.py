@@ -84,12 +84,14 @@ def test_the_commands_of_the_nsq_tail_page_work(terminal: Terminal, cluster: Clu
 def test_the_commands_of_the_to_nsq_page_work(terminal: Terminal, cluster: Cluster) -> None:
     """A file, a log that grows, names that end with a zero byte, and one message for later."""
     (terminal.folder / "orders.json").write_text("1\n2\n")
+    (terminal.folder / "orders.jsonl").write_text('{"body": "order 3"}\n')
     (terminal.folder / "app.log").write_text("first\n")
-    file, tail, find, echo = (complete(command) for command in commands_of(named("to_nsq")))
+    words, lines, file, tail, find, echo = (
+        complete(command) for command in commands_of(named("to_nsq")))
     growing = terminal.start(tail)
-    terminal.run(f"{file} && {find} && {echo}")
+    terminal.run(f"{words} && {lines} && {file} && {find} && {echo}")
     nsqd = cluster.nsqd
-    assert bodies(nsqd, "orders") == [b"1", b"2"]
+    assert bodies(nsqd, "orders") == [b"order 1", b"order 2", b"order 3", b"1", b"2"]
     assert b"./app.log" in bodies(nsqd, "files")
     nsqd.create_channel("alarms", "c")
     assert [m.state for m in nsqd.messages("alarms", "c")] == ["deferred"]
@@ -253,6 +255,23 @@ def test_the_doctor_without_arguments_prints_what_its_page_shows(
     assert checks(found.output) == checks(block.text)
     [said] = [line for line in block.text.splitlines() if line.startswith("no address")]
     assert found.log == terminal.here(said) + "\n"
+
+
+def test_the_commands_of_the_topics_page_work(terminal: Terminal, cluster: Cluster) -> None:
+    """The table as it is shown, JSON, and actions on all servers."""
+    cluster.create_topic("orders")
+    cluster.nsqd.create_channel("orders", "mail")
+    cluster.nsqd.publish_many("orders", [b"order"] * 3)
+    [block] = named("topics")
+    table, as_json = block.commands
+    assert f"$ {table}\n{terminal.run(table)}$ {as_json}" == block.text.strip()
+    [topic] = json.loads(terminal.run(as_json))["topics"]
+    assert (topic["name"], topic["channels"][0]["depth"]) == ("orders", 3)
+    for command in commands_of(named("topic actions")):
+        terminal.run(command)
+    assert cluster.nsqd.stats("refunds")["topics"]
+    [channel] = cluster.nsqd.stats("orders")["topics"][0]["channels"]
+    assert channel["paused"] and channel["depth"] == 0
 
 
 def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster: Cluster) -> None:

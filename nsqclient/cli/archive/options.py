@@ -16,16 +16,13 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
     choice,
 )
-from nsqclient.cli.lines import Renderer
+from nsqclient.cli.lines import FORMATS, Renderer
 from nsqclient.cli.tool_flags import (
     LOG_LEVEL, ToolFlags, check_in_flight, check_name, check_sources, check_topics,
 )
 from nsqclient.message import Message
 
 PROGRAM = "nsq_to_file"
-
-#: The choices of ``--format``.
-FORMATS = ("lines", "jsonl")
 
 _SUMMARY = """\
 Archives the messages of topics in files, one message per line. A message is finished only after

@@ -1,0 +1,294 @@
+"""``nsqclient topics``, ``topic`` and ``channel``: what a cluster has, and actions on it.
+
+``topics`` prints a table. ``topic ACTION TOPIC`` and ``channel ACTION TOPIC CHANNEL`` act on every
+server as the admin page does. Exit status: 0 done; 1 when a server did not answer, or did not do
+it, which is said on stderr; 2 for the command line.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nsqclient.cli.command import Command, CommandGroup
+from nsqclient.cli.flags import BOOL, DURATION, CommandLineError, FlagError, Parsed
+from nsqclient.cli.sampling import Answer, Counters, rates, total
+from nsqclient.cli.tool_flags import ToolFlags, check_http_servers, check_name
+from nsqclient.display import counted
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Cluster, Node
+from nsqclient.http.cluster_actions import EVERYWHERE, ActionError, ClusterActions
+from nsqclient.http.models import Stats
+from nsqclient.http.nsqd import NsqdHTTP
+from nsqclient.sanitize import printable
+
+_TOPICS_SUMMARY = """\
+Prints a table of topics and their channels, summed over all nsqds: depth, messages in flight,
+messages that come and go per second, and consumers. The status is 1 if a server did not answer."""
+
+_TOPICS_EXAMPLES = [
+    ("every topic of a cluster", "nsqclient topics --lookupd-http-address=127.0.0.1:4161"),
+    ("for a script", "nsqclient topics orders --nsqd-http-address=127.0.0.1:4151 --json"),
+]
+
+#: action -> what it does to a topic, and to a channel.
+_ACTIONS = {
+    "create": ("make a topic on every server", "make a channel, and its topic, on every server"),
+    "pause": ("send no messages to its channels", "send no messages to its consumers"),
+    "unpause": ("send messages again", "send messages again"),
+    "empty": ("discard the messages that no channel has yet", "discard its messages"),
+    "delete": ("delete it with its channels and messages", "delete it with its messages"),
+}
+
+_HEADING = ("TOPIC", "CHANNEL", "DEPTH", "IN FLIGHT", "DEFERRED", "IN/S", "OUT/S", "CONSUMERS", "")
+
+
+def build_topics() -> Command:
+    """The command ``topics``."""
+    flags = ToolFlags("topics", _topics, _TOPICS_SUMMARY, _TOPICS_EXAMPLES, words="[TOPIC ...]",
+                      flags_anywhere=True)
+    flags.add_http_servers()
+    flags.group("Output")
+    flags.add("interval", DURATION, 1.0, "time over which messages per second are counted; 0: do"
+              " not count")
+    flags.add("json", BOOL, False, "print a JSON object")
+    flags.add_common(quiet=True)
+    return flags
+
+
+def build_topic() -> CommandGroup:
+    """The commands ``topic ACTION``."""
+    return _group("topic")
+
+
+def build_channel() -> CommandGroup:
+    """The commands ``channel ACTION``."""
+    return _group("channel")
+
+
+def _group(noun: str) -> CommandGroup:
+    return CommandGroup(f"nsqclient {noun}", f"Changes a {noun} on all servers of a cluster.", {
+        action: (texts[noun == "channel"], functools.partial(_action, noun, action))
+        for action, texts in _ACTIONS.items()})
+
+
+def _action(noun: str, action: str) -> Command:
+    words = "TOPIC CHANNEL" if noun == "channel" else "TOPIC"
+    text = _ACTIONS[action][noun == "channel"]
+    summary = (f"{text[0].upper()}{text[1:]}. It asks first; in a script give --yes. The status is"
+               " 1 if a server did not do it; such servers are listed.")
+    example = f"nsqclient {noun} {action} orders {'mail ' if noun == 'channel' else ''}"
+    flags = ToolFlags(
+        f"{noun} {action}", functools.partial(_act, action, words.split()), summary,
+        [(f"{action} a {noun}", f"{example}--lookupd-http-address=127.0.0.1:4161")],
+        words=words, flags_anywhere=True)
+    flags.add_http_servers()
+    flags.group("Options")
+    flags.add("yes", BOOL, False, "do not ask")
+    flags.add_common(quiet=True)
+    return flags
+
+
+def _cluster(values: Mapping[str, Any]) -> Cluster:
+    return Cluster(
+        values["lookupd-http-address"], values["nsqd-http-address"],
+        connect_timeout=values["http-client-connect-timeout"],
+        timeout=values["http-client-request-timeout"])
+
+
+# -- actions
+
+
+def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
+    if len(parsed.rest) != len(wanted):
+        raise FlagError(f"give {' and '.join(wanted)}")
+    names = [check_name(name, noun.lower()) for name, noun in zip(parsed.rest, wanted)]
+    topic, channel = names[0], "".join(names[1:])
+    check_http_servers(parsed.values)
+    what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
+    with _cluster(parsed.values) as cluster:
+        if not parsed.values["yes"]:
+            _ask(f"{action} {what}{_where(cluster, action, topic, channel)}?")
+        failures = _carry_out(cluster, action, topic, channel)
+    for failure in failures:
+        sys.stderr.write(f"not done: {failure.text()}\n")
+    if failures:
+        return CommandLineError.status
+    print(f"{action}: done: {what}")
+    return 0
+
+
+def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Sequence[Failure]:
+    """Act on all servers; return the failures of those that did not do it.
+
+    Raises:
+        CommandLineError: no server has the topic or channel.
+    """
+    actions = ClusterActions(cluster)
+    try:
+        if action != "create":
+            return actions.change(action, topic, channel)
+        failures = actions.create(topic, channel)
+        if cluster.has_lookupds and cluster.nodes().nodes:
+            failures += actions.create(topic, channel, EVERYWHERE)
+        return failures
+    except UpstreamError as exc:
+        return exc.failures
+    except ActionError as exc:
+        raise CommandLineError(f"{exc.code}: {exc.hint}") from exc
+
+
+def _where(cluster: Cluster, action: str, topic: str, channel: str) -> str:
+    """Say what the action would meet: messages, and nsqds."""
+    try:
+        stats, _ = _read(cluster, cluster.nodes().nodes, topic, channel)
+    except UpstreamError:
+        return ""  # the action will say it
+    depths = {address: depth for address, (found, _) in stats.items()
+              for depth in [_depth(found, topic, channel)] if depth is not None}
+    shown = ", ".join(stats if action == "create" else depths)
+    return f" ({counted(sum(depths.values()), 'message')}) on {shown or 'no nsqd'}"
+
+
+def _depth(stats: Stats, topic: str, channel: str) -> int | None:
+    """Return the messages that one nsqd has; None: it does not have the topic or channel."""
+    found = stats.topic(topic)
+    if found is not None and not channel:
+        return found.depth + sum(each.depth for each in found.channels)
+    one = None if found is None else found.channel(channel)
+    return None if one is None else one.depth
+
+
+def _ask(question: str) -> None:
+    """Raise CommandLineError unless somebody says yes."""
+    if not sys.stdin.isatty():
+        raise FlagError("--yes required: stdin is no terminal")
+    sys.stderr.write(printable(f"{question} [y/N] "))
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandLineError("nothing was changed")
+
+
+# -- the table
+
+
+class Line(NamedTuple):
+    """A topic, or a channel of it, over all nsqds."""
+
+    topic: str
+    channel: str  #: empty: the topic itself
+    ingress: float | None  #: messages per second; None: not counted
+    egress: float | None
+    counters: Counters
+    nsqds: int
+
+
+def _topics(parsed: Parsed) -> int:
+    values = parsed.values
+    check_http_servers(values)
+    wanted = [check_name(topic, "topic") for topic in parsed.rest]
+    if values["interval"] < 0:
+        raise CommandLineError("--interval must not be negative")
+    with _cluster(values) as cluster:
+        found = cluster.nodes()
+        before, _ = _read(cluster, found.nodes)
+        if values["interval"]:
+            time.sleep(values["interval"])
+        after, failures = _read(cluster, found.nodes)
+    lines = count(before if values["interval"] else {}, after, found.registered, wanted)
+    problems = [each.text() for each in (*found.failures, *failures)]
+    if values["json"]:
+        print(json.dumps({"topics": as_json(lines), "problems": problems}))
+    else:
+        print(as_table(lines) if lines else "no topics")
+        sys.stderr.write("".join(f"! {problem}\n" for problem in problems))
+    return CommandLineError.status if problems else 0
+
+
+_Stats = Mapping[str, tuple[Stats, float]]
+
+
+def _read(
+    cluster: Cluster, nodes: Sequence[Node], topic: str | None = None, channel: str = ""
+) -> tuple[_Stats, list[Failure]]:
+    """Ask nsqds for their counters; return them by address, with the times of the answers."""
+    def ask(nsqd: NsqdHTTP) -> tuple[Stats, float]:
+        return nsqd.stats(topic, channel or None, include_clients=False), time.monotonic()
+
+    answers, failures = cluster.each(nodes, ask)
+    return {node.address: answer for node, answer in answers.items()}, failures
+
+
+def count(
+    before: _Stats, after: _Stats, registered: frozenset[str], wanted: Sequence[str] = ()
+) -> list[Line]:
+    """Return the lines of a table, sorted by name. Pure.
+
+    Args:
+        before: of a poll before; empty: nothing is counted per second.
+        registered: topics that nsqlookupds list, also those that no nsqd has.
+        wanted: topics; empty: all.
+    """
+    first, second = _by_name(before), _by_name(after)
+    names = second.keys() | {(topic, "") for topic in registered}
+    lines = []
+    for topic, channel in sorted(names):
+        if wanted and topic not in wanted:
+            continue
+        rows = rates(first.get((topic, channel), {}), second.get((topic, channel), {}))
+        row = total(rows)
+        lines.append(Line(
+            topic, channel, row.ingress if before else None,
+            row.egress if before and channel else None,
+            row.counters if rows else Counters(), len(rows)))
+    return lines
+
+
+def _by_name(stats: _Stats) -> dict[tuple[str, str], dict[str, Answer]]:
+    """Return the counters of each topic and channel on each nsqd."""
+    found: dict[tuple[str, str], dict[str, Answer]] = {}
+    for address, (answer, at) in stats.items():
+        for topic in answer.topics:
+            own = Counters(messages=topic.message_count, depth=topic.depth,
+                           on_disk=topic.backend_depth, paused=int(topic.paused))
+            found.setdefault((topic.name, ""), {})[address] = Answer(own, at)
+            for channel in topic.channels:
+                found.setdefault((topic.name, channel.name), {})[address] = Answer(
+                    Counters.of(channel), at)
+    return found
+
+
+def as_table(lines: Sequence[Line]) -> str:
+    """Make a table: a topic, and its channels below it."""
+    rows: list[tuple[str, ...]] = [_HEADING]
+    for line in lines:
+        seen = line.counters
+        numbers = (line.ingress, line.egress, seen.clients if line.channel else None)
+        rows.append((
+            "" if line.channel else line.topic, line.channel, str(seen.depth),
+            *(str(number) if line.channel else "" for number in (seen.in_flight, seen.deferred)),
+            *("" if number is None else f"{number:.0f}" for number in numbers),
+            "paused" if seen.paused else "" if line.nsqds else "on no nsqd",
+        ))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(
+        printable(cell).ljust(width) if place in (0, 1, 8) else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+
+
+def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Make a list of topics, each with a list of channels."""
+    topics: list[dict[str, Any]] = []
+    for line in lines:
+        shown = {"name": line.channel or line.topic, "ingress": line.ingress,
+                 "egress": line.egress, **line.counters._asdict(), "nsqds": line.nsqds}
+        if line.channel:
+            topics[-1]["channels"].append(shown)
+        else:
+            del shown["egress"]
+            topics.append({**shown, "channels": []})
+    return topics
