@@ -83,9 +83,10 @@ def _connect(error: NSQError) -> str:
             "the name does not resolve here: correct the address, or start nsqd with a"
             " --broadcast-address that this machine can resolve"
         )
-    if "no answer within" in text or "handshake" in text:
+    if "but no answer" in text or "handshake" in text:
         return "something else than nsqd's TCP port listens there, or nsqd hangs"
-    return _BLOCKED
+    blocked = ("no answer", "no connection", "no time", "unreachable", "no route", "timed out")
+    return _BLOCKED if any(word in text for word in blocked) else ""
 
 
 def _not_nsq(error: NSQError) -> str:

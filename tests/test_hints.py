@@ -17,6 +17,8 @@ from nsqclient.hints import hint_for
     (errors.ConnectError("a:1", "Name or service not known"), "does not resolve"),
     (errors.ConnectError("a:1", "connected, but no answer within 5 s"), "something else"),
     (errors.ConnectError("a:1", "no connection within 1 s"), "firewall"),
+    (errors.ConnectError("a:1", "no answer within 1 s"), "firewall"),
+    (errors.ConnectError("a:1", "cannot connect: [Errno 113] No route to host"), "firewall"),
     (errors.ConnectError("a:1", "[Errno 24] Too many open files"), "ulimit -n"),
     (errors.ConnectError("a:1", "HTTP 403: channel c not registered."), "/channel/create"),
     (errors.ConnectError("a:1", "start_at: HTTP 403: FORBIDDEN"), "create the channel first"),
@@ -52,6 +54,7 @@ def test_an_error_has_a_hint(error, words):
 @pytest.mark.parametrize("error", [
     errors.ConnectionLostError("a:1", "closed by the peer"), errors.server_error(b"E_INVALID x"),
     errors.NegotiationError("something new"), errors.server_error(b"E_BAD_BODY x"),
+    errors.ConnectError("a:1", "topic t has no channel there: create a channel first"),
 ])
 def test_an_unknown_error_has_no_hint(error):
     """Where nothing sensible can be said, nothing is."""
