@@ -31,11 +31,11 @@ class _ToolConsumer(LookingConsumer):
     ) -> None:
         super().__init__(*args, **options)
         self._survives = survives
-        self._delegate.warns_of_few_in_flight = not is_limited
+        self._core.warns_of_few_in_flight = not is_limited
 
     def count_nsqds(self) -> int:
         """Return how many nsqds, or partitions of them, are known."""
-        return len(self._connections.addresses())
+        return len(self._core.connections.addresses())
 
     def _is_dial_retried(self, error: NSQError) -> bool:
         return self._survives()

@@ -20,14 +20,13 @@ import time
 from collections.abc import Callable
 from operator import attrgetter
 
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.timer import Timer
 
 #: Seconds between two looks while the flow is held. A look at a long queue takes tens of
 #: milliseconds; the next one comes no sooner than so many times that.
@@ -134,37 +133,31 @@ class QueueLimit:
 
 
 class Backpressure:
-    """Holds RDY at 0 while more than ``max_queued_bytes`` wait, until half of it is left.
+    """Takes what arrives. Holds RDY at 0 while more than ``max_queued_bytes`` wait, until half of
+    it is left.
 
-    Args:
-        flow: sets RDY.
-        run_in_background: runs what takes a while on a background thread.
-        subscriptions: returns the connections that are open.
-
-    Threads: any. Its lock is the innermost; nothing is called while it is held.
+    Threads: any. Its locks are the innermost; nothing is called while one is held.
     """
 
     def __init__(
         self,
-        max_queued_bytes: int,
+        context: ConsumerContext,
         flow: FlowControl,
         processor: MessageProcessor,
-        subscriptions: Callable[[], list[Subscription]],
-        timer: Timer,
-        run_in_background: Callable[[Callable[[], None]], None],
-        log: LifecycleLogger,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow = flow
         self._processor = processor
-        self._subscriptions = subscriptions
-        self._timer = timer
-        self._run_in_background = run_in_background
-        self._log = log
+        self._timer = context.timer
+        self._run_in_background = context.run_in_background
+        self._log = context.log
         self._clock = clock
         self._lock = Lock()
-        self._limit = QueueLimit(max_queued_bytes, flow.settle_time)  # changed under _lock
+        self._queue_lock = Lock()
+        self._unmeasured = 0  # bytes that were queued since the last report; by _queue_lock
+        # Changed under _lock.
+        self._limit = QueueLimit(context.config.max_queued_bytes, flow.settle_time)
         self._is_recheck_due = False  # guarded by _lock
         self._logged_at = float("-inf")  # when a hold was logged last; guarded by _lock
         self._is_logged = False  # this hold is in the log; guarded by _lock
@@ -179,6 +172,30 @@ class Backpressure:
 
     # -- from the readers
 
+    def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
+        """Queue what a connection delivered, bodies of ``size`` bytes. Called by its reader.
+
+        Raises:
+            RemoteProtocolError: they should not have been sent; the connection must end.
+        """
+        processor = self._processor
+        if processor.requeues_incoming:
+            sub.requeue_unstarted(messages)
+            return
+        if self.is_held and not self.accepts(sub, len(messages), size):
+            sub.requeue_excess(messages)
+            return
+        if len(processor.workers):
+            processor.drop_expired()
+        processor.queue(messages)
+        processor.requeue_if_stopping()  # a stop may have begun while they were put
+        with self._queue_lock:
+            self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
+            if self._unmeasured < self.unmeasured_limit:
+                return
+            queued, self._unmeasured = self._unmeasured, 0
+        self.on_queued(queued)
+
     def accepts(self, sub: Subscription, count: int, size: int) -> bool:
         """Return whether messages that arrived may be queued; else they must go back to nsqd.
 
@@ -191,7 +208,7 @@ class Backpressure:
             is_flood = limit.is_flood(
                 sub, count, size + count * MESSAGE_OVERHEAD, rdy, self._clock()
             )
-            accepted = limit.accepts(sub, len(self._subscriptions()))
+            accepted = limit.accepts(sub, len(self._flow.subscriptions))
         if is_flood:
             raise RemoteProtocolError(
                 f"{sub.address} sends without regard to RDY: more messages came later than"
@@ -261,7 +278,7 @@ class Backpressure:
         """How many messages count as waiting, and their bytes."""
         waiting = self._processor.waiting()
         count, size = len(waiting), _size(waiting)
-        subs = self._subscriptions()
+        subs = self._flow.subscriptions
         most = max(self._flow.max_in_flight, 1)
         if sum(map(len, subs)) > most:
             queued = set(map(id, waiting))

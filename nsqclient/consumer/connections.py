@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from nsqclient.config import Config
 from nsqclient.connection.connection import InterruptedSendError
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.discovery import LookupPoller
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.partitioned.consumer_leaders import NsqdEntry, PartitionLeaders, PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
@@ -36,7 +35,6 @@ from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
-from nsqclient.runtime.timer import Timer
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
@@ -49,11 +47,32 @@ _SHORT_LIFE_ROUNDS = 3
 _EXPECTED_TIME = 1.0
 
 
-class ConnectionManagerDelegate(Protocol):
-    """What a ConnectionManager needs of its consumer. Called from the threads that dial and ask."""
+class NsqdSources(NamedTuple):
+    """Where a consumer has its nsqds from, as the user said."""
+
+    nsqds: Sequence[str]  #: TCP addresses
+    lookupds: Sequence[str]  #: HTTP addresses
+    #: Called with the addresses from one nsqlookupd; returns those to use.
+    discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
+
+
+class ConnectionsOwner(Protocol):
+    """What a ConnectionManager reports to. Called from the threads that dial and ask."""
 
     def make_subscription(self, address: str) -> Subscription:
         """Build a Subscription that is not open yet."""
+        ...
+
+    def make_partition(self, target: PartitionTarget) -> Subscription:
+        """Build a Subscription to a partition that is not open yet."""
+        ...
+
+    def check_nsqd(self, address: str, has_partitions: bool) -> None:
+        """Return if an nsqd may be subscribed to, or raise an NSQError. May block."""
+        ...
+
+    def on_expected(self, count: int) -> None:
+        """So many connections are about to come."""
         ...
 
     def on_connected(self, sub: Subscription, expected: int) -> None:
@@ -86,46 +105,32 @@ class ConnectionManager:
 
     def __init__(
         self,
-        topic: str,
-        nsqds: Iterable[str],
-        lookupds: Iterable[str],
-        config: Config,
-        timer: Timer,
-        run_in_background: Callable[[Callable[[], None]], None],
-        delegate: ConnectionManagerDelegate,
-        discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
-        on_expected: Callable[[int], None] = lambda count: None,
-        log: LifecycleLogger | None = None,
+        context: ConsumerContext,
+        sources: NsqdSources,
+        owner: ConnectionsOwner,
         *,
         options: PartitionOptions = PartitionOptions(),
-        make_partition: Callable[[PartitionTarget], Subscription] | None = None,
-        check_nsqd: Callable[[str, bool], None] = lambda address, has_partitions: None,
         max_dials: int = MAX_DIALS,
         make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
-        self._log = LifecycleLogger(topic) if log is None else log
-        self._on_expected = on_expected
-        self._make_partition = make_partition
-        self._check_nsqd = check_nsqd
-        self._config = config
-        self._timer = timer
-        self._delegate = delegate
+        self._log = context.log
+        self._config = context.config
+        self._timer = context.timer
+        self._owner = owner
         self._rng = random.Random()
         self._lock = Lock()
         # Guarded by _lock, as all below.
-        self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in nsqds}
-        configured = list(lookupds)
-        self._leaders = PartitionLeaders(
-            topic, configured, options, may_have_partitions=make_partition is not None
-        )
+        self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in sources.nsqds}
+        configured = list(sources.lookupds)
+        self._leaders = PartitionLeaders(context.topic, configured, options)
         self._table = self._leaders.table
         #: nsqlookupd -> the given one through which it is known; by _lock, as below
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
         #: nsqlookupd -> what its last answer named.
         self._named: dict[str, frozenset[Endpoint]] = {}
         self._dials: DialScheduler[Endpoint] = DialScheduler(
-            ([DIRECT] if self._entries else []) + list(self._seeds), self._dial, timer.schedule,
-            limit=max_dials, make_thread=make_thread,
+            ([DIRECT] if self._entries else []) + list(self._seeds), self._dial,
+            self._timer.schedule, limit=max_dials, make_thread=make_thread,
         )
         #: Those whose first dial has not ended yet, for _EXPECTED_TIME.
         self._expected: set[Endpoint] = set(self._entries)
@@ -138,8 +143,9 @@ class ConnectionManager:
         self._stopped = False
         self._partition_count = 0  # that was reported
         self._lookups = LookupPoller(
-            topic, configured, self._table, self._lost, self._lock, config, timer,
-            run_in_background, self, discovery_filter, self._log, options.partitions,
+            context.topic, configured, self._table, self._lost, self._lock, context.config,
+            context.timer, context.run_in_background, self, sources.discovery_filter, self._log,
+            options.partitions,
         )
 
     def start(self) -> None:
@@ -280,7 +286,7 @@ class ConnectionManager:
             # Dials run side by side, and the last report must be the true one.
             if count == reported:
                 return
-            self._on_expected(count)
+            self._owner.on_expected(count)
             reported = count
 
     def _dial(self, place: Endpoint) -> None:
@@ -296,11 +302,11 @@ class ConnectionManager:
                 self._count_expected()
 
     def _make(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
-        if place.partition is None or self._make_partition is None:
-            sub = self._delegate.make_subscription(place.address)
+        if place.partition is None:
+            sub = self._owner.make_subscription(place.address)
             sub.has_address_only = entry.direct
             return sub
-        return self._make_partition(self._leaders.target(place, entry))
+        return self._owner.make_partition(self._leaders.target(place, entry))
 
     def _open(self, place: Endpoint) -> None:
         with self._lock:
@@ -309,7 +315,7 @@ class ConnectionManager:
                 return
             sub = entry.sub = self._make(place, entry)
         try:
-            self._check_nsqd(place.address, place.partition is not None)
+            self._owner.check_nsqd(place.address, place.partition is not None)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
             self._on_dial_failed(place, entry, exc)
@@ -331,7 +337,7 @@ class ConnectionManager:
                 self._lookups.on_connected()
         self._log.connected(str(place))
         try:
-            self._delegate.on_connected(sub, expected)
+            self._owner.on_connected(sub, expected)
         except Exception:  # the system has no more threads, for example
             self._log.exception("%s: unexpected error after the connection was made", place,
                                 extra=log_fields(nsqd=place.address))
@@ -381,8 +387,8 @@ class ConnectionManager:
         self.last_failure = error
         if not getattr(error, "is_repeated", False):
             self._log.cannot_connect(
-                str(place), error, is_repeated=self._delegate.is_dial_retried(error))
-        self._delegate.on_error(error)
+                str(place), error, is_repeated=self._owner.is_dial_retried(error))
+        self._owner.on_error(error)
 
     def _want_other_leader(self, refused: Endpoint) -> None:
         """Have the nsqd dialed that another nsqlookupd names for this partition. Needs _lock."""
@@ -425,7 +431,7 @@ class ConnectionManager:
     def on_lookup_failed(self, error: DiscoveryError) -> None:
         """Note why, and report it."""
         self.last_failure = error
-        self._delegate.on_error(error)
+        self._owner.on_error(error)
 
     def on_topic_unknown(self, reason: NSQError) -> None:
         """Note why there is no connection."""
@@ -479,7 +485,7 @@ class ConnectionManager:
             if is_new_count:
                 self._partition_count = count
         if is_new_count:
-            self._delegate.on_partitions(count)  # before they share max_in_flight
+            self._owner.on_partitions(count)  # before they share max_in_flight
         self._count_expected()
         self._lookups.ask(new_lookupds)
         self._dials.dispatch()
@@ -530,7 +536,7 @@ class ConnectionManager:
         if news is not None:
             self.last_failure = news
             self._log.error("cannot be consumed: %s", news)
-            self._delegate.on_error(news)
+            self._owner.on_error(news)
 
     def _new_lookupds(self, lookupd: str, found: LookupResult) -> list[str]:
         """Return the nsqlookupds that were named for the first time, to ask. Needs _lock."""

@@ -11,16 +11,14 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from nsqclient.config import Config
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.rdy import RdyChange, RdyDistributor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.runtime.interrupts import try_lock
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.timer import Timer
 
 #: Seconds until the next look while some connection waits for its part of max_in_flight, and all
 #: levels have settled: handlers are busy with old messages.
@@ -44,25 +42,22 @@ class FlowControl:
 
     def __init__(
         self,
-        config: Config,
-        max_in_flight: int,
-        timer: Timer,
-        run_in_background: Callable[[Callable[[], None]], None],
+        context: ConsumerContext,
         on_phase: Callable[[Phase, float], None],
-        log: LifecycleLogger | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         rng = random.Random() if rng is None else rng
-        self._log = LifecycleLogger("consumer") if log is None else log
+        config = context.config
+        self._log = context.log
         self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
         #: Seconds after which a lowered RDY is surely in force.
         self.settle_time: float = config.rdy_settle_time or 2 * buffer_timeout
         self._config = config
-        self._timer = timer
-        self._run_in_background = run_in_background
+        self._timer = context.timer
+        self._run_in_background = context.run_in_background
         self._on_phase = on_phase
         self._lock = Lock()
         self._distributor = RdyDistributor(  # guarded by _lock, as all below
@@ -72,7 +67,9 @@ class FlowControl:
         self._backoff = Backoff(
             lambda attempt: self._backoff_delay(attempt, rng), config.max_backoff_duration
         )
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = config.max_in_flight
+        #: Those that are attached; replaced as a whole.
+        self.subscriptions: tuple[Subscription, ...] = ()
         self._phases: deque[tuple[Phase, float]] = deque()  # to be reported; appended under _lock
         self._reporting = Lock()  # its holder reports; only ever tried
         self._paused = False
@@ -123,12 +120,15 @@ class FlowControl:
             # In one step: between two, a share would be sent that changes at once.
             self._distributor.expected = expected
             sub.rdy_state = self._distributor.add(sub, sub.max_rdy, self._clock())
+            self.subscriptions = (*self.subscriptions, sub)
         self.update()
 
     def detach(self, sub: Subscription) -> None:
         """Forget a connection and give its share to the others."""
         with self._lock:
             self._distributor.remove(sub)
+            self.subscriptions = tuple(
+                other for other in self.subscriptions if other is not sub)
         self.update()
 
     def set_expected(self, count: int) -> None:
@@ -235,14 +235,12 @@ class FlowControl:
     def _redistribute(self) -> None:
         self._timer.schedule(self._config.rdy_redistribute_interval, self._redistribute)
         before = self._clock() - _ORPHAN_AGE
-        with self._lock:
-            subs = self._subscriptions()
-        for sub in subs:
+        for sub in self.subscriptions:
             sub.forget_orphans(before)
         self.update()
         # The next two do nothing, unless a thread of the user's was interrupted.
         self._on_wait_over()
-        self._post(subs)
+        self._post(self.subscriptions)
         self._watch()
 
     def _watch(self) -> None:
@@ -282,11 +280,9 @@ class FlowControl:
 
     def _post_all(self) -> None:
         """Send the RDY that was decided wherever it is not on the wire."""
-        with self._lock:
-            subs = self._subscriptions()
-        self._post(subs)
+        self._post(self.subscriptions)
 
-    def _post(self, subs: list[Subscription]) -> None:
+    def _post(self, subs: Iterable[Subscription]) -> None:
         for sub in subs:
             if not sub.post_rdy():
                 self._run_in_background(sub.flush_rest)
@@ -320,10 +316,6 @@ class FlowControl:
             self._retry_is_due = False
         self.update()
 
-    def _subscriptions(self) -> list[Subscription]:
-        return [state.key for state in self._distributor.states.values()
-                if isinstance(state.key, Subscription)]
-
     def is_starved(self) -> bool:
         """Return whether some connection has nearly all out that its RDY allows."""
         now = self._clock()
@@ -336,6 +328,6 @@ class FlowControl:
         """The RDY that was sent last on each connection."""
         with self._lock:
             return dict(
-                (sub, sub.rdy_state.rdy) for sub in self._subscriptions()
+                (sub, sub.rdy_state.rdy) for sub in self.subscriptions
                 if sub.rdy_state is not None
             )

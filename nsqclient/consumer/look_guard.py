@@ -17,7 +17,6 @@ from nsqclient.config import Config
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK
-from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
@@ -246,12 +245,9 @@ class LookingConsumer(Consumer):
             return True
 
         try:
-            self._iterators.begin(loop)  # the flow goes on between two turns
-            while most and not (is_empty or is_over() or self._shutdown.has_begun):
-                with contextlib.closing(iterate(
-                    self._processor, self._iterators, TICK, lambda: self._shutdown.has_begun,
-                    is_turn_over,
-                )) as messages:
+            self._core.iterators.begin(loop)  # the flow goes on between two turns
+            while most and not (is_empty or is_over() or self._core.shutdown.has_begun):
+                with contextlib.closing(self._iterate(TICK, is_turn_over)) as messages:
                     for message in messages:
                         if holds:
                             message.enable_async()  # it would be delivered again at once
@@ -267,17 +263,17 @@ class LookingConsumer(Consumer):
                         yield None
         finally:
             self.pause()  # else what goes back would come again
-            self._iterators.end(loop)
+            self._core.iterators.end(loop)
             for message in held:
                 with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
                     message.requeue(delay=0, backoff=False)
 
     def _check_reached(self, began: float, timeout: float | None) -> None:
-        if timeout is None or self._connections.worked():
+        if timeout is None or self._core.connections.worked():
             return
-        is_refused = isinstance(self._connections.last_failure, LookRefusedError)
+        is_refused = isinstance(self._core.connections.last_failure, LookRefusedError)
         if time.monotonic() - began >= min(timeout, _REFUSED if is_refused else timeout):
-            self._check_connected(began)
+            self._core.check_connected(began)
 
     def _check_nsqd(self, address: str, has_partitions: bool) -> None:
         if self._guard is not None:

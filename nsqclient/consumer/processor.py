@@ -5,34 +5,40 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure, log_retry
+from nsqclient.consumer.lifecycle_log import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.log_fields import log_fields
-from nsqclient.message import (
-    MESSAGE_OVERHEAD, Failure, GiveUp, Message, Requeue, raise_decision,
-)
+from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import is_for_caller
-from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
-
-if TYPE_CHECKING:
-    from nsqclient.consumer.backpressure import Backpressure
 
 Handler = Callable[[Message], Any]
 
 #: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
+
+
+class HandlerSettings(NamedTuple):
+    """The functions of the user's that decide about messages."""
+
+    handler: Handler | None  #: None: messages are taken by a loop
+    on_giving_up: Callable[[Message], Any]
+    #: Decides about messages whose handler raised; None: they are requeued.
+    retry: RetryPolicy | None = None
+    #: Decides about ordered messages that block their partition; None: they are retried.
+    on_blocked: Callable[[Message, BaseException], Any] | None = None
+    workers: int = 0  #: how many threads run the handler
 
 
 class WorkerTask(Message):
@@ -50,47 +56,31 @@ class WorkerTask(Message):
 
 
 class MessageProcessor:
-    """Queues what the connections deliver, and runs the user's handler on the worker threads.
+    """Runs the user's handler on the worker threads, and sees to the answer.
 
-    ``enqueue`` is called by every reader, ``run`` by every worker, concurrently.
+    It is the BatchDelegate of a BatchHandler.
 
-    Args:
-        subscriptions: returns the connections that are open.
-        retry: decides about messages whose handler raised; None: they are requeued.
-        workers: how many threads run the handler.
+    ``run`` is called by every worker, concurrently.
     """
 
-    #: Set before anything is queued.
-    backpressure: Backpressure
-
     def __init__(
-        self,
-        handler: Handler,
-        max_attempts: int,
-        on_giving_up: Callable[[Message], Any],
-        flow: FlowControl,
-        timer: Timer,
-        subscriptions: Callable[[], list[Subscription]],
-        log: LifecycleLogger | None = None,
-        *,
-        retry: RetryPolicy | None = None,
-        workers: int = 0,
+        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings
     ) -> None:
-        self._log = LifecycleLogger("consumer") if log is None else log
+        self._log = context.log
+        self.topic, self.channel = context.topic, context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
-            "nsq-worker", workers, self.run, self.flush, self.settle_interrupted
+            "nsq-worker", settings.workers, self.run, self.flush, self.settle_interrupted
         )
-        self._queue: Callable[[list[Message]], None] = self.workers.put_many
-        self._requeues_incoming = False  # a stop has begun; then it stays true
-        self._queue_lock = Lock()
-        self._unmeasured = 0  # bytes that were queued since the last report; by _queue_lock
-        self._handler = handler
-        self._max_attempts = max_attempts
-        self._on_giving_up = on_giving_up
-        self._retry = retry
+        #: Puts messages into the queue.
+        self.queue: Callable[[list[Message]], None] = self.workers.put_many
+        #: A stop has begun: what arrives goes back.
+        self.requeues_incoming = False
+        self._handler = settings.handler or _no_handler
+        self._max_attempts = context.config.max_attempts
+        self._on_giving_up = settings.on_giving_up
+        self._retry = settings.retry
         self._flow = flow
-        self._timer = timer
-        self._subscriptions = subscriptions
+        self._timer = context.timer
         self._is_flush_scheduled = False
         self._warned_about_false = False
         #: The messages that are being handled now; those of a loop over ``messages()`` with the
@@ -100,37 +90,14 @@ class MessageProcessor:
 
     # -- the queue
 
-    def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
-        """Queue what a connection delivered, bodies of ``size`` bytes. Called by its reader.
-
-        Raises:
-            RemoteProtocolError: they should not have been sent; the connection must end.
-        """
-        backpressure, workers = self.backpressure, self.workers
-        if self._requeues_incoming:
-            sub.requeue_unstarted(messages)
-            return
-        if backpressure.is_held and not backpressure.accepts(sub, len(messages), size):
-            sub.requeue_excess(messages)
-            return
-        if len(workers):
-            self.drop_expired()
-        self._queue(messages)
-        self._requeue_if_stopping()  # it may have begun while they were put
-        with self._queue_lock:
-            self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
-            if self._unmeasured < backpressure.unmeasured_limit:
-                return
-            queued, self._unmeasured = self._unmeasured, 0
-        backpressure.on_queued(queued)
-
     def requeue_incoming(self) -> None:
         """From now on requeue what is queued and what arrives: a stop has begun."""
-        self._requeues_incoming = True
+        self.requeues_incoming = True
         self.requeue_queued()
 
-    def _requeue_if_stopping(self) -> None:
-        if self._requeues_incoming:
+    def requeue_if_stopping(self) -> None:
+        """Requeue what was put after a stop has begun."""
+        if self.requeues_incoming:
             self.requeue_queued()
 
     def requeue_queued(self) -> int:
@@ -155,7 +122,7 @@ class MessageProcessor:
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return what waits and for which ``condition`` is true."""
         taken = self.workers.take_where(condition) + self.remove_pending(condition)
-        self._requeue_if_stopping()  # it may have missed what was turned round meanwhile
+        self.requeue_if_stopping()  # it may have missed what was turned round meanwhile
         return taken
 
     def pending(self) -> list[Message]:
@@ -169,6 +136,10 @@ class MessageProcessor:
     def is_starved(self) -> bool:
         """Return whether nothing waits, and a connection has nearly all out that RDY allows."""
         return not len(self.workers) and self._flow.is_starved()
+
+    def run_later(self, delay: float, task: Callable[[], None]) -> None:
+        """Run a short task on the timer thread."""
+        self._timer.schedule(delay, task)
 
     def run_on_worker(self, task: Callable[[], None]) -> None:
         """Run a task on a worker thread."""
@@ -289,7 +260,7 @@ class MessageProcessor:
 
     def flush(self) -> None:
         """Send all FINs that wait. A worker calls it when it finds the queue empty."""
-        for sub in self._subscriptions():
+        for sub in self._flow.subscriptions:
             if sub.finished:
                 sub.flush()
 
@@ -306,7 +277,7 @@ class MessageProcessor:
         # Reset first: what is appended after this line sets it again, and what was appended
         # before it is flushed now.
         self._is_flush_scheduled = False
-        for sub in self._subscriptions():
+        for sub in self._flow.subscriptions:
             if sub.finished:
                 sub.post_finished()
 
@@ -366,15 +337,11 @@ class MessageProcessor:
         finally:
             # The traceback of the exception leads back to the message.
             del message._failure
-        self._count_given_up(message)
-        if not message._is_async:
-            self._answer(message.finish)
-
-    @staticmethod
-    def _count_given_up(message: Message) -> None:
         sub = message._responder
         assert isinstance(sub, Subscription)
         sub.in_flight.count_given_up()
+        if not message._is_async:
+            self._answer(message.finish)
 
     def _answer(self, answer: Callable[[], None]) -> None:
         try:
@@ -394,3 +361,7 @@ class MessageProcessor:
                 "a handler returned False: return values are ignored, and the message is finished;"
                 " raise Requeue to requeue it", extra=log_fields(message=message)
             )
+
+
+def _no_handler(message: Message) -> None:
+    raise AssertionError("a consumer without a handler has no workers")

@@ -23,9 +23,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters, StopReport
 from nsqclient.consumer.subscription import Subscription
@@ -37,7 +38,6 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.interrupts import wait_until_released
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread
-from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -50,23 +50,21 @@ class Shutdown:
 
     def __init__(
         self,
+        context: ConsumerContext,
         connections: ConnectionManager,
         flow: FlowControl,
         processor: MessageProcessor,
-        timer: Timer,
         background: WorkerPool[Callable[[], None]],
-        log: LifecycleLogger | None = None,
+        batch: BatchHandler | None = None,
     ) -> None:
-        self._log = LifecycleLogger("consumer") if log is None else log
+        self._log = context.log
         self.totals: ClosedConnectionTotals = ClosedConnectionTotals()
         self._connections = connections
         self._flow = flow
         self._processor = processor
-        self._timer = timer
+        self._timer = context.timer
         self._background = background
-        #: For a handler that collects messages: handle what it has, requeue what is left.
-        self.before_workers_end: Callable[[], None] = lambda: None
-        self.after_workers_end: Callable[[], None] = lambda: None
+        self._batch = batch
         #: A stop was asked for.
         self.has_begun: bool = False
         # Plain locks, since stop() may come in a signal handler: the thread that acquires the first
@@ -126,9 +124,11 @@ class Shutdown:
         self._processor.requeue_incoming()
         self._await_close_wait(deadline)
         self._log.debug("stop: waiting for %s", counted(len(self._processor.running), "handler"))
-        self.before_workers_end()
+        if self._batch is not None:
+            self._processor.run_on_worker(self._batch.flush)
         self._processor.workers.stop(deadline)
-        self.after_workers_end()
+        if self._batch is not None:
+            self._batch.requeue_pending()
         self._processor.wait_for_iterations(deadline)
         self._processor.requeue_queued()
         for sub in subs:

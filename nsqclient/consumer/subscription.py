@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, Protocol
 
-from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.rdy import RdyState
 from nsqclient.consumer.stats import ConnectionCounters, ConnectionStats
 from nsqclient.display import counted
@@ -52,8 +51,8 @@ MAX_UNHANDLED_REMEMBERED = 50_000
 body_of: itemgetter[int] = itemgetter(3)
 
 
-class SubscriptionDelegate(Protocol):
-    """What a Subscription needs of its Consumer. Nothing here may block."""
+class SubscriptionOwner(Protocol):
+    """What a Subscription reports to. Nothing here may block."""
 
     def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """Messages came whose bodies have ``size`` bytes; called by the reader thread.
@@ -73,14 +72,6 @@ class SubscriptionDelegate(Protocol):
 
     def on_answered(self) -> None:
         """A message was answered by other means than its handler's return."""
-        ...
-
-    def run_later(self, delay: float, task: Callable[[], None]) -> object:
-        """Run a short task on the timer thread."""
-        ...
-
-    def run_in_background(self, task: Callable[[], None]) -> None:
-        """Run a task that may block on a background thread."""
         ...
 
     def on_drained(self, sub: Subscription) -> None:
@@ -325,13 +316,13 @@ class Subscription:
     """
 
     def __init__(
-        self, address: str, topic: str, channel: str, config: Config,
-        delegate: SubscriptionDelegate,
+        self, address: str, context: ConsumerContext, owner: SubscriptionOwner,
         unhandled: UnhandledDeliveries | None = None,
     ) -> None:
-        self._log = LifecycleLogger(topic, channel)
-        self.topic: str = topic
-        self.channel: str = channel
+        config = context.config
+        self._log = context.log
+        self.topic: str = context.topic
+        self.channel: str = context.channel
         self.address = address
         self.place: Endpoint = Endpoint(address)  # its place among the consumer's connections
         self.conn: Connection = Connection(address, config, self)
@@ -339,11 +330,12 @@ class Subscription:
         self.counters: ConnectionCounters = self.in_flight.counters
         self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
         self.finished: deque[Message] = deque()  # to be sent with the next flush
-        self._wanted = Subscribe(topic, channel)
+        self._wanted = Subscribe(self.topic, self.channel)
         #: No nsqlookupd names it, so it must be a stock one.
         self.has_address_only = False
         self._config = config
-        self._delegate = delegate
+        self._context = context
+        self._owner = owner
         #: Of the consumer; a message that comes again by another connection is still the same.
         self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
         self._rdy_on_wire = 0  # guarded by the connection's lock
@@ -354,9 +346,9 @@ class Subscription:
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0
 
-    def reports_to(self, delegate: object) -> bool:
-        """Return whether it reports to this delegate."""
-        return self._delegate is delegate
+    def reports_to(self, owner: object) -> bool:
+        """Return whether it reports to this owner."""
+        return self._owner is owner
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
@@ -437,15 +429,15 @@ class Subscription:
         """Send FIN; a worker's FIN is collected for a few ms and sent together with others."""
         try:
             self.in_flight.mark_responded(message)
-            self._delegate.on_result(Outcome.SUCCESS)
+            self._owner.on_result(Outcome.SUCCESS)
             self.finished.append(message)
-            self._delegate.flush_soon(self)
-            self._delegate.on_answered()
+            self._owner.flush_soon(self)
+            self._owner.on_answered()
         except AlreadyRespondedError:
             raise
         except BaseException as exc:  # of a signal handler, or of on_backoff
             if message._responded:
-                self._delegate.run_in_background(lambda: self._finish_interrupted(message))
+                self._context.run_in_background(lambda: self._finish_interrupted(message))
             if not isinstance(exc, ReentrantCallError):
                 raise
         self._raise_lost(message)
@@ -458,7 +450,7 @@ class Subscription:
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.post_finished()
-        self._delegate.on_answered()
+        self._owner.on_answered()
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
@@ -478,18 +470,18 @@ class Subscription:
 
         try:
             self.in_flight.mark_responded(message)
-            self._delegate.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
+            self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
             if self.in_flight.take([message]):
                 self.in_flight.count_requeued()
                 self._send(queue, 1)
             elif self.is_lost:
                 self._count_lost(1)
-            self._delegate.on_answered()
+            self._owner.on_answered()
         except AlreadyRespondedError:
             raise
         except BaseException as exc:  # of a signal handler, or of on_backoff
             if message._responded:
-                self._delegate.run_in_background(
+                self._context.run_in_background(
                     lambda: self._requeue_interrupted(message, queue, bool(sent)))
             if not isinstance(exc, ReentrantCallError):
                 raise
@@ -507,7 +499,7 @@ class Subscription:
             if self.in_flight.take([message]):
                 self.in_flight.count_requeued()
             self._post(queue, 1)
-            self._delegate.on_answered()
+            self._owner.on_answered()
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
@@ -520,7 +512,7 @@ class Subscription:
             elif self.is_lost:
                 self._count_lost(1)
         except ReentrantCallError:
-            self._delegate.run_in_background(lambda: self._touch_unless_responded(message))
+            self._context.run_in_background(lambda: self._touch_unless_responded(message))
         self._raise_lost(message)
 
     def _touch_unless_responded(self, message: Message) -> None:
@@ -534,11 +526,11 @@ class Subscription:
         try:
             self._touch_later(message_id, received)
         except ReentrantCallError:
-            self._delegate.run_in_background(lambda: self._touch_later(message_id, received))
+            self._context.run_in_background(lambda: self._touch_later(message_id, received))
 
     def _touch_later(self, message_id: bytes, received: float) -> None:
         # Not the message itself: its body need not stay in memory when it was answered.
-        self._delegate.run_later(
+        self._context.timer.schedule(
             self._msg_timeout / 2, lambda: self._touch_again(message_id, received)
         )
 
@@ -662,7 +654,7 @@ class Subscription:
         try:
             self.conn.send(queue, wake_reader=wake_reader)
         except ReentrantCallError:  # nothing was queued
-            self._delegate.run_in_background(post)
+            self._context.run_in_background(post)
         except (ClosedError, NSQConnectionError) as exc:
             self._count_lost(answers, exc)
             return False
@@ -676,7 +668,7 @@ class Subscription:
             self._count_lost(answers, exc)
             return False
         if not is_written:
-            self._delegate.run_in_background(self.flush_rest)
+            self._context.run_in_background(self.flush_rest)
         return True
 
     def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
@@ -702,7 +694,7 @@ class Subscription:
         state = self.rdy_state
         if state is not None:
             state.last_message = now
-        self._delegate.on_messages(self, messages, sum(map(len, map(body_of, batch))))
+        self._owner.on_messages(self, messages, sum(map(len, map(body_of, batch))))
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
         """Consumers publish nothing."""
@@ -725,11 +717,11 @@ class Subscription:
 
     def on_close_wait(self, conn: Connection) -> None:
         """CLS was answered."""
-        self._delegate.on_drained(self)
+        self._owner.on_drained(self)
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
         """The connection ended: its messages are nsqd's again."""
         self.fin_batch = 0  # what is finished from now on is counted at once
         self.in_flight.mark_lost()
         self._take_finished()  # FINs that waited for others are lost answers
-        self._delegate.on_lost(self, error)
+        self._owner.on_lost(self, error)

@@ -75,17 +75,14 @@ class PartitionLeaders:
 
     Args:
         options: what the consumer asked for.
-        may_have_partitions: whether the consumer can subscribe to partitions.
     """
 
     def __init__(
-        self, topic: str, lookupds: Iterable[str], options: PartitionOptions, *,
-        may_have_partitions: bool,
+        self, topic: str, lookupds: Iterable[str], options: PartitionOptions
     ) -> None:
         self.table = LookupTable(lookupds)
         self._topic = topic
         self._options = options
-        self._may_have_partitions = may_have_partitions
         #: nsqd said that the topic is ordered, whatever nsqlookupds say.
         self.must_order = False
         self._has_no_headers = False  # likewise, of a topic without metadata
@@ -147,10 +144,6 @@ class PartitionLeaders:
         if self.refusal is not None:
             return self.refusal
         merged = self.table.merged()
-        if merged.partitions and not self._may_have_partitions:
-            return PartitionError(
-                f"topic {self._topic} has partitions, which cannot be consumed here: use Consumer"
-            )
         options, meta = self._options, merged.meta
         must_order = self.must_order or meta is not None and meta.ordered
         if must_order and not (options.ordered or options.follows_topic):

@@ -14,10 +14,11 @@ from enum import Enum
 from itertools import filterfalse
 
 from nsqclient.config import Config
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
+from nsqclient.consumer.lifecycle_log import log_failure
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
-from nsqclient.consumer.processor import Handler, MessageProcessor
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, OrderError
@@ -26,7 +27,6 @@ from nsqclient.message import GiveUp, Message, Requeue
 from nsqclient.partitioned.ordering import Position
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
-from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_result
 
 #: Seconds for which a worker waits for the next message of a partition, before the reader does.
@@ -74,35 +74,20 @@ def check_ordered(
 
 
 class OrderedProcessor(MessageProcessor):
-    """Runs the user's handler for messages of partitions, each partition's in order.
-
-    Args:
-        on_blocked: the user's policy; None retries for ever.
-        warn_after: failures of one message from which on its attempts are logged.
-    """
+    """Runs the user's handler for messages of partitions, each partition's in order."""
 
     def __init__(
-        self,
-        handler: Handler,
-        on_giving_up: Callable[[Message], object],
-        on_blocked: BlockedPolicy | None,
-        warn_after: int,
-        flow: FlowControl,
-        timer: Timer,
-        subscriptions: Callable[[], list[Subscription]],
-        log: LifecycleLogger | None = None,
-        *,
-        workers: int = 0,
+        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings
     ) -> None:
-        super().__init__(
-            handler, 0, on_giving_up, flow, timer, subscriptions, log, workers=workers
-        )
-        self._on_blocked = on_blocked
-        self._warn_after = warn_after
+        super().__init__(context, flow, settings)
+        self._max_attempts = 0
+        self._on_blocked: BlockedPolicy | None = settings.on_blocked
+        #: Failures of one message from which on its attempts are logged.
+        self._warn_after = context.config.ordered_attempts_warning
         self._lock = Lock()
-        self._worker_count = workers
+        self._worker_count = settings.workers
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
-        self._queue = self._put_or_keep
+        self.queue = self._put_or_keep
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 
@@ -150,8 +135,8 @@ class OrderedProcessor(MessageProcessor):
         for each partition: none of the others waits for this one then.
         """
         if (
-            len(self.workers) or len(sub.in_flight) or self._requeues_incoming
-            or self._worker_count < len(self._subscriptions())
+            len(self.workers) or len(sub.in_flight) or self.requeues_incoming
+            or self._worker_count < len(self._flow.subscriptions)
         ):
             sub.conn.wake_reader()
             return

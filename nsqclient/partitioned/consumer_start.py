@@ -7,8 +7,7 @@ refuses the command. So nsqd's HTTP API is used, before the subscription.
 from __future__ import annotations
 
 
-from nsqclient.config import Config
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.display import counted
 from nsqclient.errors import (
@@ -33,14 +32,11 @@ _NO_MESSAGES = "commit log end of file"
 class ChannelStarts:
     """Where the partitions of one consumer begin, and which of them have begun. Threads: any."""
 
-    def __init__(
-        self, topic: str, channel: str, options: PartitionOptions, config: Config,
-        log: LifecycleLogger,
-    ) -> None:
-        self._topic, self._channel = topic, channel
+    def __init__(self, context: ConsumerContext, options: PartitionOptions) -> None:
+        self._topic, self._channel = context.topic, context.channel
         self._options = options
-        self._config = config
-        self._log = log
+        self._config = context.config
+        self._log = context.log
         self._lock = Lock()
         self._begun: set[int] = set()  # partitions; guarded by _lock
 

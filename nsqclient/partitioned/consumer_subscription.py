@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from nsqclient.config import Config
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
+from nsqclient.partitioned.consumer_leaders import PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import (
     Subscription,
-    SubscriptionDelegate,
+    SubscriptionOwner,
     UnhandledDeliveries,
     body_of,
 )
@@ -80,29 +81,27 @@ class PartitionSubscription(Subscription):
     """One connection to one partition.
 
     Args:
-        extended: whether the topic's messages have headers; the server insists that we know.
-        tracing: says whether deliveries are logged.
         options: what the consumer asked for.
+        tracing: says whether deliveries are logged.
         prepare: called in ``open()``, before anything is dialed.
     """
 
     def __init__(
-        self, place: Endpoint, extended: bool, topic: str, channel: str, config: Config,
-        delegate: SubscriptionDelegate, tracing: TraceSwitch,
-        unhandled: UnhandledDeliveries | None = None,
-        options: PartitionOptions = PartitionOptions(),
-        prepare: Callable[[], None] = lambda: None,
+        self, target: PartitionTarget, context: ConsumerContext, owner: SubscriptionOwner,
+        unhandled: UnhandledDeliveries, options: PartitionOptions, tracing: TraceSwitch,
+        prepare: Callable[[Endpoint, str], None],
     ) -> None:
-        super().__init__(place.address, topic, channel, config, delegate, unhandled)
+        place = target.place
+        super().__init__(place.address, context, owner, unhandled)
         assert place.partition is not None
         self.place = place
         self._partition = place.partition
         self._wanted = Subscribe(
-            topic, channel, place.partition, options.ordered, extended,
+            self.topic, self.channel, place.partition, options.ordered, target.extended,
             with_offsets=options.with_offsets or options.start_at is not None,
             identify=options.identify_fields(),
         )
-        self._prepare = prepare
+        self._prepare = partial(prepare, place, target.http_address)
         self._tracing = tracing
         self._opened_at = 0.0  # on time.monotonic()
 
@@ -127,7 +126,7 @@ class PartitionSubscription(Subscription):
         if state is not None:
             state.last_message = now
         size = sum(map(len, map(body_of, batch))) + sum([len(each.header) for each in extensions])
-        self._delegate.on_messages(self, messages, size)
+        self._owner.on_messages(self, messages, size)
 
     def on_traced(self, conn: Connection, token: Any, stored: Any) -> None:
         """Consumers publish nothing."""
@@ -199,17 +198,17 @@ class OrderedSubscription(PartitionSubscription):
         until = time.monotonic() + (self._retry_delay(message) if delay is None else delay)
         try:
             self.in_flight.mark_responded(message)
-            self._delegate.on_result(Outcome.NEUTRAL)
+            self._owner.on_result(Outcome.NEUTRAL)
             if self.in_flight.holds(message):
                 self._wait(message, until)
             elif self.is_lost:
                 self._count_lost(1)
-            self._delegate.on_answered()
+            self._owner.on_answered()
         except AlreadyRespondedError:
             raise
         except BaseException as exc:  # of a signal handler
             if message._responded:
-                self._delegate.run_in_background(lambda: self._go_on_waiting(message, until))
+                self._context.run_in_background(lambda: self._go_on_waiting(message, until))
             if not isinstance(exc, ReentrantCallError):
                 raise
         self._raise_lost(message)
@@ -226,7 +225,7 @@ class OrderedSubscription(PartitionSubscription):
             self._give_back(message)
             return
         step = min(until - now, self._msg_timeout / 2)
-        self._delegate.run_later(step, lambda: self._go_on_waiting(message, until))
+        self._context.timer.schedule(step, lambda: self._go_on_waiting(message, until))
 
     def _go_on_waiting(self, message: Message, until: float) -> None:
         # On the timer thread: posts, never waits.

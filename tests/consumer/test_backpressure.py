@@ -9,10 +9,10 @@ import pytest
 
 from nsqclient import Config, RemoteProtocolError
 from nsqclient.consumer.backpressure import Backpressure, release_memory
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.message import MESSAGE_OVERHEAD, Message
+from tests.support.consumer_context import make_context
 from tests.support.virtual_time import VirtualTimer
 
 #: A body that makes a message count a thousand bytes.
@@ -23,7 +23,7 @@ class PendingProcessor(MessageProcessor):
     """A processor without workers, some of whose messages wait for their partition."""
 
     def __init__(self):
-        super().__init__(print, 5, print, None, None, lambda: [])
+        super().__init__(make_context(), None, HandlerSettings(print, print))
         self.messages = []
         self.was_stop_checked = False
 
@@ -38,7 +38,7 @@ class PendingProcessor(MessageProcessor):
     def drop_expired(self):
         """Not by the real clock."""
 
-    def _requeue_if_stopping(self):
+    def requeue_if_stopping(self):
         self.was_stop_checked = True
 
 
@@ -49,21 +49,20 @@ class World:
         self.timer = VirtualTimer()
         self.holds = []
         self.flow = SimpleNamespace(
-            settle_time=0.5, max_in_flight=max_in_flight, set_held=self.holds.append
+            settle_time=0.5, max_in_flight=max_in_flight, set_held=self.holds.append,
+            is_backing_off=False,
         )
         self.processor = PendingProcessor()
         self.queue = self.processor.workers
-        self.sub = Subscription("nsqd:4150", "orders", "mail", Config(), None)  # never opened
+        self.background = []
+        context = make_context(
+            Config(max_queued_bytes=limit), self.timer, self.background.append, "orders", "mail")
+        self.sub = Subscription("nsqd:4150", context, None)  # never opened
         self.sub.highest_rdy = 5
         self.sub.requeue_excess = lambda messages: None
-        self.subs = [self.sub]
-        self.background = []
+        self.flow.subscriptions = [self.sub]
         self.backpressure = Backpressure(
-            limit, self.flow, self.processor, lambda: self.subs, self.timer,
-            self.background.append, LifecycleLogger("orders", "mail"),
-            clock=lambda: self.timer.now,
-        )
-        self.processor.backpressure = self.backpressure
+            context, self.flow, self.processor, clock=lambda: self.timer.now)
         self._count = 0
 
     def deliver(self, count, timeout=60.0, body=BODY, ids=None):
@@ -76,7 +75,7 @@ class World:
             messages.append(Message(body, b"%016x" % number, 1, 1, 0.0, deadline, sub))
         sub.in_flight.add(messages)
         before = len(self.queue)
-        self.processor.enqueue(sub, messages, count * len(body))
+        self.backpressure.enqueue(sub, messages, count * len(body))
         return len(self.queue) > before
 
     def handle(self, count):
@@ -186,7 +185,7 @@ def test_messages_of_a_lost_connection_are_dropped():
     world.processor.messages = world.queue.take_all()
     assert world.backpressure.is_held
     world.sub.in_flight.mark_lost()
-    world.subs = []
+    world.flow.subscriptions = []
     world.timer.advance(0.1)
     assert not world.backpressure.is_held
     assert world.processor.messages == []

@@ -7,10 +7,11 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer import connections, discovery
-from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
+from tests.support.consumer_context import make_context
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
 
@@ -50,11 +51,8 @@ class World:
         monkeypatch.setattr(connections.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
         self.connections = ConnectionManager(
-            "t", nsqds, lookupds, Config(**options), self.timer, lambda task: task(), self,
-            self.filter, lambda count: self.expected.append(count), make_thread=InlineThread,
-            make_partition=lambda target: FakeSubscription(
-                target.place.address, self, target.place.partition),
-        )
+            make_context(Config(**options), self.timer, channel=""),
+            NsqdSources(nsqds, lookupds, self.filter), self, make_thread=InlineThread)
 
     def _find_routes(self, lookupd, topic, access, config):
         assert access == "r"
@@ -67,6 +65,15 @@ class World:
 
     def make_subscription(self, address):
         return FakeSubscription(address, self)
+
+    def make_partition(self, target):
+        return FakeSubscription(target.place.address, self, target.place.partition)
+
+    def check_nsqd(self, address, has_partitions):
+        pass
+
+    def on_expected(self, count):
+        self.expected.append(count)
 
     def on_connected(self, sub, expected):
         self.others.append(expected)
@@ -392,7 +399,7 @@ def test_the_last_word_on_expected_connections_is_true(monkeypatch):
         report(count)
 
     late_calls = []
-    connections._on_expected = delayed_report
+    world.on_expected = delayed_report
     connections._count_expected()
     assert world.expected[-1] == 0
 

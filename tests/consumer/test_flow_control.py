@@ -15,6 +15,7 @@ from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.subscription import Subscription
+from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
 
 
@@ -94,7 +95,7 @@ class World:
         self.log = []
         self.phases = []
         self.flow = FlowControl(
-            config, max_in_flight, self.timer, lambda task: task(),
+            make_context(config.replace(max_in_flight=max_in_flight), self.timer),
             lambda phase, wait: self.phases.append((phase, wait)),
             clock=self.timer.clock, rng=random.Random(seed),
         )

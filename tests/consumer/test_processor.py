@@ -8,12 +8,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from nsqclient.consumer.processor import MessageProcessor, WorkerTask
+from nsqclient.config import Config
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor, WorkerTask
 from nsqclient.consumer.retry import Retry, RetryTable
 from nsqclient.consumer.subscription import InFlightTable, Subscription
 from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
+from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.virtual_time import VirtualTimer
 
@@ -70,9 +72,12 @@ class Bench:
     def __init__(self, handler=lambda message: None, max_attempts=5, give_up=None, retry=None):
         self.sub, self.timer, self.flow = FakeSubscription(), VirtualTimer(), FakeFlow()
         self.given_up, self.failures = [], []
+        self.flow.subscriptions = [self.sub]
         self.processor = MessageProcessor(
-            handler, max_attempts, give_up or self.keep, self.flow, self.timer,
-            lambda: [self.sub], retry=retry,
+            make_context(
+                Config(max_attempts=max_attempts), self.timer, topic="consumer", channel=""),
+            self.flow,
+            HandlerSettings(handler, give_up or self.keep, retry),
         )
 
     def keep(self, message):

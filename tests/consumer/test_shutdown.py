@@ -16,6 +16,7 @@ from nsqclient.consumer.subscription import InFlightTable
 from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+from tests.support.consumer_context import make_context
 from tests.support.servers.scripted import CLOSE_WAIT, ScriptedServer, message
 from tests.support.waiting import wait_until
 
@@ -66,7 +67,7 @@ class FakeSubscription:
 class World:
     """A procedure with one connection."""
 
-    def __init__(self, behaviour="good"):
+    def __init__(self, behaviour="good", batch=None):
         self.log = []
         self.sub = FakeSubscription(self.log, behaviour)
         connections = SimpleNamespace(
@@ -77,13 +78,12 @@ class World:
         processor = SimpleNamespace(
             running={}, wait_for_iterations=lambda deadline: None, flush=lambda: None,
             workers=WorkerPool("nsq-worker", 0, print), requeue_incoming=lambda: None,
-            requeue_queued=lambda: 0,
+            requeue_queued=lambda: 0, run_on_worker=lambda task: task(),
         )
         self.background = WorkerPool("nsq-background", 1, lambda task: task())
         self.background.start()
         self.procedure = self.sub.procedure = Shutdown(
-            connections, flow, processor, Timer(), self.background
-        )
+            make_context(timer=Timer()), connections, flow, processor, self.background, batch)
 
     def stop(self, timeout=5.0):
         began = time.monotonic()
@@ -124,11 +124,12 @@ def test_a_reader_that_does_not_end_is_named():
     assert report and report.threads == ("nsq-reader-nsqd:4150",)
 
 
-@pytest.mark.parametrize("hook", ["before_workers_end", "after_workers_end"])
-def test_a_step_that_fails_does_not_skip_the_end(hook, caplog):
+@pytest.mark.parametrize("step", ["flush", "requeue_pending"])
+def test_a_step_that_fails_does_not_skip_the_end(step, caplog):
     """Connections are closed and threads end, whatever happens to the last batch."""
-    world = World()
-    setattr(world.procedure, hook, lambda: 1 / 0)
+    batch = SimpleNamespace(flush=lambda: None, requeue_pending=lambda: None)
+    setattr(batch, step, lambda: 1 / 0)
+    world = World(batch=batch)
     assert not world.stop().complete
     assert world.log[-1] == "close"
     assert "a step failed" in caplog.text
@@ -174,7 +175,7 @@ def test_a_message_that_comes_after_cls_is_requeued():
         wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [1])
         stopper = threading.Thread(target=consumer.stop)
         stopper.start()
-        wait_until(lambda: consumer._processor._requeues_incoming)
+        wait_until(lambda: consumer._core.processor.requeues_incoming)
         has_begun.set()
         stopper.join(30)
     assert handled == []

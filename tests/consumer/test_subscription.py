@@ -14,6 +14,7 @@ from nsqclient.consumer.rdy import RdyState
 from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
 from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
 from nsqclient.runtime.deadline import Deadline
+from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import Interruption
 from tests.support.servers.scripted import OK, ScriptedServer, error, message
 from tests.support.virtual_time import VirtualTimer
@@ -23,7 +24,7 @@ LIMITS = b'{"max_rdy_count": 2500, "msg_timeout": 60000, "max_msg_timeout": 9000
 
 
 class FakeDelegate:
-    """A SubscriptionDelegate that keeps what is reported to it."""
+    """A SubscriptionOwner that keeps what is reported to it."""
 
     def __init__(self):
         self.messages, self.results, self.lost, self.soon = [], [], [], []
@@ -44,12 +45,6 @@ class FakeDelegate:
         self.soon.append(sub)
         if not self.is_worker:
             sub.flush()
-
-    def run_later(self, delay, task):
-        self.timer.schedule(delay, task)
-
-    def run_in_background(self, task):
-        task()
 
     def on_drained(self, sub):
         pass
@@ -87,9 +82,8 @@ class Session:
 
     def __enter__(self):
         self.server.__enter__()
-        self.sub = Subscription(
-            self.server.address, "t", "c", Config(**self._options), self.delegate
-        )
+        context = make_context(Config(**self._options), self.delegate.timer)
+        self.sub = Subscription(self.server.address, context, self.delegate)
         self.sub.open(Deadline(5))
         self.sub.rdy_state = RdyState(self.sub, 2500, 0.0)
         self.sub.conn.start()
@@ -126,7 +120,7 @@ def test_a_loss_before_the_reader_starts_is_reported():
 
     with ScriptedServer(script) as server:
         delegate = FakeDelegate()
-        sub = Subscription(server.address, "t", "c", Config(), delegate)
+        sub = Subscription(server.address, make_context(), delegate)
         sub.open(Deadline(5))
         assert gone.wait(5)
         sub.rdy_state = RdyState(sub, 2500, 0.0, rdy=1)
@@ -354,7 +348,7 @@ def test_the_count_outlives_the_connection(caplog):
         message = session.one
         session.mark_lost()
         session.sub.drop_expired(message)
-        again = Subscription(session.sub.address, "t", "c", Config(), session.delegate, unhandled)
+        again = Subscription(session.sub.address, make_context(), session.delegate, unhandled)
         assert again.count_handled(message) == 0
     assert "expired" not in caplog.text
 

@@ -50,11 +50,12 @@ def consumer(server):
 
 def locks_of(consumer):
     """The locks that a thread may hold when it answers a message."""
-    sub = consumer._running[0]
+    core = consumer._core
+    sub = core.flow.subscriptions[0]
     return {
         "in flight": sub.in_flight._lock, "connection": sub.conn._lock,
-        "writer": sub.conn._writer._write_lock, "flow": consumer._flow._lock,
-        "timer": consumer._timer._changed.lock, "shutdown": consumer._shutdown._changed.lock,
+        "writer": sub.conn._writer._write_lock, "flow": core.flow._lock,
+        "timer": core.context.timer._changed.lock, "shutdown": core.shutdown._changed.lock,
         "wake": sub.conn._socket_reader._wake_lock,
     }
 

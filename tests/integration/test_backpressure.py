@@ -62,8 +62,8 @@ def test_a_slow_handler_holds_the_flow_and_every_message_is_handled(server):
     handler, lost, holds = Handler(), [], []
     publish(server, 300, 100 * KIB)
     consumer = consume(server, handler, 2000 * KIB, lost, max_in_flight=100)
-    set_held = consumer._flow.set_held
-    consumer._flow.set_held = lambda held: (holds.append(held), set_held(held))
+    set_held = consumer._core.flow.set_held
+    consumer._core.flow.set_held = lambda held: (holds.append(held), set_held(held))
     with consumer:
 
         def is_held():

@@ -94,7 +94,7 @@ def test_a_loop_that_was_never_connected_raises(kind, words):
 def test_a_loop_that_had_no_time_to_connect_says_so(server):
     """It does not speak of a failure, since there was none."""
     consumer = Consumer("events", "c", nsqd_tcp_addresses=[server.tcp_address])
-    consumer._connections.start = lambda: None  # it comes to nothing in so short a time
+    consumer._core.connections.start = lambda: None  # it comes to nothing in so short a time
     with pytest.raises(ConnectError, match="no attempt to connect has ended yet: give messages"):
         list(consumer.messages(timeout=0))
     assert consumer.stop(20).complete

@@ -389,11 +389,11 @@ def test_log_lines_of_a_consumer_are_counted_anew_in_a_forked_child(caplog):
     consumer = Consumer("events", "c", print, nsqd_tcp_addresses=["127.0.0.1:4150"])
     error = ConnectError("127.0.0.1:4150", "refused")
     for _ in range(MOST_LINES + 1):
-        consumer._log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
+        consumer._core.log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
 
     def child():
         caplog.clear()
-        consumer._log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
+        consumer._core.log.cannot_connect("127.0.0.1:4150", error, is_repeated=True)
         assert [record.levelname for record in caplog.records] == ["WARNING"]
 
     assert in_child(child) == 0

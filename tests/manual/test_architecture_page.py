@@ -138,7 +138,7 @@ def publish_alone(nsqd: Nsqd, calls: Calls) -> set[CodeType]:
 
 
 #: For each table of steps: what takes them, and the most modules that run on the way.
-ACTIONS = [(consume, 10), (publish_alone, 6)]
+ACTIONS = [(consume, 11), (publish_alone, 6)]
 
 
 @pytest.mark.parametrize("number", range(len(ACTIONS)))

@@ -518,7 +518,7 @@ MUTANTS = [
     ),
     Mutant(
         "late_arrivals_not_requeued", "what arrives during a stop is requeued at once",
-        "nsqclient/consumer/processor.py",
+        "nsqclient/consumer/backpressure.py",
         "            sub.requeue_unstarted(messages)\n            return", "            return",
         "tests/consumer/test_shutdown.py::test_a_message_that_comes_after_cls_is_requeued",
     ),
@@ -848,7 +848,8 @@ MUTANTS = [
     Mutant(
         "child_shares_consumer", "a forked child does not touch the parent's consumer",
         "nsqclient/consumer/consumer.py",
-        "self._connections.abandon()", "[sub.conn.close() for sub in self._running]",
+        "self._core.connections.abandon()",
+        "[sub.conn.close() for sub in self._core.flow.subscriptions]",
         "tests/integration/test_consumer_more.py"
         "::test_a_forked_child_starts_a_consumer_of_its_own[embedded]",
     ),

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.partitioned.consumer_processor import OrderedProcessor
-from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
+from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
 
 
@@ -20,7 +21,8 @@ class World(OrderedProcessor):
     """While the first message is handled, others of its partition come."""
 
     def __init__(self, during):
-        super().__init__(None, None, None, 10, None, None, lambda: [])
+        super().__init__(
+            make_context(), SimpleNamespace(subscriptions=()), HandlerSettings(None, None))
         self._during = during
         self.seen = None
         self.is_over = False

@@ -184,7 +184,8 @@ def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, h
     publish(topic, 0, numbers(2))
     topic.wait_until_empty("t", "c")
     # The connection stays, as it would with a server that is confused.
-    sub = consumer._running[[s.place.partition for s in consumer._running].index(0)]
+    subs = consumer._core.flow.subscriptions
+    sub = subs[[other.place.partition for other in subs].index(0)]
     with topic._engine as state:
         channel = state.topics["t"].partitions[0].log.channels["c"]
         channel.position = 0
@@ -192,7 +193,7 @@ def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, h
     topic.wait_until_empty("t", "c")
     assert got.bodies() == handled
     assert all(isinstance(error, OrderError) for error in errors) and errors
-    assert sub in consumer._running
+    assert sub in consumer._core.flow.subscriptions
 
 
 def test_an_equal_offset_is_a_redelivery(topic, consume):
@@ -226,7 +227,7 @@ def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
     assert entered.wait(10)
     topic.move_leader("t", 0)
     # The message is out again, at the new leader.
-    wait_until(lambda: any(len(s.in_flight) for s in consumer._running
+    wait_until(lambda: any(len(s.in_flight) for s in consumer._core.flow.subscriptions
                            if s.place.partition == 0 and not s.is_lost
                            and s.address == topic.nsqds[1].tcp_address))
     release.set()

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.connections import ConnectionManager, NsqdSources
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
@@ -77,7 +78,6 @@ class Ingest:
         limit: int | None = None,
         partitions: frozenset[int] | None = None,
     ) -> None:
-        config = options.config
         self._options = options
         self._name = name
         self._serial = itertools.count()
@@ -96,11 +96,11 @@ class Ingest:
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background", 2 + len(options.lookupd), lambda task: task()
         )
-        log = self._log = LifecycleLogger(options.topic, options.channel)
-        self._flow = FlowControl(
-            config, config.max_in_flight, self._timer, self._background.put,
-            lambda phase, wait: None, log,
-        )
+        self._log = LifecycleLogger(options.topic, options.channel)
+        self._context = ConsumerContext(
+            options.topic, options.channel, options.config, self._timer, self._background.put,
+            self._log)
+        self._flow = FlowControl(self._context, lambda phase, wait: None)
         self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
         self._is_held = False  # by the owner, or after a failure; guarded by _lock
         self._writer = Writer(
@@ -109,8 +109,7 @@ class Ingest:
         )
         self._lanes = [
             ConnectionManager(
-                options.topic, options.nsqd, options.lookupd, config, self._timer,
-                self._background.put, self, log=log, make_partition=self._make_partition,
+                self._context, NsqdSources(options.nsqd, options.lookupd), self,
                 options=PartitionOptions(partitions=partitions, follows_topic=True),
                 max_dials=max(1, MAX_DIALS // options.connections),
             )
@@ -228,16 +227,17 @@ class Ingest:
 
     def make_subscription(self, address: str) -> Subscription:
         """For ConnectionManager: a subscription that is not open yet."""
-        options = self._options
-        return BulkSubscription(
-            self._next_key(), address, options.topic, options.channel, options.config, self
-        )
+        return BulkSubscription(self._next_key(), address, self._context, self)
 
-    def _make_partition(self, target: PartitionTarget) -> Subscription:
-        options = self._options
-        return BulkPartitionSubscription(
-            self._next_key(), target, options.topic, options.channel, options.config, self
-        )
+    def make_partition(self, target: PartitionTarget) -> Subscription:
+        """For ConnectionManager: a subscription to a partition that is not open yet."""
+        return BulkPartitionSubscription(self._next_key(), target, self._context, self)
+
+    def check_nsqd(self, address: str, has_partitions: bool) -> None:
+        """For ConnectionManager: every nsqd may be subscribed to."""
+
+    def on_expected(self, count: int) -> None:
+        """For ConnectionManager: shares need not be kept free for connections to come."""
 
     def _next_key(self) -> str:
         return f"{self._name}-{next(self._serial)}"
@@ -322,11 +322,3 @@ class Ingest:
 
     def on_answered(self) -> None:
         """Not used here: no thread waits for single answers."""
-
-    def run_later(self, delay: float, task: Callable[[], None]) -> None:
-        """For Subscription: run a short task on the timer thread."""
-        self._timer.schedule(delay, task)
-
-    def run_in_background(self, task: Callable[[], None]) -> None:
-        """For Subscription: run a task that may block."""
-        self._background.put(task)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
-from nsqclient.consumer.subscription import Subscription, SubscriptionDelegate
+from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.subscription import Subscription, SubscriptionOwner
 from nsqclient.errors import NSQError, ServerError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.extensions import MessageExtension
@@ -21,7 +21,7 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 
-class BulkDelegate(SubscriptionDelegate, Protocol):
+class BulkDelegate(SubscriptionOwner, Protocol):
     """What a BulkSubscription needs of its ingest. Called by readers; nothing may block."""
 
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
@@ -41,9 +41,9 @@ class BulkSubscription(Subscription):
     """
 
     def __init__(
-        self, key: str, address: str, topic: str, channel: str, config: Config, owner: BulkDelegate
+        self, key: str, address: str, context: ConsumerContext, owner: BulkDelegate
     ) -> None:
-        super().__init__(address, topic, channel, config, owner)
+        super().__init__(address, context, owner)
         self.key = key
         #: Where its messages are from: an id is unique there. Rows have it as ``nsqd``.
         self.source = address
@@ -153,17 +153,16 @@ class BulkPartitionSubscription(BulkSubscription):
     """One connection to one partition. Ids are texts everywhere but on the wire."""
 
     def __init__(
-        self, key: str, target: PartitionTarget, topic: str, channel: str, config: Config,
-        owner: BulkDelegate,
+        self, key: str, target: PartitionTarget, context: ConsumerContext, owner: BulkDelegate
     ) -> None:
-        super().__init__(key, target.place.address, topic, channel, config, owner)
+        super().__init__(key, target.place.address, context, owner)
         assert target.place.partition is not None
         self.place = target.place
         self.source = partition_source(target.place.partition)
         self.is_ordered = target.ordered
         self._is_refused = False  # whether a FIN was
         self._wanted = Subscribe(
-            topic, channel, target.place.partition, target.ordered, target.extended)
+            self.topic, self.channel, target.place.partition, target.ordered, target.extended)
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe; see Subscription."""

@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsqclient.config import Config  # noqa: E402 - needs pyarrow
 from nsqclient.errors import ClosedError  # noqa: E402 - needs pyarrow
 from nsqclient.runtime.deadline import Deadline  # noqa: E402 - needs pyarrow
 from nsqclient.spark.errors import SpoolError, SpoolFullError  # noqa: E402 - needs pyarrow
@@ -20,6 +19,7 @@ from nsqclient.spark.ingest.writer import Writer, split_by_rows  # noqa: E402 - 
 from nsqclient.spark.spool.known_ids import KnownIds  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.segment import ROW_BYTES  # noqa: E402 - needs pyarrow
 from nsqclient.spark.spool.spool import AppendResult  # noqa: E402 - needs pyarrow
+from tests.support.consumer_context import make_context  # noqa: E402 - needs pyarrow
 
 
 class FakeSub:
@@ -208,7 +208,7 @@ def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
 
 def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
     """The disk was slow, and the stop could not wait for it."""
-    sub = BulkSubscription("0", "127.0.0.1:1", "t", "c", Config(), None)
+    sub = BulkSubscription("0", "127.0.0.1:1", make_context(), None)
     monkeypatch.setattr(sub.conn, "send", lambda queue: None)
     sub.finish_ids([b"1"])
     sub.send_cls()

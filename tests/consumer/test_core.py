@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient import Consumer
 from nsqclient.consumer.backoff import Phase
-from nsqclient.consumer.delegate import Callbacks
+from nsqclient.consumer.core import Callbacks
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.threads import LibraryThread

@@ -1,0 +1,412 @@
+"""``ConsumerCore``: the private object behind a Consumer, which makes its parts and connects them.
+
+::
+
+    Consumer
+      core            what subscriptions and dials report to
+        shutdown      the stop procedure
+        connections   which nsqds, and partitions, it is connected to; discovery
+        backpressure  takes what arrives; max_queued_bytes
+        processor     the workers, the handler, its answer
+        flow          RDY and backoff of all subscriptions
+          subscription, one for each connection
+
+Each part knows those below it. Its counterpart in go-nsq is delegates.go.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.consumer.backoff import Outcome, Phase
+from nsqclient.consumer.backpressure import Backpressure
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.connections import ConnectionManager, NsqdSources
+from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.iteration import ActiveIterators
+from nsqclient.consumer.lifecycle_log import LifecycleLogger, show_partitions
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
+from nsqclient.consumer.shutdown import Shutdown
+from nsqclient.consumer.stats import ConsumerStats, Health
+from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
+from nsqclient.display import counted
+from nsqclient.errors import ConnectError, NSQError
+from nsqclient.hints import with_hint
+from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer_processor import OrderedProcessor
+from nsqclient.partitioned.consumer_start import ChannelStarts
+from nsqclient.partitioned.consumer_subscription import (
+    OrderedSubscription, PartitionSubscription,
+)
+from nsqclient.partitioned.tracing import TraceSwitch
+from nsqclient.protocol.extensions import MAX_PARTITION
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import PrefixedLogger
+from nsqclient.runtime.threads import is_for_caller, owner_of_thread
+from nsqclient.runtime.timer import Timer
+from nsqclient.runtime.user_functions import check_function, check_result
+from nsqclient.runtime.workers import WorkerPool
+from nsqclient.sanitize import without_password
+
+#: Seconds after which threads are replaced that have ended.
+_THREADS_INTERVAL = 5.0
+#: What each function of the user's is called with.
+_PARAMETERS = {
+    "handler": ["message"],
+    "on_giving_up": ["message"],
+    "on_blocked": ["message", "error"],
+    "on_error": ["error"],
+    "on_connect": ["address"],
+    "on_disconnect": ["address"],
+    "on_backoff": ["phase", "seconds"],
+    "discovery_filter": ["addresses"],
+}
+
+
+def check_callbacks(arguments: Mapping[str, Any]) -> None:
+    """Check the functions among the arguments of a consumer.
+
+    Raises:
+        ConfigError: one cannot be called, or calling it would do nothing.
+    """
+    for name, parameters in _PARAMETERS.items():
+        if arguments[name] is not None:
+            returns_addresses = name == "discovery_filter"
+            check_function(
+                arguments[name], name, *parameters, may_be_class=returns_addresses,
+                may_be_generator=returns_addresses,
+            )
+
+
+class Callbacks:
+    """The user's callbacks, a method each. What one raises is logged. Threads: any.
+
+    On a thread of the user's a KeyboardInterrupt or the like goes on to the caller.
+    """
+
+    def __init__(
+        self,
+        log: PrefixedLogger,
+        on_error: Callable[[NSQError], Any] | None = None,
+        on_connect: Callable[[str], Any] | None = None,
+        on_disconnect: Callable[[str], Any] | None = None,
+        on_backoff: Callable[[str, float], Any] | None = None,
+    ) -> None:
+        self._log = log
+        self._on_error = on_error
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._on_backoff = on_backoff
+
+    def on_error(self, error: NSQError) -> None:
+        """An error was logged, and what failed is tried again."""
+        if self._on_error is not None:
+            self._call("on_error", self._on_error, error)
+
+    def on_connect(self, address: str) -> None:
+        """An nsqd was subscribed to."""
+        if self._on_connect is not None:
+            self._call("on_connect", self._on_connect, address)
+
+    def on_disconnect(self, address: str) -> None:
+        """The connection to an nsqd ended."""
+        if self._on_disconnect is not None:
+            self._call("on_disconnect", self._on_disconnect, address)
+
+    def on_backoff(self, phase: Phase, wait: float) -> None:
+        """The backoff changed its phase."""
+        if self._on_backoff is not None:
+            self._call("on_backoff", self._on_backoff, phase.value, wait)
+
+    def _call(self, name: str, function: Callable[..., Any], *arguments: object) -> None:
+        try:
+            check_result(function(*arguments))
+        except BaseException as exc:  # a SystemExit would end a thread of ours
+            if is_for_caller(exc):
+                raise
+            self._log.exception("%s failed", name)
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """The arguments of a Consumer, checked."""
+
+    topic: str
+    channel: str
+    config: Config
+    sources: NsqdSources
+    handling: HandlerSettings
+    #: on_error, on_connect, on_disconnect, on_backoff
+    callbacks: tuple[Callable[..., Any] | None, ...]
+    partitions: PartitionOptions
+
+
+class ConsumerCore:
+    """The parts of one consumer, and what its connections report to.
+
+    Args:
+        is_dial_retried: returns whether a dial that failed so is certain to be repeated.
+        check_nsqd: returns if an nsqd may be subscribed to, or raises an NSQError.
+
+    Life: ``start()``, ``shutdown.stop()``; a forked child makes another one. Threads: any.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        is_dial_retried: Callable[[NSQError], bool],
+        check_nsqd: Callable[[str, bool], None],
+    ) -> None:
+        self._settings = settings
+        config, handling = settings.config, settings.handling
+        self.is_dial_retried, self.check_nsqd = is_dial_retried, check_nsqd
+        self.log = LifecycleLogger(settings.topic, settings.channel)
+        self._callbacks = Callbacks(self.log, *settings.callbacks)
+        self._lock = Lock()
+        self.is_started = False  #: all threads run
+        self._has_begun = False  # it connects; guarded by _lock
+        #: When a connection was lost last, on time.monotonic().
+        self._connected_until = -math.inf
+        #: The user chose it.
+        self.has_max_in_flight: bool = config.has_max_in_flight()
+        #: Whether too few in flight for the partitions are logged: not for a limited look.
+        self.warns_of_few_in_flight = True
+        self._unhandled = UnhandledDeliveries()
+        self.tracing = TraceSwitch()
+        self._timer = Timer()
+        self._background: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-background",
+            # A lookup may hang for a minute, and should not delay the others.
+            2 + len(settings.sources.lookupds), lambda task: task(),
+        )
+        self.context = context = ConsumerContext(
+            settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
+        self._starts = ChannelStarts(context, settings.partitions)
+        self.flow = FlowControl(context, self._callbacks.on_backoff)
+        if settings.partitions.ordered and not self.has_max_in_flight:
+            self.flow.set_max_in_flight(MAX_PARTITION + 1)
+        if not handling.workers:
+            self.flow.set_paused(True)  # until messages() is called: nobody takes them before
+        self.iterators = ActiveIterators(self.flow.set_paused)
+        make = OrderedProcessor if settings.partitions.ordered else MessageProcessor
+        self.processor = make(context, self.flow, handling)
+        self.backpressure = Backpressure(context, self.flow, self.processor)
+        #: For a Subscription, without a call in between: it is called for every message.
+        self.on_messages = self.backpressure.enqueue
+        self.connections = ConnectionManager(
+            context, settings.sources, self, options=settings.partitions)
+        batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
+        self.shutdown = Shutdown(
+            context, self.connections, self.flow, self.processor, self._background, batch)
+        if batch is not None:
+            batch.bind(self.processor)
+
+    # -- life
+
+    def start(self) -> None:
+        """Start the threads and begin to connect; returns at once. Idempotent.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        # Each step may be repeated, where a signal handler has interrupted them or no thread
+        # was left. The last ones are taken on a thread of ours, which nothing interrupts.
+        if not self.is_started:
+            self._timer.start()
+            self._background.start()
+            self.processor.workers.start()
+            self._background.put(self._begin)
+            self.is_started = True
+
+    def _begin(self) -> None:
+        """Connect. On a background thread, which may come here twice."""
+        with self._lock:
+            if self._has_begun or self.shutdown.has_begun:
+                return
+            self._has_begun = True
+        self.log.started(self.flow.max_in_flight)
+        self._keep_threads()
+        self.flow.start()
+        self.connections.start()
+
+    def _keep_threads(self) -> None:
+        """Replace threads that have ended, which only exceptions one upon the other can do."""
+        self._timer.schedule(_THREADS_INTERVAL, self._keep_threads)
+        self._background.start()
+        self.processor.workers.start()
+
+    def is_own_thread(self) -> bool:
+        """Return whether the caller is a thread that a stop waits for."""
+        owner = owner_of_thread()  # of a connection's reader
+        return (
+            self.processor.workers.is_worker() or self._background.is_worker()
+            or self._timer.is_timer() or self.connections.is_dialer()
+            or self.processor.is_iterated_by_caller()
+            or isinstance(owner, Subscription) and owner.reports_to(self)
+        )
+
+    # -- for the ConnectionManager
+
+    def make_subscription(self, address: str) -> Subscription:
+        """Return a Subscription to an nsqd, not open yet."""
+        return Subscription(address, self.context, self, self._unhandled)
+
+    def make_partition(self, target: PartitionTarget) -> Subscription:
+        """Return a Subscription to a partition, not open yet."""
+        make = OrderedSubscription if target.ordered else PartitionSubscription
+        return make(
+            target, self.context, self, self._unhandled, self._settings.partitions, self.tracing,
+            self._starts.apply)
+
+    def on_connected(self, sub: Subscription, expected: int) -> None:
+        """Start a Subscription that is open."""
+        self.flow.attach(sub, expected)
+        self._callbacks.on_connect(sub.address)
+        # Last, so that the loss of this connection is reported after all of the above. A stop that
+        # began meanwhile knows this connection and sends CLS on it, or closes it.
+        sub.conn.start()
+
+    def on_expected(self, count: int) -> None:
+        """So many connections are about to come; each will want its share."""
+        self.flow.set_expected(count)
+
+    def on_error(self, error: NSQError) -> None:
+        """An error was logged, and what failed is tried again."""
+        self._callbacks.on_error(error)
+
+    def on_partitions(self, count: int) -> None:
+        """Where max_in_flight was not given it is one for each partition."""
+        # An nsqlookupd says how many there are.
+        count = min(count, MAX_PARTITION + 1)
+        former = self.flow.max_in_flight
+        if former >= count or not former:
+            return
+        if self.has_max_in_flight:
+            if self.warns_of_few_in_flight:
+                self.log.too_few_in_flight(former, count)
+        else:
+            self.flow.set_max_in_flight(count)
+            self.log.one_for_each_partition(count)
+
+    # -- for a Subscription
+
+    def on_result(self, outcome: Outcome) -> None:
+        """A message is about to be answered; RDY that changes by it is written first."""
+        self.flow.on_result(outcome)
+
+    def flush_soon(self, sub: Subscription) -> None:
+        """A FIN waits; that of a worker may wait for others."""
+        if self.processor.workers.is_worker():
+            self.processor.flush_soon(sub)
+        else:
+            sub.flush()
+
+    def on_answered(self) -> None:
+        """A stop may wait for this answer."""
+        if self.shutdown.has_begun:
+            self.shutdown.on_answered()
+
+    def on_drained(self, sub: Subscription) -> None:
+        """CLOSE_WAIT came."""
+        self.shutdown.on_drained(sub)
+
+    def on_lost(self, sub: Subscription, error: NSQError) -> None:
+        """The connection ended."""
+        try:
+            self._connected_until = time.monotonic()  # first, see check_connected
+            self.flow.detach(sub)
+            self.shutdown.totals.add(sub.counters)
+            self.shutdown.on_drained(sub)
+            if not self.shutdown.has_begun:
+                self.log.lost(str(sub.place), error)
+                self._callbacks.on_error(error)
+            self._callbacks.on_disconnect(sub.address)
+        finally:  # a MemoryError must not be the reason that nsqd is not dialed again
+            self.connections.lost(sub, error)
+
+    # -- questions
+
+    def shown_addresses(self) -> str:
+        """Return the addresses that were given, as errors show them."""
+        sources = self._settings.sources
+        return ", ".join([*sources.nsqds, *map(without_password, sources.lookupds)])
+
+    def check_connected(self, since: float) -> bool:
+        """Return true; raise when no nsqd was connected at any time since then.
+
+        Raises:
+            ConnectError: says for how long, and the last reason.
+        """
+        # In the opposite order of on_lost(): a connection that ends meanwhile is seen in one.
+        if self.flow.subscriptions or self._connected_until >= since:
+            return True
+        failure = self.connections.incompatibility or self.connections.last_failure
+        if failure is None:
+            reason = "no attempt to connect has ended yet: give messages() a longer timeout"
+        else:
+            reason = f"the last failure: {with_hint(failure)}"
+        raise ConnectError(
+            self.shown_addresses(),
+            f"{self.context.topic}/{self.context.channel} was connected to no nsqd for"
+            f" {round(time.monotonic() - since, 1):g} s, while it waited for a message; {reason}",
+        ) from failure
+
+    def health(self) -> Health:
+        """Return whether messages can be received, and why not."""
+        flow, workers = self.flow, self.processor.workers
+        has_handler = self._settings.handling.workers > 0
+        if not self.is_started:
+            return Health(False, "not started")
+        if self.shutdown.has_begun:
+            return Health(False, "stopped")
+        if self.connections.incompatibility is not None:
+            return Health(False, str(self.connections.incompatibility))
+        if not has_handler and not self.iterators.count:
+            return Health(False, "no handler was given, and nobody iterates over messages()")
+        if has_handler and not workers.has_threads:
+            return Health(False, "no worker thread runs")
+        if flow.is_paused:
+            return Health(False, "paused: resume() was not called")
+        if flow.max_in_flight == 0:
+            return Health(False, "max_in_flight is 0")
+        if not flow.subscriptions:
+            return Health(False, "connected to no nsqd")
+        unread = self.connections.find_unread()
+        if unread:
+            return Health(False, f"no reader for {show_partitions(unread)}")
+        if flow.phase is Phase.WAITING:
+            return Health(False, f"backing off after {counted(flow.backoff_counter, 'failure')}")
+        if self.backpressure.is_held:
+            return Health(
+                False, "held by max_queued_bytes:"
+                f" {self.backpressure.queued_bytes() / 2**20:.1f} MiB wait for workers"
+            )
+        subs = flow.subscriptions
+        partitions = sum(sub.place.partition is not None for sub in subs)
+        return Health(
+            True, f"connected to {counted(len({sub.address for sub in subs}), 'nsqd')}"
+            + (f", {counted(partitions, 'partition')}" if partitions else "")
+        )
+
+    def stats(self) -> ConsumerStats:
+        """Take a snapshot of the counters and of every connection."""
+        rdy = self.flow.rdy_by_connection()
+        return ConsumerStats(
+            connections=[sub.stats(count) for sub, count in rdy.items()],
+            total=self.shutdown.totals.total(sub.counters for sub in rdy),
+            queued=len(self.processor.workers),
+            queued_bytes=self.backpressure.queued_bytes(),
+            is_held=self.backpressure.is_held,
+            running=len(self.processor.running),
+            backoff=self.flow.phase.value,
+            repairs=self.flow.repairs,
+            is_paused=self.flow.is_paused,
+            max_in_flight=self.flow.max_in_flight,
+        )

@@ -1,0 +1,23 @@
+"""The ConsumerContext of a part of a consumer that is tested alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from tests.support.virtual_time import VirtualTimer
+
+
+def make_context(
+    config: Config | None = None, timer: Any = None,
+    run_in_background: Callable[[Callable[[], None]], None] = lambda task: task(),
+    topic: str = "t", channel: str = "c",
+) -> ConsumerContext:
+    """Return one with a timer of the test's, whose background tasks run at once."""
+    return ConsumerContext(
+        topic, channel, Config() if config is None else config,
+        VirtualTimer() if timer is None else timer, run_in_background,
+        LifecycleLogger(topic, channel))
