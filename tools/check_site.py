@@ -20,8 +20,8 @@ from tests.support.browser.browser import Browser, Page, find_chromium  # noqa: 
 #: Width and height of a window, in pixels.
 PHONE, DESK = (360, 740), (1360, 900)
 #: Pages of which there are pictures: a table of many columns, code, drawings, an API.
-SHOWN = ("index", "quickstart", "topics/options", "topics/architecture", "topics/security",
-         "topics/protocol", "reference/consumer", "stability")
+SHOWN = ("index", "quickstart", "reference/config", "topics/architecture", "topics/security",
+         "reference/consumer", "stability")
 #: Made by Sphinx, of code or of names.
 UNCHECKED = ("_modules", "genindex.html", "py-modindex.html", "search.html")
 TOO_WIDE = """

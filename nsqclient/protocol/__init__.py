@@ -2,5 +2,5 @@
 
 Bytes go in, events come out, bytes to write come out. No socket, thread, clock or log lives
 here, so every rule can be tested by value. The same package serves the client and the embedded
-server; ``docs/topics/protocol.rst`` shows how to write an I/O layer over it.
+server; ``docs/topics/architecture.rst`` shows how to write an I/O layer over it.
 """

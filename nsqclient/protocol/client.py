@@ -89,7 +89,7 @@ class Transition(Enum):
     END = "end of the stream or fatal error"
 
 
-#: Every legal move. ``docs/topics/protocol.rst`` shows this table; code only looks it up.
+#: Every legal move. ``docs/topics/architecture.rst`` shows this table; code only looks it up.
 TRANSITIONS: dict[tuple[State, Transition], State] = {
     (State.NEW, Transition.SEND_IDENTIFY): State.IDENTIFYING,
     (State.IDENTIFYING, Transition.GET_IDENTIFY): State.READY,
