@@ -20,6 +20,8 @@ _PAUSE = 0.05
 #: Connections that may wait in the kernel, as far as the system allows; more are dropped, and tried
 #: again by the client's system after a second.
 _BACKLOG = 1024
+#: Clients with a thread each; a further one is closed.
+_MOST_THREADS = 1000
 
 
 class Acceptor:
@@ -161,7 +163,7 @@ class Acceptor:
                     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._take(client, format_address(address[0], address[1]))
                 except Exception as exc:
-                    # A thread cannot be started, say. Others may serve later clients.
+                    # No thread can be started, or there are too many: later ones may be served.
                     client.close()
                     self._refuse(exc)
 
@@ -182,6 +184,8 @@ class Acceptor:
             # those that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
+            if len(self._clients) >= _MOST_THREADS:
+                raise RuntimeError(f"{_MOST_THREADS} clients have a thread each")
             thread.start()
             self._clients[thread] = client
 

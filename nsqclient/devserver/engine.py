@@ -15,11 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from io import IOBase
 from typing import Generic, Protocol, TypeVar
 
 from nsqclient.devserver.broker import TopicChange
-from nsqclient.devserver.queues import Container, Scheduler
+from nsqclient.devserver.queues import Scheduler
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.timer import Timer
 
@@ -29,27 +28,6 @@ _NEVER = float("inf")
 #: Between two slices of messages that move from a topic to its channels, in seconds: time for
 #: the threads that wait for the lock.
 _FLOW_PAUSE = 0.001
-#: Messages that are freed at once: less than a millisecond's work.
-_FREE_SLICE = 5000
-#: Between two such slices, in seconds. Without it each step of another thread would wait until
-#: Python takes the interpreter away from this one, 5 ms by default.
-_FREE_PAUSE = 0.0005
-
-
-def _free(discarded: Container | IOBase) -> None:
-    """Free messages in slices, or close a file: all at once would stop the other threads."""
-    if not isinstance(discarded, (dict, list, deque)):
-        discarded.close()
-        return
-    take: Callable[[], object] = (
-        discarded.popitem if isinstance(discarded, dict) else discarded.pop
-    )
-    while True:
-        for _ in range(min(len(discarded), _FREE_SLICE)):
-            take()
-        if not discarded:
-            return
-        time.sleep(_FREE_PAUSE)
 
 
 #: Called when a topic or channel was created or deleted: in order, one at a time; must not block,
@@ -151,7 +129,6 @@ class Engine(Generic[B]):
         changes = self._broker.take_changes()
         self._changes.extend(changes)
         tick_at = self._earlier_tick(scheduler.next_due())
-        discarded = scheduler.take_discarded()
         starts_flow = bool(scheduler.flowing) and not self._is_flow_due
         self._is_flow_due = self._is_flow_due or starts_flow
         if self._waiters:
@@ -165,8 +142,6 @@ class Engine(Generic[B]):
             self._timer.schedule(_FLOW_PAUSE, self._flow)
         if changes:
             self._notify_observers()
-        for what in discarded:
-            _free(what)
 
     def _earlier_tick(self, due: float | None) -> float | None:
         """Return ``due`` if that is before the tick that is scheduled. Needs _lock."""

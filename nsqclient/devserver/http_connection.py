@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, unquote
 
-from nsqclient.devserver.http_server import TEXT, Request, Response
 from nsqclient.sanitize import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
@@ -21,11 +20,16 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _MAX_CHUNK_LINE = 4096
 
 
+Respond = Callable[
+    [str, str, Message, "bytes | None"], tuple[int, Iterable[tuple[str, str]], bytes]]
+
+
 class Connection(BaseHTTPRequestHandler):
     """One client; the constructor serves it to its end.
 
     Args:
-        respond: called with each request.
+        respond: called with method, target, headers and body of each request; returns status,
+            headers and body of the response.
         max_body_size: a request with a larger body gets it as None, and is the last one.
         linger: waits while the client reads the last response, where it may still send: closing
             with unread bytes resets the connection, and the response may be lost.
@@ -34,12 +38,12 @@ class Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # An error of http.server's own, also where the client has sent no version.
     default_request_version = "HTTP/1.0"
-    error_content_type = TEXT
+    error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s"
     wbufsize = -1  # a response is one write
 
     def __init__(
-        self, sock: socket.socket, address: str, respond: Callable[[Request], Response],
+        self, sock: socket.socket, address: str, respond: Respond,
         max_body_size: int, linger: Callable[[], object],
     ) -> None:
         self._address = address
@@ -55,22 +59,17 @@ class Connection(BaseHTTPRequestHandler):
         except ValueError:
             self.send_error(400)
             return
-        path, _, query = self.path.partition("?")
-        response = self._respond(Request(
-            self.command, unquote(path), "", parse_qs(query, keep_blank_values=True),
-            self.headers, body))
-        self.send_response(response.status)
-        for name, value in response.headers:
+        status, headers, content = self._respond(self.command, self.path, self.headers, body)
+        self.send_response(status)
+        for name, value in headers:
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(response.body)))
-        if response.content_type is not None and response.body:
-            self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(content)))
         if body is None:
             self._is_unread = True
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(response.body)
+            self.wfile.write(content)
 
     # A known path answers 405 to the others, as the real servers do, even to HEAD.
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = do_OPTIONS = do_PATCH = _handle

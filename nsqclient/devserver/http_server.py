@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qs, unquote
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.protocol.go_compat import encode_json
@@ -177,6 +178,17 @@ class HTTPServer:
         """Answer every request with a 403 and the port of HTTPS, 0 where there is none."""
         self._https_port = https_port
 
+    def _respond(
+        self, method: str, target: str, headers: Message, body: bytes | None
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        path, _, query = target.partition("?")
+        response = self.handle(Request(
+            method, unquote(path), "", parse_qs(query, keep_blank_values=True), headers, body))
+        found = list(response.headers)
+        if response.content_type is not None and response.body:
+            found.append(("Content-Type", response.content_type))
+        return response.status, found, response.body
+
     def handle(self, request: Request) -> Response:
         """Return the response to a request; never raises."""
         if self._https_port is not None:
@@ -219,5 +231,5 @@ class HTTPServer:
     def _serve_requests(self, sock: socket.socket, address: str) -> None:
         from nsqclient.devserver.http_connection import Connection
 
-        Connection(sock, address, self.handle, self._max_body_size,
+        Connection(sock, address, self._respond, self._max_body_size,
                    lambda: self._acceptor.stopping.wait(LINGER))

@@ -88,15 +88,3 @@ def _value_at(buckets: Counter[int], rank: float) -> int:
 def _plain(number: float) -> float:
     """Return 1 for 1.0, as Go writes it."""
     return int(number) if number == int(number) else number
-
-
-def to_text(latency: dict[str, Any]) -> str:
-    """Return a :func:`summary` as nsqd's text form of /stats shows it."""
-    return ", ".join(_readable(each["value"]) for each in latency["percentiles"] or ())
-
-
-def _readable(value: int) -> str:
-    for unit, suffix in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")):
-        if value > unit:
-            return f"{value / unit:.1f}{suffix}"
-    return f"{value:.1f}ns"

@@ -127,7 +127,6 @@ class Nsqd:
             open_latency=(
                 self._open_latency if options.e2e_processing_latency_percentile else None),
         )
-        self._scheduler = broker.scheduler
         self._engine = Engine(broker, options.scan_lag)
         self._loop = SessionLoop("devserver-nsqd-clients")
         self._sessions = Sessions(self._loop, self._engine, itertools.count(1))
@@ -234,7 +233,7 @@ class Nsqd:
                 lambda topic: bool(self._lookupds.addresses) and not self.has_topic(topic),
             )
             if options.data_path is not None:
-                self._data = DataPath(options.data_path, self._scheduler.discard)
+                self._data = DataPath(options.data_path)
                 self._data.check_disk_queues()
                 with self._engine as broker:
                     broker.restore(self._data.load(), self._engine.now)

@@ -1,9 +1,11 @@
-"""nsqd's HTTP API, without ``/debug/*`` (Go's profiler)."""
+"""nsqd's HTTP API, without ``/debug/*`` (Go's profiler).
+
+Under ``/config/`` are the two options that can be changed; ``/stats`` is JSON alone.
+"""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from nsqclient.devserver.http_server import (
     Request,
     Response,
 )
-from nsqclient.devserver.options import LEVELS, config_values
+from nsqclient.devserver.options import LEVELS
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 
@@ -75,12 +77,8 @@ class NsqdHTTPServer(HTTPServer):
             request.get("topic"), request.get("channel"),
             _flag(request, "include_clients"),
         )
-        started = self._nsqd.start_time
-        answer = stats.build(
-            numbers, self._nsqd.health(), started, _flag(request, "include_mem"))
-        if request.get("format") == "json":
-            return answer
-        return stats.to_text(answer, started, time.time())
+        return stats.build(numbers, self._nsqd.health(), self._nsqd.start_time,
+                           _flag(request, "include_mem"))
 
     # -- publishing
 
@@ -151,21 +149,11 @@ class NsqdHTTPServer(HTTPServer):
     # -- options
 
     def _get_config(self, request: Request) -> object:
-        nsqd = self._nsqd
-        info, options = nsqd.info(), nsqd.options
-        values = config_values(options) | {
-            "log_level": nsqd.log_level.number,
-            "nsqlookupd_tcp_addresses": nsqd.lookupd_tcp_addresses,
-            "tcp_address": nsqd.tcp_address,
-            "http_address": nsqd.http_address,
-            "https_address": nsqd.https_address,
-            "broadcast_tcp_port": options.broadcast_tcp_port or info["tcp_port"],
-            "broadcast_http_port": options.broadcast_http_port or info["http_port"],
-        }
-        if request.option not in values:
-            raise HTTPError(400, "INVALID_OPTION")
-        value = values[request.option]
-        return value
+        if request.option == "log_level":
+            return self._nsqd.log_level.number
+        if request.option == "nsqlookupd_tcp_addresses":
+            return self._nsqd.lookupd_tcp_addresses
+        raise HTTPError(400, "INVALID_OPTION")
 
     def _put_config(self, request: Request) -> object:
         body = request.read_body(self._nsqd.options.max_msg_size, "INVALID_VALUE")

@@ -27,15 +27,12 @@ from nsqclient.devserver.protocol.lookupd import (
     sized,
     topic_and_channel,
 )
-from nsqclient.devserver.registry import PeerInfo, Producer, Registry
+from nsqclient.devserver.registry import PeerInfo, Registry
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.sanitize import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
-
-#: Go's zero time, in ns.
-_ZERO_TIME = -6795364578871345152
 
 
 class Nsqlookupd:
@@ -79,7 +76,6 @@ class Nsqlookupd:
             "lookupd-http", host if http_host is None else http_host, http_port, [
                 ("GET", "/ping", lambda request: Response(200, b"OK", TEXT)),
                 ("GET", "/info", lambda request: {"version": NSQD_VERSION}),
-                ("GET", "/debug", self._debug),
                 ("GET", "/lookup", self._lookup),
                 ("GET", "/topics", self._topics),
                 ("GET", "/channels", self._channels),
@@ -226,11 +222,6 @@ class Nsqlookupd:
         ]
         return {"producers": producers}
 
-    def _debug(self, _request: Request) -> object:
-        with self._lock:
-            entries = self._registry.entries()
-        return {key: list(map(_debug_facts, found)) for key, found in entries.items() if found}
-
     def _create_topic(self, request: Request) -> None:
         topic = request.require("topic")
         if not is_valid_name(topic):
@@ -272,13 +263,3 @@ def _producer(peer: PeerInfo) -> dict[str, Any]:
         "http_port": identity.http_port,
         "version": identity.version,
     }
-
-
-def _debug_facts(producer: Producer) -> dict[str, Any]:
-    facts = _producer(producer.peer)
-    facts["id"] = facts.pop("remote_address")
-    facts["last_update"] = int(producer.peer.last_update * 1e9)
-    at = producer.tombstoned_at
-    facts["tombstoned"] = at is not None
-    facts["tombstoned_at"] = _ZERO_TIME if at is None else int(at * 1e9)
-    return dict(sorted(facts.items()))

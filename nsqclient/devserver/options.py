@@ -1,4 +1,4 @@
-"""The options of the embedded nsqd: nsqd's flags, the values of /config/, the log level."""
+"""The options of the embedded nsqd: nsqd's flags, and the log level."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def default_node_id() -> int:
     return zlib.crc32(digest) % 1024
 
 
-#: Values of --tls-min-version, and their numbers under /config/.
-TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
+#: Values of --tls-min-version.
+TLS_VERSIONS = ("tls1.0", "tls1.1", "tls1.2", "tls1.3")
 
 
 #: nsqd's levels and their numbers; Python's are ten times as much.
@@ -135,7 +135,7 @@ class NsqdOptions:
     def server_limits(self) -> ServerLimits:
         """Return the limits that the protocol core checks: those of the same names, and others."""
         same = {
-            each.name: _in_units(self, each, 1000) for each in fields(self)
+            each.name: _in_ms(self, each) for each in fields(self)
             if each.name in ServerLimits._fields
         }
         return ServerLimits(**same | {
@@ -196,37 +196,10 @@ class NsqdOptions:
         )
 
 
-def _in_units(options: NsqdOptions, option: Field[Any], of_second: int) -> Any:
-    """Return the value of an option; a duration as a whole number of ms or ns."""
+def _in_ms(options: NsqdOptions, option: Field[Any]) -> Any:
+    """Return the value of an option; a duration as a whole number of ms."""
     value = getattr(options, option.name)
-    return round(value * of_second) if option.type == "float" else value
-
-
-#: /config/: options of the same name.
-_SHOWN = frozenset({
-    "deflate", "snappy", "tls_cert", "tls_key", "tls_client_auth_policy", "tls_root_ca_file",
-    "msg_timeout", "max_msg_timeout", "max_req_timeout", "max_heartbeat_interval",
-    "max_output_buffer_timeout", "min_output_buffer_timeout", "output_buffer_timeout",
-    "e2e_processing_latency_window_time", "mem_queue_size", "max_msg_size", "max_body_size",
-    "max_rdy_count", "max_output_buffer_size", "max_channel_consumers", "max_deflate_level",
-})
-
-
-def config_values(options: NsqdOptions) -> dict[str, Any]:
-    """Return the values under /config/ that do not change while nsqd runs, durations in ns."""
-    return {
-        **{each.name: _in_units(options, each, 10**9) for each in fields(options)
-           if each.name in _SHOWN},
-        "auth_http_addresses": list(options.auth_http_addresses),
-        "e2e_processing_latency_percentiles": [
-            int(each) if each == 1 else each for each in options.e2e_processing_latency_percentile
-        ],
-        "tls_required": int(options.tls_policy),
-        "tls_min_version": TLS_VERSIONS[options.tls_min_version],
-        "id": options.node_id,
-        "data_path": options.data_path or "",
-        "broadcast_address": options.announced_address,
-    }
+    return round(value * 1000) if option.type == "float" else value
 
 
 _logger = logging.getLogger("nsqclient.devserver")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import json
 import logging
 import os
@@ -37,8 +36,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _record = struct.Struct(f">IqH{MESSAGE_ID_SIZE}s")
 _size = struct.Struct(">I")
 _READ_SIZE = 256 * 1024
-#: An empty file up to this size is truncated, a larger one replaced: freeing its blocks takes long.
-_MAX_TRUNCATED = 1024 * 1024
 
 
 class DataPathError(OSError):
@@ -46,16 +43,10 @@ class DataPathError(OSError):
 
 
 class DataPath:
-    """A locked directory. Life: created (locks it), used, :meth:`close`.
+    """A locked directory. Life: created (locks it), used, :meth:`close`."""
 
-    ``discard`` is called with each large file that was removed, and closes it, maybe later.
-    """
-
-    def __init__(
-        self, path: str, discard: Callable[[io.IOBase], None] = lambda file: file.close()
-    ) -> None:
+    def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._discard = discard
         self._lines = LineLimit(logger)
         #: The error of the last write of a message; None if it succeeded.
         self.write_error: OSError | None = None
@@ -99,7 +90,7 @@ class DataPath:
     def open_disk_queue(self, topic: str, channel: str | None) -> DiskQueue:
         """Return the queue of a topic or channel; the first message creates its file."""
         name = topic if channel is None else f"{topic}:{channel}"
-        return DiskQueue(self._path / name, self._on_write, self._discard)
+        return DiskQueue(self._path / name, self._on_write)
 
     def _on_write(self, error: OSError | None) -> None:
         if error is not None and self.write_error is None:
@@ -195,14 +186,8 @@ class DiskQueue(Backend):
     Every message is written at once, so a killed process loses none of them.
     """
 
-    def __init__(
-        self,
-        base: Path,
-        on_write: Callable[[OSError | None], None],
-        discard: Callable[[io.IOBase], None],
-    ) -> None:
+    def __init__(self, base: Path, on_write: Callable[[OSError | None], None]) -> None:
         self._on_write = on_write  # called after each write
-        self._discard = discard
         self._data = base.with_name(base.name + ".spool")
         self._meta = base.with_name(base.name + ".meta")
         self._descriptor = -1
@@ -302,16 +287,12 @@ class DiskQueue(Backend):
 
     def delete(self) -> None:
         """Remove the file."""
-        self._remove()
-        self._depth = self._read = self._end = 0
-
-    def _remove(self) -> None:
-        """Remove the file; its blocks stay until it is closed."""
         self._meta.unlink(missing_ok=True)  # first: it must not outlive the file
         self._data.unlink(missing_ok=True)
         if self._descriptor >= 0:
-            self._discard(io.FileIO(self._descriptor))
+            os.close(self._descriptor)
             self._descriptor = -1
+        self._depth = self._read = self._end = 0
 
     def _open(self) -> None:
         self._descriptor = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o600)
@@ -358,9 +339,6 @@ class DiskQueue(Backend):
 
     def _truncate(self) -> None:
         self._meta.unlink(missing_ok=True)  # first: it must not outlive the records
-        if self._end <= _MAX_TRUNCATED:
-            os.ftruncate(self._descriptor, 0)
-        else:
-            self._remove()  # the next message creates it again
+        os.ftruncate(self._descriptor, 0)
         self._depth = self._read = self._end = self._buffer_at = 0
         self._buffer = b""

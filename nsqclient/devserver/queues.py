@@ -11,8 +11,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from io import IOBase
-from typing import NamedTuple, Protocol, Union
+from typing import NamedTuple, Protocol
 
 from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.protocol.frames import RawMessage
@@ -57,11 +56,6 @@ class StoredMessage:
         return StoredMessage(self.id, self.timestamp, self.body, 0, self.deferral)
 
 
-#: Messages, or what is kept of them, that nobody needs any more.
-Container = Union["deque[StoredMessage]", "dict[bytes, StoredMessage]",
-                  "list[tuple[float, bytes]]"]
-
-
 class Backend:
     """Stores the messages beyond ``mem_queue_size``: this one in memory, without a limit."""
 
@@ -100,10 +94,9 @@ class Backend:
         self._messages, other._messages = other._messages, self._messages
         return True
 
-    def clear(self) -> Container | None:
-        """Remove all messages; return what held them in memory, for the caller to free."""
-        removed, self._messages = self._messages, deque()
-        return removed
+    def clear(self) -> None:
+        """Remove all messages."""
+        self._messages.clear()
 
     def close(self) -> None:
         """Keep the stored messages for the next start; memory ends with the process."""
@@ -170,14 +163,10 @@ class MessageQueue:
         self.memory, other.memory = other.memory, self.memory
         return True
 
-    def clear(self) -> list[Container]:
-        """Remove all messages; return what held them in memory, for the caller to free."""
-        removed: list[Container] = [self.memory]
-        self.memory = deque()
-        rest = self.backend.clear()
-        if rest is not None:
-            removed.append(rest)
-        return removed
+    def clear(self) -> None:
+        """Remove all messages."""
+        self.memory.clear()
+        self.backend.clear()
 
 
 class Consumer:
@@ -250,17 +239,6 @@ class Scheduler:
         self._order = 0
         #: Topics with messages to move to their channels.
         self.flowing: dict[Topic, None] = {}
-        #: What to free without the lock: that takes long, where there are many messages.
-        self.discarded: list[Container | IOBase] = []
-
-    def discard(self, what: Container | IOBase) -> None:
-        """Add something to free; a file that was removed is closed, which frees its blocks."""
-        self.discarded.append(what)
-
-    def take_discarded(self) -> list[Container | IOBase]:
-        """Remove and return what is to be freed."""
-        discarded, self.discarded = self.discarded, []
-        return discarded
 
     def flow(self, now: float) -> None:
         """Move one slice of each topic's messages to its channels."""
@@ -551,11 +529,9 @@ class Channel:
 
     def empty(self, now: float) -> None:
         """Drop every message: waiting, in flight and deferred."""
-        self._scheduler.discarded += [
-            *self.queue.clear(), self.in_flight, self.deferred, self._deadlines, self._deferrals
-        ]
-        self.in_flight, self.deferred = {}, {}
-        self._deadlines, self._deferrals = [], []
+        for messages in (self.queue, self.in_flight, self.deferred, self._deadlines,
+                         self._deferrals):
+            messages.clear()
         for consumer in self.consumers.values():
             consumer.in_flight = 0
             self._update_readiness(consumer, now)
@@ -645,7 +621,7 @@ class Topic:
 
     def empty(self) -> None:
         """Drop the stored messages; the channels keep theirs."""
-        self._scheduler.discarded += self.queue.clear()
+        self.queue.clear()
 
     def _distribute(
         self, message: StoredMessage, now: float, *, is_accepted: bool = False

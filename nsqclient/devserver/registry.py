@@ -170,14 +170,5 @@ class Registry:
                 nodes.append(ProducerTopics(peer, list(found), list(found.values())))
         return nodes
 
-    def entries(self) -> dict[str, list[Producer]]:
-        """All producers by category, topic and channel, for /debug."""
-        found = {"client::": [Producer(peer) for peer in self._peers.values()]}
-        for name, topic in sorted(self._topics.items()):
-            found[f"topic:{name}:"] = list(topic.producers.values())
-            for channel, producers in sorted(topic.channels.items()):
-                found[f"channel:{name}:{channel}"] = list(producers.values())
-        return found
-
     def _is_active(self, peer: PeerInfo, now: float) -> bool:
         return now - peer.last_update <= self._inactive_timeout

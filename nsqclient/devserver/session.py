@@ -22,7 +22,6 @@ from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import NSQConnectionError, WriteTimeoutError
-from nsqclient.protocol.frames import MAGIC_V2
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 from nsqclient.sanitize import LONGEST_TEXT, printable
@@ -130,7 +129,6 @@ class Session:
         self._last_command = 0.0
         self._last_progress = 0.0  # of writing
         self._end_due = _NEVER  # of flushing and lingering
-        self._is_begun = False  # its magic was logged
         self._is_identified = False
         self._is_dropped = False
         self._is_reset = False
@@ -170,7 +168,7 @@ class Session:
         """Unsubscribe, and close the socket. The session is over."""
         try:
             self._unsubscribe()
-            self._log_end()
+            logger.info("client(%s) is gone", self.address)
         finally:
             self._sock.close()
             self._on_close(self)
@@ -221,7 +219,7 @@ class Session:
                 self._last_progress = now
             self._take_messages()
             self._run_due_tasks(now)
-            self._log_events()
+            self._log_errors()
             self._write(now)
         if self.core.is_closed or self._is_dropped:
             self._begin_end()
@@ -284,30 +282,11 @@ class Session:
             events, self._waiting = self._waiting, []
             self._execute(events, self._auth_results)
 
-    # -- the log
-
-    def _log_events(self) -> None:
-        """Log what the client sent first, and the errors that it gets, in nsqd's words."""
-        core = self.core
-        if not self._is_begun and core.magic is not None:
-            self._is_begun = True
-            magic = printable(core.magic.decode("latin-1"))
-            logger.info("CLIENT(%s): desired protocol magic '%s'", self.address, magic)
-            if core.magic != MAGIC_V2:
-                logger.error("client(%s) bad protocol magic '%s'", self.address, magic)
-                core.sent_errors.clear()
-        while core.identified:
-            payload = printable(core.identified.pop(0).decode("utf-8", "replace"), LONGEST_TEXT)
-            logger.info("[%s] IDENTIFY: %s", self.address, payload)
-        while core.sent_errors:
-            text = core.sent_errors.pop(0).decode("utf-8", "replace")
+    def _log_errors(self) -> None:
+        """Log the errors that the client gets."""
+        while self.core.sent_errors:
+            text = self.core.sent_errors.pop(0).decode("utf-8", "replace")
             logger.error("[%s] - %s", self.address, printable(text, LONGEST_TEXT))
-
-    def _log_end(self) -> None:
-        if not self._is_begun:
-            logger.error("client(%s) failed to read protocol version", self.address)
-        elif self.core.magic == MAGIC_V2:
-            logger.info("PROTOCOL(V2): [%s] exiting ioloop", self.address)
 
     def _authorize(self, events: list[Event], prepares: bool) -> Iterator[AuthResult]:
         """Authorize the commands; ends at an error. May block where ``_must_wait()``.
@@ -415,7 +394,7 @@ class Session:
     # -- the end
 
     def _begin_end(self) -> None:
-        self._log_events()
+        self._log_errors()
         # First: messages delivered to it from now on would wait for their timeout.
         self._unsubscribe()
         self._unsent = memoryview(bytes(self._unsent) + self.core.data_to_send())

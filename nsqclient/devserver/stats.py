@@ -1,4 +1,4 @@
-"""``/stats``: the numbers with nsqd's keys in nsqd's order, and the text form."""
+"""``/stats``: the numbers with nsqd's keys in nsqd's order, as JSON."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import os
 import resource
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from nsqclient.devserver import latency
 from nsqclient.devserver.broker import Broker
-from nsqclient.devserver.protocol.commands import NSQD_VERSION, version_line
+from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.devserver.protocol.server import ServerState
 from nsqclient.devserver.queues import Channel, Topic
 from nsqclient.devserver.session import Session
-from nsqclient.runtime.deadline import format_duration
 
 # nsqd's numbers for the states of a client; 1 and 2 are never seen in /stats.
 _STATES = {
@@ -171,66 +169,3 @@ def build(stats: Values, health: str, start_time: float, include_memory: bool) -
     # null, not [], where no client has published.
     answer["producers"] = stats["producers"] or None
     return answer
-
-
-def to_text(answer: Values, start_time: float, now: float) -> str:
-    """Return the result of :func:`build` in nsqd's text form; ``now`` in seconds."""
-    started = datetime.fromtimestamp(int(start_time), timezone.utc)
-    lines = [
-        version_line("nsqd"),
-        f"start_time {started:%Y-%m-%dT%H:%M:%SZ}",
-        f"uptime {format_duration(max(0.0, now - start_time))}",
-        "",
-        f"Health: {answer['health']}",
-    ]
-    if "memory" in answer:
-        lines += ["", "Memory:"]
-        lines += [f"   {name:<25}\t{value}" for name, value in answer["memory"].items()]
-    topics = answer["topics"]
-    lines += ["", "Topics:" if topics else "Topics: None"]
-    for index, topic in enumerate(topics or ()):
-        lines += _topic_lines(topic, now) if index == 0 else ["", *_topic_lines(topic, now)]
-    producers = answer["producers"]
-    lines += ["", "Producers:" if producers else "Producers: None"]
-    lines += [f"   {_client(producer, now)}" for producer in producers or ()]
-    return "\n".join(lines) + "\n"
-
-
-def _topic_lines(topic: Values, now: float) -> list[str]:
-    lines = [
-        f"{_paused(topic)}[{topic['topic_name']:<15}] depth: {topic['depth']:<5}"
-        f" be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8}"
-        f" e2e%: {latency.to_text(topic['e2e_processing_latency'])}"
-    ]
-    for channel in topic["channels"]:
-        lines.append(
-            f"   {_paused(channel)}[{channel['channel_name']:<25}]"
-            f" depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5}"
-            f" inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4}"
-            f" re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5}"
-            f" msgs: {channel['message_count']:<8}"
-            f" e2e%: {latency.to_text(channel['e2e_processing_latency'])}"
-        )
-        lines += [f"        {_client(client, now)}" for client in channel["clients"] or ()]
-    return lines
-
-
-def _paused(values: Values) -> str:
-    return "*P " if values["paused"] else "   "
-
-
-def _client(client: Values, now: float) -> str:
-    port = client["remote_address"].rpartition(":")[2]
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
-    head = f"[{client['version']} {name:<21}]"
-    connected = f"connected: {format_duration(max(0, int(now - client['connect_ts'])))}"
-    counts = client.get("pub_counts")
-    if counts:
-        total = sum(count["count"] for count in counts)
-        topics = ",".join(f"{count['topic']}={count['count']}" for count in counts)
-        return f"{head} msgs: {total:<8} topics: {topics} {connected}"
-    return (
-        f"{head} state: {client['state']} inflt: {client['in_flight_count']:<4}"
-        f" rdy: {client['ready_count']:<4} fin: {client['finish_count']:<8}"
-        f" re-q: {client['requeue_count']:<8} msgs: {client['message_count']:<8} {connected}"
-    )

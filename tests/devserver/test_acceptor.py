@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nsqclient.devserver import acceptor as acceptor_module
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.raw_socket import ask, connect, read_all
@@ -43,6 +44,27 @@ def test_silent_client_does_not_delay_another(make):
     with connect(acceptor.address), connect(acceptor.address) as second:
         second.sendall(b"hello")
         assert second.recv(10) == b"hello"
+
+
+def test_a_client_too_many_is_closed(make, monkeypatch, caplog):
+    """The number of threads is limited; where another client has left, the next is served."""
+    monkeypatch.setattr(acceptor_module, "_MOST_THREADS", 1)
+    acceptor = make()
+    acceptor.start()
+    with connect(acceptor.address) as first:
+        first.sendall(b"x")
+        assert first.recv(1) == b"x"
+        with connect(acceptor.address) as second:
+            assert read_all(second) == b""
+    assert "a client is not served: 1 clients have a thread each" in caplog.text
+
+    def is_served() -> bool:
+        with contextlib.suppress(OSError), connect(acceptor.address) as third:
+            third.sendall(b"x")
+            return third.recv(1) == b"x"
+        return False
+
+    wait_until(is_served)
 
 
 def test_stop_ends_clients_and_frees_the_port(make):

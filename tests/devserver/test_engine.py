@@ -48,21 +48,6 @@ def test_consumer_with_messages_is_woken_after_the_block(engine):
     assert wakes == [1] and len(channel.in_flight) == 2
 
 
-def test_a_file_that_was_removed_is_closed_after_the_block(engine):
-    """Closing a large file takes long: other threads may enter meanwhile."""
-
-    class File:
-        def close(self):
-            with engine:
-                closed.append(self)
-
-    closed, file = [], File()
-    with engine as broker:
-        broker.scheduler.discard(file)
-        assert not closed
-    assert closed == [file]
-
-
 def test_earlier_ticks_replace_later_ones(engine):
     """However often an earlier time comes up, one tick is scheduled in the end."""
     channel, _ = subscribe(engine, ready=0)

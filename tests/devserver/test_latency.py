@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.devserver.latency import LatencyWindow, summary, to_text
+from nsqclient.devserver.latency import LatencyWindow, summary
 
 SECOND = 1_000_000_000
 
@@ -76,12 +76,3 @@ def test_a_topic_has_the_latencies_of_all_its_channels():
     fast.insert(other.now - SECOND)
     assert summary([slow, fast])["count"] == 2
     assert values(slow, fast) == pytest.approx([1e9, 2e9, 2e9], rel=0.01)
-
-
-@pytest.mark.parametrize("value, text", [
-    (999, "999.0ns"), (1_500, "1.5us"), (2_000_000, "2.0ms"), (1_147_632_029, "1.1s"),
-])
-def test_the_text_has_one_digit_and_a_unit(value, text):
-    """As nsqd's."""
-    percentiles = [{"quantile": 1, "value": value}] * 2
-    assert to_text({"count": 1, "percentiles": percentiles}) == f"{text}, {text}"

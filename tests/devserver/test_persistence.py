@@ -32,29 +32,6 @@ def numbers(messages):
     return [message.timestamp for message in messages]
 
 
-@pytest.mark.parametrize("empty", [
-    lambda spool: spool.clear(), lambda spool: spool.delete(),
-    lambda spool: [spool.get() for _ in range(spool.depth)],
-])
-def test_a_large_file_is_removed_and_closed_by_the_caller(tmp_path, empty):
-    """Its blocks are freed when it is closed, which takes long: not under the caller's lock."""
-    discarded = []
-    data = DataPath(str(tmp_path), discarded.append)
-    spool = data.open_disk_queue("t", None)
-    for number in range(11):
-        spool.put(make_message(number, size=100_000))
-    empty(spool)
-    assert spool.depth == 0 and not (tmp_path / "t.spool").exists()
-    assert os.fstat(discarded[0].fileno()).st_size > 1_000_000
-    spool.put(make_message(99))
-    assert (tmp_path / "t.spool").exists() and numbers([spool.get()]) == [99]
-    assert len(discarded) == 1  # a small one is truncated
-    spool.close()
-    data.close()
-    for file in discarded:
-        file.close()
-
-
 def test_data_path_in_use_is_an_error(data, tmp_path):
     """The error has nsqd's words."""
     with pytest.raises(DataPathError, match="failed to lock data-path: cannot flock directory"):

@@ -138,11 +138,3 @@ def test_channel_is_deleted_once(registry, peer):
     assert registry.delete_channel("t", "c")
     assert not registry.delete_channel("t", "c")
     assert registry.lookup("t", 0.0) == ([], [peer])
-
-
-def test_entries_have_clients_topics_and_channels(registry, peer):
-    """The debug view has a key for the client, the topic and the channel."""
-    registry.register(peer, "t", "c")
-    entries = registry.entries()
-    assert list(entries) == ["client::", "topic:t:", "channel:t:c"]
-    assert all([producer.peer for producer in found] == [peer] for found in entries.values())

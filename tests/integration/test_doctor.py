@@ -51,8 +51,8 @@ def cluster(lookupd_factory, server_factory):
 
     def register(lookupd, nsqd):
         def has_both():
-            found = lookupd.get("/debug").json()
-            return any("orders" in key for key in found) and any("mail" in key for key in found)
+            found = lookupd.get("/lookup", topic="orders")
+            return found.ok and found.json()["producers"] and found.json()["channels"] == ["mail"]
 
         wait_until(has_both, 20, "nsqd did not register")
 

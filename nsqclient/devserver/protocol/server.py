@@ -210,10 +210,6 @@ class ServerProtocol:
             self._limits.output_buffer_size,
             self._limits.output_buffer_timeout,
         )
-        #: The first bytes of the connection, once they are there.
-        self.magic: bytes | None = None
-        #: The payloads of IDENTIFY, for the log; the owner removes them.
-        self.identified: list[bytes] = []
         #: The errors that were sent, for the log; the owner removes them.
         self.sent_errors: list[bytes] = []
         self._layers = LayerStack()
@@ -400,7 +396,6 @@ class ServerProtocol:
         self._at_eof = code, missing
 
     def _take_magic(self, magic: bytes) -> None:
-        self.magic = magic
         if magic != MAGIC_V2:
             raise CommandError("E_BAD_PROTOCOL")
 
@@ -439,7 +434,6 @@ class ServerProtocol:
 
     def _take_identify(self, body: bytes) -> None:
         fields = identify.decode(body)
-        self.identified.append(body)
         self.settings = identify.negotiate(fields, self.settings, self._limits)
         answer = identify.response(self.settings, self._limits)
         self._events.append(Identify(self.settings, answer))
