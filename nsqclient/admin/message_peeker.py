@@ -11,12 +11,13 @@ letters: they are received, held while they are shown, and requeued. Their attem
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.admin.access_control import RequestError
@@ -24,7 +25,8 @@ from nsqclient.admin.aggregate import Values, client_count, number, objects, tex
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
-from nsqclient.errors import ConnectError, NSQError
+from nsqclient.errors import NSQError
+from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.protocol.peer_json import InvalidJson, read_json
@@ -41,8 +43,6 @@ MAX_SECONDS = 30.0
 MAX_BODY = 64 * 1024
 #: Peeks under way at once: each costs every nsqd of the topic a channel.
 _MAX_PEEKS = 4
-#: Seconds between two checks of an idle peek whether it should end.
-_CHECK_INTERVAL = 0.25
 
 
 class Plan(NamedTuple):
@@ -153,48 +153,25 @@ class MessagePeeker:
         if not plan.nodes:
             return  # the channel is empty everywhere
         until = time.monotonic() + seconds
-        config = self._settings.consumer_config.replace(
-            user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
-            # Held messages stay in flight, and one nsqd may have all of them.
-            max_in_flight=count * len(plan.nodes) if plan.lender else
-            max(len(plan.nodes), min(count, 25)),
-            max_attempts=0,
-        )
-        nodes = {node.tcp_reached_at: node for node in plan.nodes}
         channel = plan.lender or f"peek-{uuid.uuid4().hex[:8]}{_NEW_CHANNEL}"
-        consumer = LookingConsumer(
-            topic, channel, nsqd_tcp_addresses=list(nodes), config=config,
-            # Again before each subscription: an nsqd may have lost its channels meanwhile.
-            guard=LookGuard(topic, channel, lambda address: self._cluster.nsqd(
-                nodes[address]).stats(topic, include_clients=False).topic(topic)),
-            on_error=lambda error: logger.info("peek at %s: %s", topic, error),
-        )
-        lent: list[Message] = []
-        sent = 0
+        nodes = {node.tcp_reached_at: node for node in plan.nodes}
+        consumer, query = make_reader(
+            self._cluster, self._settings, topic, channel, plan.nodes,
+            # Held messages stay in flight, and one nsqd may have all of them.
+            count * len(plan.nodes) if plan.lender else max(len(plan.nodes), min(count, 25)))
+        messages = consumer.take(
+            count, query if plan.lender else None, holds=bool(plan.lender),
+            is_over=lambda: time.monotonic() >= until or self._closing.is_set())
         try:
-            consumer.start()
-            while sent < count and time.monotonic() < until and not self._closing.is_set():
-                left = max(0.01, until - time.monotonic())
-                try:
-                    for message in consumer.messages(timeout=min(_CHECK_INTERVAL, left)):
-                        yield _shown(message, nodes[message.nsqd_address].address,
-                                     self._settings.dead_letter_key)
-                        sent += 1
-                        if plan.lender:
-                            # Held to the end: it would be delivered again at once.
-                            message.enable_async()
-                            lent.append(message)
-                        if sent >= count or time.monotonic() >= until or self._closing.is_set():
-                            if not plan.lender:
-                                message.finish()
-                            break
-                except ConnectError:
-                    pass  # not connected; on_error has logged the reason
-                # Writing detects that the browser has disconnected.
-                yield {}
+            with contextlib.closing(messages):
+                for message in messages:
+                    # Also where none came: writing detects that the browser has disconnected.
+                    yield {} if message is None else _shown(
+                        message, nodes[message.nsqd_address].address,
+                        self._settings.dead_letter_key)
+        except NSQError as exc:  # the channel was deleted meanwhile, say
+            logger.info("peek at %s: %s", topic, exc)
         finally:
-            for message in lent:
-                _requeue(message)
             consumer.stop(0.5)
 
     def close(self) -> None:
@@ -202,12 +179,26 @@ class MessagePeeker:
         self._closing.set()
 
 
-def _requeue(message: Message) -> None:
-    try:
-        message.requeue(0, backoff=False)
-    except NSQError as exc:
-        # Its connection ended, or it timed out: nsqd has requeued it.
-        logger.debug("%r was not requeued: %s", message, exc)
+def make_reader(
+    cluster: Cluster, settings: AdminSettings, topic: str, channel: str, nodes: Sequence[Node],
+    max_in_flight: int,
+) -> tuple[LookingConsumer, DepthQuery]:
+    """Return a consumer of some nsqds, and what asks them how many messages are left."""
+    config = settings.consumer_config.replace(
+        user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}", max_in_flight=max_in_flight,
+        max_attempts=0)
+    clients = {node.tcp_reached_at: cluster.nsqd(node) for node in nodes}
+    consumer = LookingConsumer(
+        topic, channel, nsqd_tcp_addresses=list(clients), config=config,
+        # Again before each subscription: an nsqd may have lost its channels meanwhile.
+        guard=LookGuard(topic, channel, lambda address: clients[address].stats(
+            topic, include_clients=False).topic(topic)),
+        on_error=lambda error: logger.info("%s/%s: %s", topic, channel, error),
+    )
+    query = DepthQuery(
+        topic, channel, settings.http_config, nsqds=list(clients), creates_channel=False,
+        nsqd_http=[client.address for client in clients.values()])
+    return consumer, query
 
 
 def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:

@@ -7,7 +7,7 @@ replay and stays: NSQ would deliver the same one again.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import threading
 import time
 from collections.abc import Generator
@@ -15,23 +15,20 @@ from typing import Any
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import number, objects, text
+from nsqclient.admin.message_peeker import make_reader
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.envelope import DeadLetter
-from nsqclient.errors import ConnectError, NSQError
+from nsqclient.errors import NSQError
 from nsqclient.http.cluster import Cluster, Node
+from nsqclient.message import Message
 from nsqclient.producer.producer import Producer
-from nsqclient.version import __version__
-
-logger: logging.Logger = logging.getLogger("nsqclient.admin")
+from nsqclient.runtime.rate_limiter import RateLimiter
 
 #: Messages in flight: those that are not reached before the end are requeued, so they are few.
 _MAX_IN_FLIGHT = 10
 #: Seconds that a letter should wait in flight at most: nsqd delivers it again after 60.
 _LONGEST = 20.0
-#: Seconds without a message after which a replay asks whether letters are left, and between two
-#: checks whether it should end.
-_LAST_WAIT = 5.0
+#: Seconds between two checks whether the browser has disconnected.
 _CHECK_INTERVAL = 0.5
 _STOP_TIMEOUT = 2.0
 #: Usual suffixes of the names of dead-letter topics.
@@ -47,22 +44,6 @@ def source_of_dead_letters(topic: str) -> str:
             if name.endswith(joint + end) and len(name) > len(end) + 1:
                 return topic[:-len(end) - 1]
     return ""
-
-
-class Pace:
-    """The times of letters for a rate on average: the time that a publish takes counts. Pure.
-
-    After a delay at most the letters of one second follow each other without a wait.
-    """
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._interval = 1 / rate
-        self._due = now  # the time of the next letter
-
-    def wait(self, now: float) -> float:
-        """Return the seconds from now, when a letter was published, until the next one."""
-        self._due = max(self._due + self._interval, now - 1.0)
-        return max(0.0, self._due - now)
 
 
 _Steps = Generator[dict[str, Any], None, None]
@@ -116,17 +97,16 @@ class Replayer:
             yield {"wanted": wanted}
             if not wanted:
                 return
-            config = self._settings.consumer_config.replace(
-                user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}",
-                max_in_flight=max(len(sources), min(wanted, _MAX_IN_FLIGHT, int(rate * _LONGEST))),
-                max_attempts=0)
-            producer = Producer(nsqd_tcp_addresses=targets, config=config)
-            consumer = Consumer(
-                topic, channel, nsqd_tcp_addresses=[node.tcp_reached_at for node in sources],
-                config=config,
-                on_error=lambda error: logger.info("replay of %s: %s", topic, error))
+            in_flight = max(len(sources), min(wanted, _MAX_IN_FLIGHT, int(rate * _LONGEST)))
+            consumer, query = make_reader(
+                self._cluster, self._settings, topic, channel, sources, in_flight)
+            producer = Producer(nsqd_tcp_addresses=targets, config=consumer.config)
             try:
-                yield from self._letters(consumer, producer, target, rate, wanted, sources)
+                yield from self._letters(
+                    consumer.take(wanted, query, is_over=self._closing.is_set), producer, target,
+                    rate)
+            except NSQError as exc:
+                yield {"error": str(exc)}
             finally:
                 consumer.stop(_STOP_TIMEOUT)
                 producer.close(_STOP_TIMEOUT)
@@ -134,52 +114,28 @@ class Replayer:
             self._running.release()
 
     def _letters(
-        self, consumer: Consumer, producer: Producer, target: str, rate: float, wanted: int,
-        sources: list[Node],
+        self, messages: Generator[Message | None, None, None], producer: Producer, target: str,
+        rate: float,
     ) -> _Steps:
-        done, since = 0, time.monotonic()
-        pace: Pace | None = None  # from the first letter on
+        done, limiter = 0, RateLimiter(rate, time.monotonic())
         key = self._settings.dead_letter_key
-        consumer.start()
-        while not self._closing.is_set():
-            silence = time.monotonic() - since
-            if silence >= _LAST_WAIT:
-                left = self._left(sources, consumer.topic, consumer.channel)
-                if not left:
-                    return
-                if silence >= consumer.config.drain_patience:
-                    yield {"error": f"no letter arrived for {silence:.0f} s: {'; '.join(left)}"}
-                    return
-            try:
-                for message in consumer.messages(timeout=_CHECK_INTERVAL):
-                    letter = DeadLetter.parse(message.body, key)
-                    # Without a key anybody may have written what the letter says.
-                    to = (key and letter.topic) or target
-                    if pace is None:
-                        pace = Pace(rate, time.monotonic())
-                    try:
-                        producer.publish(to, letter.body)
-                    except NSQError as exc:
-                        message.requeue(0, backoff=False)
-                        yield {"error": f"not replayed to {to}: {exc}"}
+        with contextlib.closing(messages):
+            for message in messages:
+                while message is not None and not limiter.take(1, time.monotonic()):
+                    if self._closing.wait(min(limiter.wait(), _CHECK_INTERVAL)):
                         return
-                    message.finish()
-                    done += 1
-                    yield {"done": done}
-                    if done >= wanted or self._closing.wait(pace.wait(time.monotonic())):
-                        return
-                    since = time.monotonic()
-            except ConnectError:
-                pass  # on_error has logged the reason
-            yield {}  # writing detects that the browser has disconnected
-
-    def _left(self, sources: list[Node], topic: str, channel: str) -> list[str]:
-        """Return where letters wait, or may wait since an nsqd does not answer."""
-        stats, failures = self._cluster.stats(sources, topic, channel, progressive=True)
-        return [failure.text() for failure in failures] + [
-            f"{number(each, 'depth')} wait at {node.address}"
-            for node, answer in stats.items() for named in objects(answer, "topics")
-            if text(named, "topic_name") == topic and named.get("paused") is not True
-            for each in objects(named, "channels")
-            if text(each, "channel_name") == channel and each.get("paused") is not True
-            and number(each, "depth")]
+                    yield {}
+                if message is None:
+                    yield {}  # writing detects that the browser has disconnected
+                    continue
+                letter = DeadLetter.parse(message.body, key)
+                # Without a key anybody may have written what the letter says.
+                to = (key and letter.topic) or target
+                try:
+                    producer.publish(to, letter.body)
+                except NSQError as exc:
+                    yield {"error": f"not replayed to {to}: {exc}"}
+                    return  # the message is requeued
+                message.finish()
+                done += 1
+                yield {"done": done}

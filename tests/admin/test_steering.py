@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from nsqclient import Config, Consumer, DeadLetter
-from nsqclient.admin import AdminSettings, replay
+from nsqclient.admin import AdminSettings
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.context import make_cluster
 from nsqclient.admin.doctor import DoctorRunner
@@ -119,25 +119,6 @@ def test_without_a_key_no_letter_says_where_it_goes(cluster):
     assert bodies(cluster, "failed", 1) == [b"gift"]
 
 
-@pytest.mark.parametrize(("took", "waits"), [
-    (0.0, [0.5, 0.5, 0.5]), (0.25, [0.25, 0.25, 0.25]), (0.75, [0.0, 0.0, 0.0]),
-])
-def test_the_rate_of_a_replay_counts_the_time_of_publishes(took, waits):
-    """Two letters a second: of the half second between two the publish takes its part."""
-    pace, now, found = replay.Pace(2.0, 100.0), 100.0, []
-    for _ in waits:
-        now += took
-        found.append(pace.wait(now))
-        now += found[-1]
-    assert found == waits
-
-
-def test_a_replay_makes_up_for_one_second_at_most():
-    """After a minute in which no letter came."""
-    pace = replay.Pace(4.0, 100.0)
-    assert [pace.wait(160.0) for _ in range(6)] == [0.0, 0.0, 0.0, 0.0, 0.0, 0.25]
-
-
 def test_a_letter_that_cannot_be_published_stays(cluster):
     """The replay ends with the reason, and the message is requeued."""
     cluster.fill("letters", "keep", 0)
@@ -149,9 +130,8 @@ def test_a_letter_that_cannot_be_published_stays(cluster):
     wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"] == 1)
 
 
-def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster, monkeypatch):
+def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster):
     """After ``drain_patience``; a silence alone is not the end."""
-    monkeypatch.setattr(replay, "_LAST_WAIT", 0.1)
     cluster.fill("letters", "keep", 0)
     cluster.nsqds[0].post("/pub", b"x", topic="letters")
     wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
@@ -159,7 +139,8 @@ def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster, m
         consumer_config=Config(drain_patience=1.0),
         rewrite_addresses=[(cluster.nsqds[0].tcp_address, "127.0.0.1:1")])
     found = steps(admin, topic="letters", channel="keep", target="orders")
-    assert "no letter arrived for 1 s: 1 wait at" in found[-1]["error"]
+    assert "is empty for 1 s (drain_patience)" in found[-1]["error"]
+    assert "1 wait and do not come" in found[-1]["error"]
 
 
 def test_an_empty_channel_is_replayed_at_once(cluster):
@@ -176,13 +157,11 @@ def test_an_empty_channel_is_replayed_at_once(cluster):
         assert admin.post("/api/live/replay", body).status_code == 400
 
 
-def test_one_replay_runs_at_a_time(cluster, monkeypatch):
+def test_one_replay_runs_at_a_time(cluster):
     """A second one is rejected, and a lost client ends the first one."""
-    monkeypatch.setattr(replay, "_LAST_WAIT", 600.0)
     cluster.fill("orders.dead", "keep", 2)
-    cluster.nsqds[0].post("/channel/pause", topic="orders.dead", channel="keep")
     admin = cluster.admin()
-    body = {"topic": "orders.dead", "channel": "keep", "target": "orders"}
+    body = {"topic": "orders.dead", "channel": "keep", "target": "orders", "rate": 0.01}
     with requests.post(f"{admin.url}/api/live/replay", json=body, stream=True, timeout=30) as first:
         assert first.status_code == 200
         assert admin.post("/api/live/replay", body).status_code == 429
