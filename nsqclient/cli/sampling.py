@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from nsqclient import NSQError
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.errors import NSQHTTPStatusError
-from nsqclient.http import ChannelStats, NsqdHTTP, NsqlookupdHTTP
-from nsqclient.sanitize import without_password
+from nsqclient.http import ChannelStats, NsqdHTTP
+from nsqclient.http.ask_all import Failure, UpstreamError
+from nsqclient.http.cluster import Cluster, Node
 
 logger = logging.getLogger("nsqclient.cli")
-
-T = TypeVar("T")
-Client = TypeVar("Client", NsqdHTTP, NsqlookupdHTTP)
-
-#: Requests that run at the same time.
-_CONCURRENCY = 16
 
 
 class Counters(NamedTuple):
@@ -97,7 +88,7 @@ class Sampler:
     """Polls the servers.
 
     Args:
-        nsqds: HTTP addresses of nsqds to ask, each under the address that was given.
+        nsqds: HTTP addresses of nsqds to ask, each under the address that was given; or else:
         lookupds: HTTP addresses of nsqlookupds to find them.
         connect_timeout, request_timeout: of each request, in seconds.
         quiet: log nothing; ``problems`` has everything.
@@ -117,32 +108,34 @@ class Sampler:
         quiet: bool = False,
     ) -> None:
         self._topic, self._channel = topic, channel
-        self._nsqd = partial(NsqdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
-        lookupd = partial(
-            NsqlookupdHTTP, connect_timeout=connect_timeout, timeout=request_timeout)
-        # By the addresses as they are shown, without passwords.
-        self._lookupds = {without_password(address): lookupd(address) for address in lookupds}
-        self._nsqds = {without_password(address): self._nsqd(address) for address in nsqds}
+        self._cluster = Cluster(
+            lookupds, nsqds, connect_timeout=connect_timeout, timeout=request_timeout)
         self._quiet = quiet
-        self._threads = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="nsq-stat")
-        #: Given ones that have not answered yet.
-        self._untried = {*self._lookupds, *self._nsqds}
+        self._nodes: list[Node] = []
+        self._answered: set[str] = set()  # servers
         #: address -> what is wrong there now. An empty address: what is wrong as a whole.
         self.problems: dict[str, str] = {}
 
     def poll(self) -> dict[str, Answer]:
         """Ask all servers once; return the counters of nsqds that have the channel.
 
-        Blocks: about two request timeouts at most, three where nsqlookupds are asked.
+        Blocks: about two request timeouts at most.
 
         Raises:
             CommandLineError: a server that was given, and has never answered, is another one.
         """
-        problems: dict[str, str] = {}
-        if self._lookupds:
-            self._find_nsqds(problems)
-        answers = self._ask(self._nsqds, self._counters_of, problems)
-        found = {address: one for address, one in answers.items() if one is not None}
+        cluster = self._cluster
+        failures = {each.address: each for each in self._find_nsqds()}
+        answers, failed = cluster.each(self._nodes, self._counters_of)
+        failures |= {each.address: each for each in failed}
+        self._answered.update(cluster.lookupds().keys() - failures.keys(),
+                              (node.address for node in answers))
+        for address, failure in failures.items():
+            is_given = failure.kind == "nsqlookupd" or not cluster.has_lookupds
+            if is_given and failure.is_lasting and address not in self._answered:
+                raise CommandLineError(f"{address}: {failure.reason}")
+        found = {node.address: one for node, one in answers.items() if one is not None}
+        problems = {address: failure.reason for address, failure in failures.items()}
         if not found and not problems:
             problems[""] = f"no nsqd has channel {self._channel} of topic {self._topic} (yet)"
         self._report(problems)
@@ -150,60 +143,24 @@ class Sampler:
 
     def close(self) -> None:
         """End the threads and connections. Idempotent."""
-        self._threads.shutdown()
-        for client in [*self._nsqds.values(), *self._lookupds.values()]:
-            client.close()
+        self._cluster.close()
 
-    def _find_nsqds(self, problems: dict[str, str]) -> None:
-        """Ask the nsqlookupds which nsqds have the topic now.
-
-        While none of them answers, the nsqds that were found before are asked.
-        """
-        answers = self._ask(self._lookupds, self._producers_of, problems)
-        if not answers:
-            return
-        wanted = set().union(*answers.values())
-        for address in set(self._nsqds) - wanted:
-            self._nsqds.pop(address).close()
-        for address in sorted(wanted - set(self._nsqds)):
-            self._nsqds[address] = self._nsqd(address)
-
-    def _producers_of(self, lookupd: NsqlookupdHTTP) -> set[str]:
+    def _find_nsqds(self) -> list[Failure]:
+        """Find the nsqds that have the topic now; while nobody answers, those of before stay."""
         try:
-            producers = lookupd.lookup(self._topic).producers
-        except NSQHTTPStatusError as exc:
-            if exc.message == "TOPIC_NOT_FOUND":
-                return set()
-            raise
-        return {producer.http_address for producer in producers
-                if producer.broadcast_address and 0 < producer.http_port < 65536}
+            found = self._cluster.nodes()
+        except UpstreamError as exc:
+            return list(exc.failures)
+        self._nodes = [
+            node for node in found.nodes if not self._cluster.has_lookupds
+            or self._topic in node.topics and self._topic not in node.tombstoned]
+        return [each for each in found.failures if not each.is_doubt]
 
     def _counters_of(self, nsqd: NsqdHTTP) -> Answer | None:
         stats = nsqd.stats(self._topic, self._channel, include_clients=False)
         topic = stats.topic(self._topic)
         channel = None if topic is None else topic.channel(self._channel)
         return None if channel is None else Answer(Counters.of(channel), time.monotonic())
-
-    def _ask(
-        self,
-        clients: Mapping[str, Client],
-        request: Callable[[Client], T],
-        problems: dict[str, str],
-    ) -> dict[str, T]:
-        """Send a request to all of them at once; record the problems of those that fail."""
-        asked = {address: self._threads.submit(request, client)
-                 for address, client in clients.items()}
-        answers = {}
-        for address, future in asked.items():
-            try:
-                answers[address] = future.result()
-                self._untried.discard(address)
-            except NSQError as exc:
-                reason = str(getattr(exc, "reason", exc))
-                if getattr(exc, "is_lasting", False) and address in self._untried:
-                    raise CommandLineError(f"{address}: {reason}") from exc
-                problems[address] = reason
-        return answers
 
     def _report(self, problems: dict[str, str]) -> None:
         """Log the problems, at each poll, and their ends."""
