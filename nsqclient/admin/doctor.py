@@ -44,8 +44,8 @@ class DoctorRunner:
             return self._findings
         try:
             if not self._findings or time.monotonic() - self._ended_at > _KEEP:
-                diagnosis = Diagnosis(self._target())
-                diagnosis.run()
+                with Diagnosis(self._target()) as diagnosis:
+                    diagnosis.run()
                 self._findings, self._ended_at = diagnosis.findings, time.monotonic()
             return self._findings
         finally:

@@ -7,7 +7,7 @@ over nsqd's HTTP API, and their counters once more after a while.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -19,18 +19,18 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
+from nsqclient.http.ask_all import AskAll, Request
 from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.arguments import closest
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 #: Names of topics or channels that a finding lists.
 _MOST_NAMES = 10
 
-#: Requests that run at the same time.
-_CONCURRENCY = 16
+#: Seconds for one check of all servers.
+_LONGEST = 60.0
 
 
 class Target(NamedTuple):
@@ -57,12 +57,19 @@ class Target(NamedTuple):
 
 
 class Diagnosis:
-    """One run of all checks; ``findings`` grows. Threads: one."""
+    """One run of all checks; ``findings`` grows. Life: ``with``. Threads: one."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._ask_all = AskAll(_LONGEST, "nsq-doctor")
         self.findings: list[Finding] = []
         self._stats: dict[str, Stats] = {}  # HTTP address -> the first statistics
+
+    def __enter__(self) -> Diagnosis:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ask_all.close()
 
     def run(self) -> None:
         """Run every check once. Never raises an Exception: a check that does so is a finding."""
@@ -95,24 +102,15 @@ class Diagnosis:
     ) -> list[R]:
         """Call ``work`` for every place, many at the same time; return the results in their order.
 
-        An exception is a finding about its place alone.
+        An exception, or a check without an end, is a finding about its place alone.
         """
-        places = list(places)
-
-        def attempt(place: str) -> R | Finding:
-            try:
-                return work(place)
-            except Exception as exc:
-                return error(check, place, f"the check failed: {type(exc).__name__}: {exc}",
-                             "the other checks are not affected; report it with this text")
-
-        results: list[R] = []
-        for result in _map(places, attempt):
-            if isinstance(result, Finding):
-                self.findings.append(result)
-            else:
-                results.append(result)
-        return results
+        results, failures = self._ask_all.run({
+            place: Request(check, place, partial(work, place)) for place in places})
+        self.findings += [
+            error(check, failure.address, f"the check failed: {failure.reason}",
+                  "the other checks are not affected; report it with this text")
+            for failure in failures]
+        return list(results.values())
 
     def check_again(self, seconds: float) -> bool:
         """Compare the counters with those of ``run``, so many seconds ago.
@@ -149,17 +147,17 @@ class Diagnosis:
     def _check_statistics(self, addresses: list[str]) -> None:
         target = self._target
         for address, stats in self._get_stats(addresses).items():
-            if not isinstance(stats, Stats):
+            if isinstance(stats, Stats):
+                self._stats[address] = stats
+            else:
                 self.findings.append(_no_statistics(stats, address))
-                continue
-            self._stats[address] = stats
-            for found in (
-                *self._checked("topic", [address], lambda where: check_topic(
-                    stats, target.topic, target.channel, where)),
-                *self._checked("clock", [address], lambda where: check_clock(
-                    nsqd_url(where, "ping"), where, target.timeouts)),
-            ):
-                self.findings += found
+        for found in (
+            *self._checked("topic", self._stats, lambda where: check_topic(
+                self._stats[where], target.topic, target.channel, where)),
+            *self._checked("clock", self._stats, lambda where: check_clock(
+                nsqd_url(where, "ping"), where, target.timeouts)),
+        ):
+            self.findings += found
 
     def _guess_http(self, nsqds: Iterable[str]) -> list[str]:
         """The HTTP addresses that were not given: the port beside the TCP port, if it is nsqd's."""
@@ -301,12 +299,3 @@ def _no_statistics(exc: NSQError, address: str) -> Finding:
         "nsqd http", address, f"no statistics: {reason}",
         f"{hint}; without them paused channels and timeouts cannot be seen",
     )
-
-
-def _map(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
-    """Call ``work`` for every item, many at the same time; the results are in their order."""
-    items = list(items)
-    if not items:
-        return []
-    with ThreadPoolExecutor(min(len(items), _CONCURRENCY), "nsq-doctor") as pool:
-        return list(pool.map(work, items))

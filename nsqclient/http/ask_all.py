@@ -255,7 +255,9 @@ class AskAll:
 
 
 def _failure(request: Request[T], exc: Exception) -> Failure:
-    reason = exc.reason if isinstance(exc, NSQHTTPError) else str(exc) or type(exc).__name__
+    reason = exc.reason if isinstance(exc, NSQHTTPError) else str(exc)
+    if not isinstance(exc, NSQError):
+        reason = f"{type(exc).__name__}: {exc}"
     if isinstance(exc, NSQHTTPResponseError):
         reason = f"unusable answer: {reason.removeprefix('not a usable answer: ')}"
     reason = without_password(printable(reason, LONGEST_TEXT))

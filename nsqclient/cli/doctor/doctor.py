@@ -81,8 +81,7 @@ def build_command() -> ToolFlags:
 
 
 def _run(parsed: Parsed) -> int:
-    diagnosis = Diagnosis(_target(parsed.values))
-    with Signals() as signals:
+    with Diagnosis(_target(parsed.values)) as diagnosis, Signals() as signals:
         diagnosis.run()
         if diagnosis.can_check_again and not signals.is_stopping:
             _watch(diagnosis, signals, parsed.values["watch"])
