@@ -8,7 +8,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
-from nsqclient.admin import metrics, nsqadmin_api, pages, steering_api, ui_api
+from nsqclient.admin import actions_api, metrics, nsqadmin_api, pages, ui_api
 from nsqclient.admin.access_control import (
     LARGEST_BODY, SAFE_METHODS, SECURITY_HEADERS, check_change, check_host,
 )
@@ -37,7 +37,7 @@ def create_app(admin: Context) -> Flask:
     app.url_map.converters["default"] = _Segment
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
     admin.register(app.extensions)
-    for module in (nsqadmin_api, ui_api, steering_api, metrics, pages):
+    for module in (nsqadmin_api, ui_api, actions_api, metrics, pages):
         blueprint = module.blueprint
         app.register_blueprint(blueprint, url_prefix=base + (blueprint.url_prefix or ""))
 

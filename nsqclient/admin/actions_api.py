@@ -1,23 +1,25 @@
-"""Actions on several topics or channels at once, replays of dead letters, the doctor's findings."""
+"""Actions of the pages that nsqadmin lacks: bulk actions, replay of dead letters, publish, peek."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from flask import Blueprint, Response, request
 
-from nsqclient.admin.access_control import RequestError, check_may_act
+from nsqclient.admin.access_control import RequestError, check_may_act, check_may_peek
 from nsqclient.admin.context import context
+from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
-from nsqclient.doctor.findings import in_order, summary
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster_actions import CHANGES, ActionError
 
-blueprint: Blueprint = Blueprint("steering_api", __name__, url_prefix="/api/live")
+blueprint: Blueprint = Blueprint("actions_api", __name__, url_prefix="/api/live")
 
 #: Topics or channels of one request.
 MOST_NAMES = 200
@@ -101,13 +103,72 @@ def replay() -> Response:
     return response
 
 
-@blueprint.get("/doctor")
-def doctor() -> Response:
-    """Return the findings of ``nsqclient doctor``; pages share a run for some seconds."""
+@blueprint.post("/publish")
+def publish_message() -> Response:
+    """Publish one message: ``topic``, ``body``, ``encoding``, ``node``, ``defer`` in seconds."""
     here = context()
-    findings = here.doctor.findings()
-    return json_response({
-        "summary": summary(findings),
-        "findings": [{**each._asdict(), "severity": each.severity.value.lower()}
-                     for each in reversed(in_order(findings))],
-    })
+    check_may_act(here.settings, request)
+    values = json_body()
+    topic = check_topic(text_of(values, "topic"))
+    data = _decode_body(text_of(values, "body"), text_of(values, "encoding"))
+    defer = values.get("defer")
+    if defer is not None and (isinstance(defer, bool) or not isinstance(defer, (int, float))):
+        raise RequestError(400, "INVALID_DEFER", "defer is a number of seconds")
+    node = here.actions.publish(topic, data, text_of(values, "node"), defer)
+    here.report("publish_message", topic, "", node)
+    return json_response({"message": "", "node": node, "size": len(data)})
+
+
+def _decode_body(body: str, encoding: str) -> bytes:
+    """Return the bytes of a form's body: ``text`` as UTF-8, or ``base64``."""
+    if encoding == "base64":
+        try:
+            data = base64.b64decode("".join(body.split()), validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise RequestError(400, "INVALID_BODY", f"invalid base64: {exc}") from None
+    elif encoding in ("", "text"):
+        data = body.encode("utf-8", "surrogatepass")
+    else:
+        raise RequestError(400, "INVALID_BODY", "encoding is text or base64")
+    if not data:
+        raise RequestError(400, "INVALID_BODY", "a message needs at least one byte")
+    return data
+
+
+@blueprint.post("/peek")
+def peek() -> Response:
+    """Return messages as they arrive, a line of JSON each: ``topic``, ``count``, ``seconds``.
+
+    With ``channel`` they are taken from it and requeued, which needs the permission to act.
+    """
+    here = context()
+    check_may_peek(here.settings, request)
+    values = json_body()
+    topic = check_topic(text_of(values, "topic"))
+    count = _within(values, "count", 20, MAX_MESSAGES)
+    seconds = _within(values, "seconds", 10, MAX_SECONDS)
+    channel = text_of(values, "channel")
+    if channel:
+        check_channel(channel)
+        check_may_act(here.settings, request)
+    plan = here.peeker.plan_loan(topic, channel) if channel else here.peeker.plan(topic)
+    messages, end = here.peeker.run(topic, plan, int(count), float(seconds))
+    here.report("peek_messages", topic, channel)
+
+    def lines() -> Iterator[str]:
+        yield json.dumps({"nodes": [node.address for node in plan.nodes], "notes": plan.notes})
+        for message in messages:
+            yield "\n" + (json.dumps(message) if message else "")
+        yield "\n"
+
+    response = Response(lines(), content_type="application/x-ndjson; charset=utf-8",
+                        headers={"Cache-Control": "no-store"})
+    response.call_on_close(end)
+    return response
+
+
+def _within(values: dict[str, Any], name: str, default: int, highest: float) -> float:
+    value = values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= highest:
+        raise RequestError(400, "INVALID_BODY", f"{name} is a number above 0, at most {highest:g}")
+    return value

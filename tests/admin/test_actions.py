@@ -64,7 +64,7 @@ def test_an_invalid_request_changes_nothing(cluster, values):
     assert cluster.nsqds[0].stats("good")
 
 
-def test_only_users_with_permission_steer(cluster):
+def test_only_users_with_permission_act(cluster):
     """On a read-only page nothing can be changed in this way either."""
     cluster.fill("orders.dead", "keep")
     admin = cluster.admin(allow_actions=False)
