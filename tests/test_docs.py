@@ -238,7 +238,7 @@ def test_the_requests_of_the_tour_are_answered() -> None:
                 answers.append(requests.request("POST" if data else "GET", url, data=data).text)
     assert answers[0] == "OK"
     assert answers[1].startswith('{"channels":[],"producers":[{"remote_address":')
-    assert "[events         ] depth: 1     be-depth: 0     msgs: 1 " in answers[2]
+    assert '"topics":[{"topic_name":"events","channels":[],"depth":1,' in answers[2]
 
 
 def test_every_program_of_the_quickstart_has_its_lines() -> None:
