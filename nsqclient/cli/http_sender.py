@@ -1,14 +1,13 @@
 """``Sender``: the handler of nsq_to_http, which sends a message to one of its URLs.
 
-``Requester`` makes a message an HTTP request, the rules of ``--on-status`` say what a rejection
-means, and ``RequestTimes`` logs how long requests took (``--status-every``).
+``Requester`` makes a message an HTTP request, and the rules of ``--on-status`` say what a rejection
+means.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-import math
 import random
 import re
 import ssl
@@ -17,32 +16,27 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from http.cookiejar import DefaultCookiePolicy
 from typing import NamedTuple
-from urllib.parse import quote_plus, urljoin
+from urllib.parse import quote_plus
 
 import requests
 
 from nsqclient import GiveUp, Message, Requeue
-from nsqclient.cli.load_balancing import STRATEGIES, Strategy
+from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, Strategy
 from nsqclient.http.limits import (
     ACCEPT_ENCODING, TotalTimeoutAdapter, TooLarge, UnexpectedEncoding, read_body,
 )
-from nsqclient.runtime.deadline import format_duration
 from nsqclient.sanitize import without_password
 from nsqclient.version import __version__
 
 logger = logging.getLogger("nsqclient.cli")
 
-#: The mode that sends every message to every URL.
-ALL = "all"
 _MAX_REDIRECTS = 10
-#: Redirects that keep the method and the body. Behind the others a POST would become a GET, and
-#: its message would be lost with a 200.
+#: Redirects that keep the method and the body.
 _KEEPS_BODY = (307, 308)
 #: The most that is read of an answer, in bytes, so that its connection can be used again.
 _MAX_ANSWER = 1024 * 1024
 #: Headers that are sent to every host, in small letters.
 _OF_THE_BODY = frozenset(["content-type", "content-encoding", "content-language"])
-_AGGREGATE = "aggregate"
 
 
 class SendOutcome(enum.Enum):
@@ -108,25 +102,37 @@ class RequestFailed(Exception):
 
 
 class _Session(requests.Session):
-    """Follows the redirects of a GET without the user's headers once another host is named."""
+    """Follows redirects, without the user's headers once another host is named.
+
+    Of a POST it follows only those that keep the method and the body: behind the others it would
+    become a GET, and its message would be lost with a 200.
+    """
 
     def __init__(self, own_headers: Iterable[str]) -> None:
         super().__init__()
         #: Headers that may be credentials: those that do not describe the body.
-        self.own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
+        self._own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
 
-    def is_elsewhere(self, former: str, url: str) -> bool:
-        """Return whether a URL is of another host, port or scheme; http to https is none."""
-        return bool(self.should_strip_auth(former, url))  # type: ignore[no-untyped-call] # theirs
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Called for each answer."""
+        if resp.request.method == "POST" and resp.status_code not in _KEEPS_BODY:
+            return None
+        found: str | None = super().get_redirect_target(resp)
+        return found
 
     def rebuild_auth(
         self, prepared_request: requests.PreparedRequest, response: requests.Response
     ) -> None:
         """Called before each redirected request."""
         super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call] # theirs
-        if self.is_elsewhere(str(response.request.url), str(prepared_request.url)):
-            for name in self.own_headers:
+        former, url = str(response.request.url), str(prepared_request.url)
+        # http to https of one host and port is no other place.
+        is_elsewhere = self.should_strip_auth(former, url)  # type: ignore[no-untyped-call] # theirs
+        for name in self._own_headers:
+            if is_elsewhere:
                 prepared_request.headers.pop(name, None)
+            elif name in response.request.headers:  # requests drops each Cookie
+                prepared_request.headers[name] = response.request.headers[name]
 
 
 class Requester:
@@ -180,7 +186,8 @@ class Requester:
                 response = self._session.get(
                     url.replace("%s", quote_plus(body)), timeout=self._timeouts, stream=True)
             else:
-                response = self._post(url, body)
+                response = self._session.post(
+                    url, data=body, timeout=self._timeouts, stream=True)
             read_body(response, _MAX_ANSWER)
         except (TooLarge, UnexpectedEncoding):
             pass  # it has answered; the body is not needed
@@ -193,21 +200,6 @@ class Requester:
     def close(self) -> None:
         """Close idle connections."""
         self._session.close()
-
-    def _post(self, url: str, body: bytes) -> requests.Response:
-        left_out: dict[str, None] = {}
-        for _ in range(_MAX_REDIRECTS):
-            response = self._session.post(
-                url, data=body, headers=left_out,
-                timeout=self._timeouts, allow_redirects=False, stream=True)
-            location = response.headers.get("Location")
-            if response.status_code not in _KEEPS_BODY or location is None:
-                return response
-            response.close()
-            former, url = url, urljoin(url, location)
-            if self._session.is_elsewhere(former, url):
-                left_out = dict.fromkeys(self._session.own_headers)
-        raise RequestFailed(f"more than {_MAX_REDIRECTS} redirects")
 
 
 class Sender:
@@ -288,55 +280,3 @@ class Sender:
 
 def _shown(message: Message) -> str:
     return str(message.id)
-
-
-class RequestTimes:
-    """Collects durations and logs percentiles after every ``every`` of one name, and of all.
-
-    Args:
-        names: the URLs; with a single one, only the aggregate is logged.
-        every: how many make a line; 0: none.
-
-    Threads: any.
-    """
-
-    def __init__(self, names: Iterable[str], every: int) -> None:
-        names = list(names)
-        self._every = every
-        self._lock = threading.Lock()
-        self._seconds: dict[str, list[float]] = {_AGGREGATE: []}  # guarded by _lock
-        if len(names) > 1:
-            self._seconds.update({name: [] for name in names})
-        if 0 < every < 100:
-            logger.warning("use more than 100 status values for accurate percentiles"
-                           " (configured with %d)", every)
-
-    def add(self, name: str, seconds: float) -> None:
-        """Record one duration."""
-        if not self._every:
-            return
-        full = []
-        with self._lock:
-            for key in (_AGGREGATE, name):
-                if key in self._seconds:
-                    self._seconds[key].append(seconds)
-                    if len(self._seconds[key]) >= self._every:
-                        full.append((key, self._seconds[key]))
-                        self._seconds[key] = []
-        for key, values in full:
-            logger.info("%s", describe(key, values))
-
-
-def describe(name: str, values: list[float]) -> str:
-    """Format one line about durations."""
-    ordered = sorted(values)
-
-    def percentile(part: float) -> str:
-        return _short(ordered[max(0, math.ceil(part * len(ordered)) - 1)])
-
-    return (f"[{name}]: finished {len(ordered)} - 99th: {percentile(0.99)} - 95th:"
-            f" {percentile(0.95)} - avg: {_short(sum(ordered) / len(ordered))}")
-
-
-def _short(seconds: float) -> str:
-    return format_duration(round(seconds, 5))

@@ -20,8 +20,8 @@ from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
-from nsqclient.cli.http_sender import ALL, SendOutcome, Requester, RequestTimes, Sender, parse_rule
-from nsqclient.cli.load_balancing import STRATEGIES
+from nsqclient.cli.http_sender import Requester, Sender, SendOutcome, parse_rule
+from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     SECRET_FILE, ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts,

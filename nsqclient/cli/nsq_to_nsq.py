@@ -21,13 +21,13 @@ from nsqclient import (
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject
+from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,
     turn_off_negative,
 )
-from nsqclient.display import counted
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 
 logger = logging.getLogger("nsqclient.cli")
@@ -35,12 +35,6 @@ logger = logging.getLogger("nsqclient.cli")
 PROGRAM = "nsq_to_nsq"
 
 MODES = ("hostpool", "round-robin", "epsilon-greedy")
-#: Seconds for which a destination that failed is not used while another one works.
-_PAUSE = 10.0
-#: Part of the messages that epsilon-greedy sends anywhere, to measure every destination.
-_EPSILON = 0.1
-#: Weight of the newest time in the mean of a destination.
-_NEWEST = 0.1
 #: Batches that are under way at once for each topic: one is filled while another is stored.
 _WORKERS = 4
 #: Seconds that a message waits for others in its batch.
@@ -84,9 +78,9 @@ def build_command() -> ToolFlags:
     flags.add("destination-topic", STRING, "",
               "topic to publish to (default: the topic of each message)")
     flags.add("mode", MODE, "hostpool",
-              "how to choose among several destinations: hostpool (connected destinations in\n"
-              "      turn), round-robin (all destinations in turn), or epsilon-greedy (mostly\n"
-              "      the fastest)")
+              "how to choose among several destinations: hostpool (connected destinations in"
+              " turn), round-robin (all destinations in turn), or epsilon-greedy (mostly the"
+              " fastest)")
     flags.add_producer_options()
     flags.group("Filter for JSON objects (other messages are logged and dropped)")
     flags.add("require-json-field", STRING, "", "copy only messages with this field")
@@ -219,46 +213,12 @@ class Copier:
         message.requeue(backoff=not is_rejected_message(exc))
 
 
-class Destination:
-    """One nsqd, or in the mode hostpool all of them. Threads: any."""
-
-    def __init__(self, name: str, producer: Producer, status_every: int) -> None:
-        self.name = name
-        self.producer = producer
-        self.paused_until = 0.0  # on time.monotonic()
-        self.mean = 0.0  # seconds until a message was stored; the newest count most
-        self._every = status_every
-        self._lock = threading.Lock()
-        self._count = 0  # guarded by _lock, as those below
-        self._slowest = 0.0
-        self._sum = 0.0
-
-    def stored(self, seconds: float) -> None:
-        """A message was stored; logs every ``status_every``."""
-        with self._lock:
-            self.paused_until = 0.0
-            self.mean += (seconds - self.mean) * (_NEWEST if self._count else 1.0)
-            self._count += 1
-            self._sum += seconds
-            self._slowest = max(self._slowest, seconds)
-            if not self._every or self._count % self._every:
-                return
-            count, mean, slowest = self._count, self._sum / self._every, self._slowest
-            self._sum = self._slowest = 0.0
-        logger.info("%s: %s; the last %d took %.1f ms on average, at most %.1f ms",
-                    self.name, counted(count, "message"), self._every, mean * 1000, slowest * 1000)
-
-    def failed(self) -> None:
-        """A message was not stored."""
-        self.paused_until = time.monotonic() + _PAUSE
-
-
 class Destinations:
     """All nsqds that messages are copied to.
 
     In the mode ``hostpool`` one Producer has all of them: it takes those that are connected in
     turn, and publishes a message to another one when one fails. In the other modes each nsqd has a
-    Producer of its own, and is not used for a while after a failure if another one works.
+    Producer of its own.
 
     Threads: any.
     """
@@ -268,36 +228,36 @@ class Destinations:
         lookupds: Sequence[str] = (),
     ) -> None:
         groups = [addresses] if mode == "hostpool" else [[address] for address in addresses]
-        self._all = [
-            Destination(", ".join(group), Producer(group, config=config), status_every)
-            for group in groups if not lookupds
-        ]
         if lookupds:
-            producer = Producer(lookupd_http_addresses=lookupds, config=config)
-            self._all.append(Destination(", ".join(lookupds), producer, status_every))
-        self._greedy = mode == "epsilon-greedy"
+            self._all = {", ".join(lookupds): Producer(
+                lookupd_http_addresses=lookupds, config=config)}
+        else:
+            self._all = {", ".join(group): Producer(group, config=config) for group in groups}
+        self._times = RequestTimes(self._all, status_every)
         self._lock = threading.Lock()
-        self._turn = 0  # guarded by _lock
-        self._rng = random.Random()
+        kind = EpsilonGreedy if mode == "epsilon-greedy" else HostPool
+        self._strategy = kind(list(self._all), random.Random())  # guarded by _lock
 
-    def choose(self, other_than: Destination | None = None) -> Destination:
-        """Return the destination of the next message."""
-        now = time.monotonic()
-        choice = [item for item in self._all if item is not other_than] or self._all
-        choice = [item for item in choice if item.paused_until <= now] or choice
-        if self._greedy and self._rng.random() >= _EPSILON:
-            return min(choice, key=lambda item: item.mean)
+    def order(self) -> list[str]:
+        """Return their names, in the order in which to try them."""
         with self._lock:
-            self._turn += 1
-            return choice[self._turn % len(choice)]
+            return self._strategy.order(time.monotonic())
 
-    def __len__(self) -> int:
-        return len(self._all)
+    def publish(self, name: str, topic: str, body: bytes, **options: Any) -> Future[Any]:
+        """Publish to one of them; the options are those of ``publish_async``."""
+        return self._all[name].publish_async(topic, body, **options)
+
+    def report(self, name: str, ok: bool, seconds: float) -> None:
+        """Report the outcome of a publish, and how long it took."""
+        with self._lock:
+            self._strategy.report(name, ok, seconds, time.monotonic())
+        if ok:
+            self._times.add(name, seconds)
 
     def close(self) -> None:
         """Close all connections."""
-        for destination in self._all:
-            destination.producer.close()
+        for producer in self._all.values():
+            producer.close()
 
 
 def is_rejected_message(error: NSQError) -> bool:
@@ -313,15 +273,14 @@ class CopyAttempt:
         self, destinations: Destinations, topic: str, body: bytes, timeout: float,
         **options: Any,
     ) -> None:
-        self._options = options
         self._destinations = destinations
-        self._topic = topic
-        self._body = body
+        self._arguments = topic, body
+        self._options = options
         self._began = time.monotonic()
         self._until = self._began + timeout
-        self._to = destinations.choose()
+        self._to, *self._others = destinations.order()[:2]
         # The second attempt needs time too.
-        self._future = self._publish(timeout / 2 if len(destinations) > 1 else timeout)
+        self._future = self._publish(timeout / 2 if self._others else timeout)
 
     def result(self) -> None:
         """Wait until it is stored.
@@ -330,24 +289,23 @@ class CopyAttempt:
             NSQError: it is not, or the outcome is unknown.
         """
         try:
-            self._future.result()
+            self._wait(self._future)
         except NSQError as exc:
-            self._report_failure(exc)
-            if len(self._destinations) == 1:
+            if not self._others:
                 raise
-            logger.warning("%s: %s; trying another destination", self._to.name, exc)
-            self._to = self._destinations.choose(other_than=self._to)
-            try:
-                self._publish(max(0.1, self._until - time.monotonic())).result()
-            except NSQError as exc_again:
-                self._report_failure(exc_again)
-                raise
-        self._to.stored(time.monotonic() - self._began)
+            logger.warning("%s: %s; trying another destination", self._to, exc)
+            self._to = self._others.pop()
+            self._wait(self._publish(max(0.1, self._until - time.monotonic())))
 
-    def _report_failure(self, error: NSQError) -> None:
-        if not is_rejected_message(error):
-            self._to.failed()
+    def _wait(self, future: Future[Any]) -> None:
+        try:
+            future.result()
+        except NSQError as exc:
+            if not is_rejected_message(exc):
+                self._destinations.report(self._to, False, 0.0)
+            raise
+        self._destinations.report(self._to, True, time.monotonic() - self._began)
 
     def _publish(self, timeout: float) -> Future[Any]:
-        return self._to.producer.publish_async(
-            self._topic, self._body, timeout=timeout, **self._options)
+        return self._destinations.publish(
+            self._to, *self._arguments, timeout=timeout, **self._options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -122,39 +121,19 @@ def make():
         destinations.close()
 
 
-def test_round_robin_takes_turns_and_skips_failed_destinations(make):
-    """Even shares; a failed destination is not used while others work, but when all failed."""
+def test_each_nsqd_is_a_destination_that_pauses_after_a_failure(make):
+    """It is tried last; the strategies are those of nsq_to_http."""
     destinations = make("round-robin")
-    assert set(Counter(destinations.choose().name for _ in range(30)).values()) == {10}
-    first = destinations.choose()
-    first.failed()
-    assert first not in {destinations.choose() for _ in range(10)}
-    assert first.paused_until > time.monotonic()
-    for other in {destinations.choose() for _ in range(10)}:
-        other.failed()
-    assert first in {destinations.choose() for _ in range(10)}
-    first.stored(0.1)
-    assert {destinations.choose() for _ in range(10)} == {first}
-    assert destinations.choose(other_than=first) is not first
-
-
-def test_epsilon_greedy_prefers_the_fastest(make):
-    """Most go where messages are stored soonest, a few elsewhere."""
-    destinations = make("epsilon-greedy")
-    slow = destinations.choose()
-    for destination in {destinations.choose() for _ in range(500)} | {slow}:
-        destination.stored(1.0)
-    fast = destinations.choose(other_than=slow)
-    for _ in range(50):
-        fast.stored(0.001)
-    counts = Counter(destinations.choose().name for _ in range(500))
-    assert counts[fast.name] > 350 and len(counts) == 3
+    assert sorted(destinations.order()) == ADDRESSES
+    destinations.report(ADDRESSES[0], False, 0.0)
+    assert {destinations.order()[-1] for _ in range(6)} == {ADDRESSES[0]}
+    destinations.report(ADDRESSES[0], True, 0.1)
+    assert {destinations.order()[0] for _ in range(6)} == set(ADDRESSES)
 
 
 def test_hostpool_is_one_producer_for_all_nsqds(make):
     """The Producer itself takes those that are connected in turn."""
-    destinations = make("hostpool")
-    assert len(destinations) == 1 and destinations.choose().name == ", ".join(ADDRESSES)
+    assert make("hostpool").order() == [", ".join(ADDRESSES)]
 
 
 OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1"]

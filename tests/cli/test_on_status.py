@@ -7,8 +7,9 @@ import pytest
 from nsqclient import GiveUp, Message, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.http_sender import (
-    SendOutcome, RequestFailed, RequestTimes, Sender, outcome_of, parse_rule,
+    RequestFailed, Sender, SendOutcome, outcome_of, parse_rule,
 )
+from nsqclient.cli.load_balancing import RequestTimes
 
 
 @pytest.mark.parametrize("text, first, last, outcome", [
