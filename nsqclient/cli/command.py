@@ -73,7 +73,7 @@ class Command:
         self._version = version or f"{name} v{__version__} (nsqclient)"
         lines = [f"\n  # {comment}\n  {command}" for comment, command in examples]
         #: Also what completion is made of.
-        self.parser = _Parser(
+        self.parser: _Parser = _Parser(
             f"nsqclient {name}", f"nsqclient {name} [flags] {words}".rstrip(), summary,
             "Examples:" + "".join(lines) if lines else None, add_help=False, allow_abbrev=False,
             argument_default=argparse.SUPPRESS,

@@ -18,7 +18,7 @@ from nsqclient.log_formatters import LineFormatter
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.sanitize import LONGEST_TEXT, printable
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 class ServerCommand(Command):

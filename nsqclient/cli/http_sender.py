@@ -28,7 +28,7 @@ from nsqclient.http.limits import (
 from nsqclient.sanitize import without_password
 from nsqclient.version import __version__
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 _MAX_REDIRECTS = 10
 #: Redirects that keep the method and the body.

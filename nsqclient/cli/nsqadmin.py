@@ -27,7 +27,7 @@ from nsqclient.cli.tool_flags import (
 )
 from nsqclient.version import __version__
 
-logger = logging.getLogger("nsqclient.admin")
+logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 PROGRAM = "nsqadmin"
 

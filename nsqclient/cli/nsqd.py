@@ -32,7 +32,7 @@ from nsqclient.runtime.addresses import parse_uint
 if TYPE_CHECKING:
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
-logger = logging.getLogger("nsqclient.devserver")
+logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 PROGRAM = "nsqd"
 

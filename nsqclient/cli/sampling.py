@@ -16,7 +16,7 @@ from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 
 class Counters(NamedTuple):

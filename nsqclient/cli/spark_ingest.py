@@ -24,7 +24,7 @@ from nsqclient.worker.status_server import Response, serve_status
 if TYPE_CHECKING:
     from nsqclient.spark.shards.owners import ShardOwners
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 #: Seconds between two looks at the job. A signal is handled at once.
 _CHECK_INTERVAL = 0.5

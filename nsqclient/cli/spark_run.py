@@ -14,7 +14,7 @@ from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_
 from nsqclient.spark.pipelines.sessions import open_session
 from nsqclient.spark.pipelines.sources import source_options
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 #: ``--conf``; :func:`start_session` reads the texts.
 SETTING = Kind("key=value", str, is_list=True, separator="\n", joint="=")

@@ -34,7 +34,7 @@ from nsqclient.cli.tool_flags import (
 from nsqclient.display import counted
 from nsqclient.runtime.rate_limiter import RateLimiter
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 PROGRAM = "to_nsq"
 
@@ -225,7 +225,7 @@ class Publisher:
         self.name = name
         self._parts = parts
         #: How many records are stored.
-        self.stored = 0
+        self.stored: int = 0
         #: Why it went no further.
         self.error: Exception | None = None
         self._producer = producer

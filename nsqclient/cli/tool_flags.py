@@ -29,7 +29,7 @@ from nsqclient.version import __version__
 if TYPE_CHECKING:
     from nsqclient.config import Config
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 #: Go's name of a level -> Python's number.
 LEVELS = {

@@ -166,44 +166,46 @@ class ConsumerCore:
     ) -> None:
         self._settings = settings
         config, handling = settings.config, settings.handling
-        self.is_dial_retried, self.check_nsqd = is_dial_retried, check_nsqd
-        self.log = LifecycleLogger(settings.topic, settings.channel)
+        self.is_dial_retried: Callable[[NSQError], bool] = is_dial_retried
+        self.check_nsqd: Callable[[str, bool], None] = check_nsqd
+        self.log: LifecycleLogger = LifecycleLogger(settings.topic, settings.channel)
         self._callbacks = Callbacks(self.log, *settings.callbacks)
         self._lock = Lock()
-        self.is_started = False  #: all threads run
+        self.is_started: bool = False  #: all threads run
         self._has_begun = False  # it connects; guarded by _lock
         #: When a connection was lost last, on time.monotonic().
         self._connected_until = -math.inf
         #: The user chose it.
         self.has_max_in_flight: bool = config.has_max_in_flight()
         #: Whether too few in flight for the partitions are logged: not for a limited look.
-        self.warns_of_few_in_flight = True
+        self.warns_of_few_in_flight: bool = True
         self._unhandled = UnhandledDeliveries()
-        self.tracing = TraceSwitch()
+        self.tracing: TraceSwitch = TraceSwitch()
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background",
             # A lookup may hang for a minute, and should not delay the others.
             2 + len(settings.sources.lookupds), lambda task: task(),
         )
-        self.context = context = ConsumerContext(
+        context = ConsumerContext(
             settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
+        self.context: ConsumerContext = context
         self._starts = ChannelStarts(context, settings.partitions)
-        self.flow = FlowControl(context, self._callbacks.on_backoff)
+        self.flow: FlowControl = FlowControl(context, self._callbacks.on_backoff)
         if settings.partitions.ordered and not self.has_max_in_flight:
             self.flow.set_max_in_flight(MAX_PARTITION + 1)
         if not handling.workers:
             self.flow.set_paused(True)  # until messages() is called: nobody takes them before
-        self.iterators = ActiveIterators(self.flow.set_paused)
+        self.iterators: ActiveIterators = ActiveIterators(self.flow.set_paused)
         make = OrderedProcessor if settings.partitions.ordered else MessageProcessor
-        self.processor = make(context, self.flow, handling)
-        self.backpressure = Backpressure(context, self.flow, self.processor)
+        self.processor: MessageProcessor | OrderedProcessor = make(context, self.flow, handling)
+        self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
         #: For a Subscription, without a call in between: it is called for every message.
         self.on_messages = self.backpressure.enqueue
-        self.connections = ConnectionManager(
+        self.connections: ConnectionManager = ConnectionManager(
             context, settings.sources, self, options=settings.partitions)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
-        self.shutdown = Shutdown(
+        self.shutdown: Shutdown = Shutdown(
             context, self.connections, self.flow, self.processor, self._background, batch)
         if batch is not None:
             batch.bind(self.processor)

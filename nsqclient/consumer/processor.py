@@ -67,14 +67,15 @@ class MessageProcessor:
         self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings
     ) -> None:
         self._log = context.log
-        self.topic, self.channel = context.topic, context.channel
+        self.topic: str = context.topic
+        self.channel: str = context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", settings.workers, self.run, self.flush, self.settle_interrupted
         )
         #: Puts messages into the queue.
         self.queue: Callable[[list[Message]], None] = self.workers.put_many
         #: A stop has begun: what arrives goes back.
-        self.requeues_incoming = False
+        self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
         self._max_attempts = context.config.max_attempts
         self._on_giving_up = settings.on_giving_up

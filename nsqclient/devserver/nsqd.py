@@ -16,7 +16,7 @@ from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.broker import Broker, BrokerError, TopicChange
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine, Observer
-from nsqclient.devserver.faults import ReceivedCommand
+from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
@@ -131,7 +131,7 @@ class Nsqd:
         self._loop = SessionLoop("devserver-nsqd-clients")
         self._sessions = Sessions(self._loop, self._engine, itertools.count(1))
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.
-        self.faults = self._sessions.faults
+        self.faults: Faults = self._sessions.faults
         self._acceptor = Acceptor(
             "devserver-nsqd", options.host, options.tcp_port, self._sessions.serve,
             has_threads=False)

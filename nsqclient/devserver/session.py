@@ -20,6 +20,7 @@ from nsqclient.devserver.command_handler import AuthResult, CommandHandler
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
+from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.runtime.addresses import format_address
@@ -104,7 +105,7 @@ class Session:
         )
         # guarded by the engine
         self.handler: CommandHandler = config.make_handler(number, self.layers)
-        self.core = self.handler.core
+        self.core: ServerProtocol = self.handler.core
         #: The events of the socket to wait for.
         self.interest: int = selectors.EVENT_READ
         self._engine = engine

@@ -80,11 +80,11 @@ class PartitionLeaders:
     def __init__(
         self, topic: str, lookupds: Iterable[str], options: PartitionOptions
     ) -> None:
-        self.table = LookupTable(lookupds)
+        self.table: LookupTable = LookupTable(lookupds)
         self._topic = topic
         self._options = options
         #: nsqd said that the topic is ordered, whatever nsqlookupds say.
-        self.must_order = False
+        self.must_order: bool = False
         self._has_no_headers = False  # likewise, of a topic without metadata
         #: An nsqd that was given by its address turned out to be a partitioned one.
         self.refusal: PartitionError | None = None

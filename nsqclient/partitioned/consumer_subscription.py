@@ -36,7 +36,7 @@ from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_hea
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
-trace_logger = logging.getLogger("nsqclient.trace")
+trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 
 _NO_EXTENSION = MessageExtension()
 
@@ -166,7 +166,7 @@ class OrderedSubscription(PartitionSubscription):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         #: Only one message is out at a time, so that no lock is needed.
-        self.order = OrderChecker()
+        self.order: OrderChecker = OrderChecker()
 
     @property
     def max_rdy(self) -> int:

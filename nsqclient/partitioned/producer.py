@@ -43,7 +43,7 @@ from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 
-trace_logger = logging.getLogger("nsqclient.trace")
+trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 
 #: Seconds after which a partition that has not answered is not used while there are others.
 UNANSWERED_AFTER = 0.1
@@ -132,7 +132,7 @@ class PartitionedProducer:
         self._tracing = tracing
         self._retry_unknown = retry_unknown
         self._on_retry = on_retry
-        self.metadata = MetadataCache(lookupds, config)
+        self.metadata: MetadataCache = MetadataCache(lookupds, config)
         self._rng = random.SystemRandom()
         self._round_robin = RoundRobin()
         self._closing = Monitor()

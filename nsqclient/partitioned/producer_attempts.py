@@ -48,9 +48,9 @@ class PublishAttempts:
         self.partition = partition
         self.has_header = has_header
         self.count = 0  # attempts begun
-        self.maybe_stored = False
-        self.is_alone = False  # it failed because of another message in its command
-        self.is_leader_moving = False
+        self.maybe_stored: bool = False
+        self.is_alone: bool = False  # it failed because of another message in its command
+        self.is_leader_moving: bool = False
         self.failed: set[int] = set()  # partitions that failed
         self.reason: NSQError | None = None  # of the last failure
 

@@ -31,7 +31,7 @@ class ClusterDetector:
         make_producer: Callable[[], PartitionedProducer],
     ) -> None:
         #: The cluster is known to be a stock one; read without a lock by every publish.
-        self.is_stock = not lookupds
+        self.is_stock: bool = not lookupds
         self._has_lookupds = bool(lookupds)
         self._nodes = nodes
         self._start_discovery = start_discovery

@@ -23,7 +23,7 @@ from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import without_password
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Threads beside one for each nsqlookupd that was given; each nsqlookupd that hangs occupies one.
 _THREADS = 4

@@ -79,10 +79,11 @@ class _PartitionQueue:
     """A partition of a topic, or all of a topic's for messages without a key."""
 
     def __init__(self, topic: str, partition: int | None) -> None:
-        self.topic, self.partition = topic, partition
+        self.topic: str = topic
+        self.partition: int | None = partition
         self.items: deque[PublishFuture] = deque()
         self.batches: set[_Batch] = set()  # under way
-        self.ready_at = 0.0  # when the first message has lingered, on time.monotonic()
+        self.ready_at: float = 0.0  # when the first message has lingered, on time.monotonic()
 
 
 class _Batch:
@@ -90,8 +91,8 @@ class _Batch:
 
     partition = 0
     nsqd = ""
-    until = 0.0
-    retry_at = 0.0  # on time.monotonic(); _NEVER: after a change
+    until: float = 0.0
+    retry_at: float = 0.0  # on time.monotonic(); _NEVER: after a change
     has_begun = False  # the attempt that is under way is counted
     lookup: int | None = None  # the request to the nsqlookupds that it waits for
     stored: StoredPosition | None = None
@@ -100,7 +101,7 @@ class _Batch:
     def __init__(self, queue: _PartitionQueue, pipeline: PartitionPipeline) -> None:
         self.queue = queue
         self.items: list[PublishFuture] = []
-        self.attempts = PublishAttempts(queue.topic, None, queue.partition)
+        self.attempts: PublishAttempts = PublishAttempts(queue.topic, None, queue.partition)
         self.asked: set[NsqdNode] = set()
         self._pipeline = pipeline
 
@@ -151,7 +152,7 @@ class PartitionPipeline:
         self._outcomes: deque[tuple[_Batch, PublishOutcome, NSQError | None]] = deque()
         self._next_sweep = 0.0
         #: When ``run`` must be called at the latest, on time.monotonic().
-        self.next_due = 0.0
+        self.next_due: float = 0.0
         nodes.on_change = producer.metadata.on_change = delegate.wake
 
     def __iter__(self) -> Iterator[PublishFuture]:

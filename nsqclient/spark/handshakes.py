@@ -13,7 +13,7 @@ from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerErro
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Errors of a handshake that no retry fixes.
 _FATAL = (NegotiationError, NotNSQError, ServerError)

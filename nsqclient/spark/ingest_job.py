@@ -27,7 +27,7 @@ from nsqclient.spark.storage.store import Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Settings that a job of owners needs, unless the user sets them. A task that was lost with its
 #: executor counts as failed, and these are counted for as long as the job runs.
@@ -61,7 +61,7 @@ class IngestJob:
         self, spark: SparkSession, options: ReadOptions, store: Store, tasks: int,
         level: int = logging.INFO,
     ) -> None:
-        self.name = uuid.uuid4().hex
+        self.name: str = uuid.uuid4().hex
         self._context: Any = spark.sparkContext
         self._store = store
         self._ended_key = MemberKeys(options.topic, options.channel).ended(self.name)

@@ -17,7 +17,7 @@ from nsqclient.spark.ingest.channel_depth import find_partitions, make_query
 from nsqclient.spark.ingest.subscription import partition_source, text_id
 from nsqclient.spark.options import ReadOptions
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Rows where ``maxMessages`` says nothing.
 DEFAULT_ROWS = 1000

@@ -31,7 +31,7 @@ from nsqclient.spark.options import BYTES_PER_TRIGGER, ReadOptions
 from nsqclient.spark.partitions import make_partitions, read_partition
 from nsqclient.spark.spool.offsets import COMMITTED, Bound, start_of
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Rows and bytes of a batch, at most; None: no limit.
 _Limits = tuple[Optional[int], Optional[int]]

@@ -33,7 +33,7 @@ from nsqclient.spark.shards.admission import (
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.storage.store import open_store, probe
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds that a call waits for new segments.
 _WAIT = 0.2

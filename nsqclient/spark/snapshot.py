@@ -22,7 +22,7 @@ from nsqclient.spark.spool.segment_index import Entry
 from nsqclient.spark.spool.selection import classify_segments
 from nsqclient.spark.spool.spool import warn_of_unchecked
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 
 class Snapshot(NamedTuple):

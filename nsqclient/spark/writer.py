@@ -24,7 +24,7 @@ from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 
 @dataclass

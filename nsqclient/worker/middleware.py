@@ -31,7 +31,7 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.rate_limiter import RateLimiter
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
-logger = logging.getLogger("nsqclient.worker")
+logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Seconds after its time limit after which a handler that still runs is logged.
 _HANG_REPORT = 5.0

@@ -59,7 +59,7 @@ class Archiver(BatchHandler):
         self._sync_is_due = False
         self._is_closed = False
         #: Whether files could not be finished at the end.
-        self.has_failed = False
+        self.has_failed: bool = False
 
     def bind(self, consumer: BatchDelegate) -> None:
         """Called by the Consumer."""

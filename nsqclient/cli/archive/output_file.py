@@ -110,7 +110,7 @@ class OutputFile:
         self.path = path
         self.opened = now
         #: Whether anything was written since it was set to False.
-        self.is_used = True
+        self.is_used: bool = True
         self._make_codec = codec
         self._codec: Codec | None = None  # None: the next part has not begun
         # The caller has followed a link in place of the file, and checked its target.
@@ -121,7 +121,8 @@ class OutputFile:
         self._fd = os.open(path, flags, mode)
         try:
             #: Bytes found at the opening and written since, before compression.
-            self.size = self._end = os.fstat(self._fd).st_size
+            self.size: int = os.fstat(self._fd).st_size
+            self._end = self.size
             if end_line and self.size and not _ends_with_newline(path):
                 self._write(b"\n")
                 self.size += 1

@@ -10,7 +10,7 @@ from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.options import ReadOptions
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 
 def find_partitions(options: ReadOptions) -> TopicRoutes:

@@ -25,7 +25,7 @@ from nsqclient.spark.spool.folder import SpoolFolder, TmpFile
 from nsqclient.spark.spool.known_ids import Claim
 from nsqclient.spark.spool.spool import AppendResult
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two status reports.
 _REPORT_INTERVAL = 0.1

@@ -39,7 +39,7 @@ from nsqclient.spark.ingest.subscription import BulkPartitionSubscription, BulkS
 from nsqclient.spark.ingest.writer import Sink, Writer
 from nsqclient.spark.options import ReadOptions
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds of a stop's time that are kept for closing connections.
 _GRACE = 1.0
@@ -88,9 +88,10 @@ class Ingest:
         self._drained = threading.Condition()
         self._stopping = False
         #: Messages that are finished: stored, or copies. Written by the writer alone.
-        self.stored = 0
-        self.last_arrival = time.monotonic()  #: when messages came last, or a connection opened
-        self.dials_failed = 0  #: since the start
+        self.stored: int = 0
+        #: When messages came last, or a connection opened.
+        self.last_arrival: float = time.monotonic()
+        self.dials_failed: int = 0  #: since the start
         self.last_error: NSQError | None = None
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(

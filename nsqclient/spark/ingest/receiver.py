@@ -27,7 +27,7 @@ from nsqclient.spark.spool.offsets import COMMITTED, Bound
 from nsqclient.spark.spool.retention import Retention
 from nsqclient.spark.spool.spool import Spool
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two questions for the depth, in general and at the end of a drain.
 _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
@@ -59,7 +59,7 @@ class Receiver:
         self._limit = limit
         config = options.config
         patience = min(config.read_timeout, 2 * config.heartbeat_interval)
-        self.spool = Spool(
+        self.spool: Spool = Spool(
             spool_dir or options.spool_dir, options.topic, options.channel, 2 * patience,
             retention=Retention(options.spool_retention_ms, options.spool_retention_bytes),
         )

@@ -47,8 +47,8 @@ class BulkSubscription(Subscription):
         self.key = key
         #: Where its messages are from: an id is unique there. Rows have it as ``nsqd``.
         self.source = address
-        self.window = 1
-        self.was_drained = False  #: CLOSE_WAIT came
+        self.window: int = 1
+        self.was_drained: bool = False  #: CLOSE_WAIT came
         self._is_ending = False  # CLS was sent
         self._is_late = False  # FINs were sent after it, so CLOSE_WAIT does not prove them
         self._bulk_owner = owner
@@ -158,8 +158,8 @@ class BulkPartitionSubscription(BulkSubscription):
         super().__init__(key, target.place.address, context, owner)
         assert target.place.partition is not None
         self.place = target.place
-        self.source = partition_source(target.place.partition)
-        self.is_ordered = target.ordered
+        self.source: str = partition_source(target.place.partition)
+        self.is_ordered: bool = target.ordered
         self._is_refused = False  # whether a FIN was
         self._wanted = Subscribe(
             self.topic, self.channel, target.place.partition, target.ordered, target.extended)

@@ -24,7 +24,7 @@ from nsqclient.spark.spool.folder import TmpFile
 from nsqclient.spark.spool.known_ids import Claim
 from nsqclient.spark.spool.spool import Spool
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 
 class _WorkerProcess:

@@ -20,7 +20,7 @@ from nsqclient.spark.spool.known_ids import Claim
 from nsqclient.spark.spool.segment import encode_segment
 from nsqclient.spark.spool.spool import AppendResult
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds after which the writer handles reports of connections, when no message comes.
 _REPORT_INTERVAL = 0.5

@@ -26,7 +26,7 @@ from nsqclient.spark.pipelines.archiving import DATE, HOUR
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: In the target: the plans that were carried out; and the folder of files that are being
 #: written. Spark and others ignore names that begin with an underscore.
@@ -197,7 +197,7 @@ class HadoopFolder:
         self._new_path = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils
         self._system = self._new_path(path).getFileSystem(context.hadoopConfiguration())
-        self.path = path.rstrip("/")
+        self.path: str = path.rstrip("/")
 
     def names(self, within: str = "") -> list[str]:
         """The names in a folder below this one, sorted; empty where there is none."""

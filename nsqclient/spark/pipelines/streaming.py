@@ -12,7 +12,7 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration
 from nsqclient.secrets import SECRETS
-from nsqclient.spark.options import write_options
+from nsqclient.spark.options import WriteOptions, write_options
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.pipelines.transforms import (
     BodyFunction, RowMapper, Transform, check_pandas, sql,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 _ROW = "_nsq_row"
 #: Where nsqd is.
@@ -142,7 +142,7 @@ class Sink:
     ) -> None:
         self.topic = topic
         self.dead_letter_topic = dead_letter_topic
-        self.options = {_plain(key): str(value) for key, value in own.items()}
+        self.options: dict[str, str] = {_plain(key): str(value) for key, value in own.items()}
         if not any(key in _ADDRESSES for key in self.options):
             if "storage" in map(_plain, source):
                 raise ConfigError("the sink needs an nsqd or lookupd of its own (sink_options):"
@@ -158,7 +158,7 @@ class Sink:
                 shared.pop(f"{name}_file", None)
             self.options = shared | self.options
         self.options.setdefault("publish_timeout", _PUBLISH_TIMEOUT)
-        self.checked = write_options(self.options)
+        self.checked: WriteOptions = write_options(self.options)
         if "topic" in self.options:
             raise ConfigError("the sink's topic is sink_topic, not an option")
 

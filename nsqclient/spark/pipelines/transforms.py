@@ -15,7 +15,7 @@ from nsqclient.spark.pipelines.dead_letters import DeadLetters
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: The name of the rows in an SQL text.
 VIEW = "messages"

@@ -28,7 +28,7 @@ from nsqclient.spark.spool.segment import warn_of_loss
 from nsqclient.spark.spool.selection import ranges
 from nsqclient.spark.storage.store import Store, StoredObject
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Listings at once.
 _LISTINGS = 16

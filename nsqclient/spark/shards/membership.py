@@ -20,7 +20,7 @@ from nsqclient.spark.shards.assignment import Members, assign, digest_of
 from nsqclient.spark.shards.names import MemberKey, MemberKeys, parse_heartbeat
 from nsqclient.spark.storage.store import Store
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two heartbeats. A dead member is noticed after ``PROVEN_LOOKS`` of these.
 INTERVAL = 3.0
@@ -38,7 +38,7 @@ class Membership:
     """
 
     def __init__(self, store: Store, topic: str, channel: str, job: str = "") -> None:
-        self.name = uuid.uuid4().hex
+        self.name: str = uuid.uuid4().hex
         self._store = store
         self._keys = MemberKeys(topic, channel)
         self._ended_key = self._keys.ended(job) if job else ""
@@ -53,8 +53,8 @@ class Membership:
         self._assigned: list[str] = []
         self._serial = 0
         #: Set when there may be other shards than at the last ``assigned()``.
-        self.changed = threading.Event()
-        self.is_over = False  #: whether the job is to end
+        self.changed: threading.Event = threading.Event()
+        self.is_over: bool = False  #: whether the job is to end
         self._wake = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nsq-members", daemon=True)

@@ -21,7 +21,7 @@ from nsqclient.spark.shards.shard_log import ShardLog
 from nsqclient.spark.shards.status import ShardStatus
 from nsqclient.spark.storage.store import Store
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two looks at what Spark has committed.
 _INTERVAL = 1.0
@@ -52,7 +52,7 @@ class ShardOwner:
         config = options.config
         patience = min(config.read_timeout, 2 * config.heartbeat_interval)
         self.nsqd = nsqd
-        self.log = ShardLog(
+        self.log: ShardLog = ShardLog(
             store, ShardKeys(options.topic, options.channel, nsqd), 2 * patience)
         partition = partition_of_source(nsqd)
         self._partitions = None if partition is None else frozenset({partition})

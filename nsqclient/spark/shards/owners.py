@@ -21,7 +21,7 @@ from nsqclient.spark.shards.names import parse_shard, registry
 from nsqclient.spark.shards.owner import ShardOwner
 from nsqclient.spark.storage.store import Store, probe
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Owners that are started or stopped at once.
 _AT_ONCE = 16
@@ -49,7 +49,7 @@ class ShardOwners:
         self._options = options
         self._store = store
         self._is_job = bool(job)
-        self.members = Membership(store, options.topic, options.channel, job)
+        self.members: Membership = Membership(store, options.topic, options.channel, job)
         self._reachable: list[str] = []
         self._lock = threading.Lock()
         self._errors: dict[str, NSQError] = {}  # by nsqd, of owners that receive nothing; by _lock

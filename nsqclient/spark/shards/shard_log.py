@@ -38,7 +38,7 @@ from nsqclient.spark.spool.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.spool.spool import AppendResult
 from nsqclient.spark.storage.store import Store, StoredObject
 
-logger = logging.getLogger("nsqclient.spark")
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Times that a recovery begins anew, since objects were deleted while it read them.
 _RECOVERIES = 10
@@ -72,7 +72,7 @@ class ShardLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         #: The name of this writer. It is in each segment: no two writers have the same bytes.
-        self.writer = f"{uuid.uuid4().hex} ({socket.gethostname()}, process {os.getpid()})"
+        self.writer: str = f"{uuid.uuid4().hex} ({socket.gethostname()}, process {os.getpid()})"
         self._store = store
         self._keys = keys
         self._settle_time = settle_time
@@ -91,10 +91,11 @@ class ShardLog:
         self._committed = 0
         self._full: SpoolFullError | None = None
         self._written = 0.0  # when the newest segment was stored, in seconds since 1970
-        self.epoch = 0  #: the number of this start
-        self.redelivered = 0  #: messages that came with attempts over 1
-        self.copies_dropped = 0  #: copies of durable messages that were finished and not stored
-        self.lost_creates = 0  #: segments that another writer has created first
+        self.epoch: int = 0  #: the number of this start
+        self.redelivered: int = 0  #: messages that came with attempts over 1
+        #: Copies of durable messages that were finished and not stored.
+        self.copies_dropped: int = 0
+        self.lost_creates: int = 0  #: segments that another writer has created first
 
     def __str__(self) -> str:
         return f"{self._store.url}/{self._keys.folder}"
