@@ -58,6 +58,7 @@ def test_every_thread_has_a_row():
 _LOCKED = ("connection", "consumer", "partitioned", "producer", "runtime")
 #: What makes a lock, as it is written in the code.
 _LOCK = re.compile(r"(threading\.(R?Lock|Condition|Semaphore|Event)|(?:R?Lock|Monitor))\(")
+_ASSIGNED = (ast.Assign, ast.AnnAssign)
 
 
 def locks_in_the_code() -> set[str]:
@@ -65,13 +66,14 @@ def locks_in_the_code() -> set[str]:
     found = set()
     for path in (path for name in _LOCKED for path in (PACKAGE / name).rglob("*.py")):
         tree = ast.parse(path.read_text())
-        owners = [(path.stem, [node]) for node in tree.body if isinstance(node, ast.Assign)]
+        owners = [(path.stem, [node]) for node in tree.body if isinstance(node, _ASSIGNED)]
         owners += [(node.name, list(ast.walk(node))) for node in ast.walk(tree)
                    if isinstance(node, ast.ClassDef)]
         for owner, nodes in owners:
             for node in nodes:
-                if isinstance(node, ast.Assign) and _LOCK.match(ast.unparse(node.value)):
-                    target = ast.unparse(node.targets[0])
+                if isinstance(node, _ASSIGNED) and _LOCK.match(ast.unparse(node.value or node)):
+                    plain = isinstance(node, ast.Assign)
+                    target = ast.unparse(node.targets[0] if plain else node.target)
                     if re.match(r"self\.\w+$", target) or owner == path.stem:
                         found.add(f"{owner}.{target.removeprefix('self.')}")
     return found

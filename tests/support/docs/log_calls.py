@@ -57,9 +57,10 @@ def _log_calls() -> Iterator[LogCall]:
 def _loggers(tree: ast.Module) -> dict[str, str]:
     """Return the module's loggers: variable -> name."""
     return {
-        ast.unparse(node.targets[0]): ast.literal_eval(node.value.args[0])
+        ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target):
+        ast.literal_eval(node.value.args[0])
         for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call)
         and ast.unparse(node.value.func) == "logging.getLogger"
     }
 
