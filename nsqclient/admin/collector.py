@@ -45,8 +45,6 @@ class Collector:
     def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        #: Returns the processor time that the HTTP server has taken, in seconds; set before use.
-        self.server_cost: Callable[[], float] = float
         self._changed = threading.Condition()
         self._latest: Overview | None = None  # guarded by _changed, as the others
         self._broken: Failure | None = None  # why the last round ended with an exception
@@ -60,8 +58,8 @@ class Collector:
         self._history = RateHistory()
         self._nodes = Nodes((), ())  # for the collecting thread only, as the others
         self._times = FailureTimes()
-        self._server_total = 0.0
-        self._page_costs = (0.0, 0.0)  # between the last rounds
+        self._total = time.process_time()
+        self._costs = (0.0, 0.0)  # seconds of processor time up to the last rounds
         self._lines = LineLimit(logger)
 
     def overview(self, max_age: float | None = None) -> Overview:
@@ -165,17 +163,8 @@ class Collector:
                     self._changed.wait(next_round - now)
             return False
 
-    def _page_cost(self) -> float:
-        """Return what the server cost between two rounds; a high cost must have come twice."""
-        total = self.server_cost()
-        former = self._page_costs
-        self._page_costs = (former[1], total - self._server_total)
-        self._server_total = total
-        return min(self._page_costs)
-
     def _round(self, begun: float) -> float:
         """Query all servers once; return the seconds from this round's start to the next one's."""
-        cpu = time.process_time()
         failures: list[Failure] = []
         try:
             self._nodes = self._cluster.recent_nodes(progressive=True)
@@ -203,11 +192,13 @@ class Collector:
                     changed[name] = former.changed[name]
             is_removed = any(name not in rows for name in former.rows)
             removed_at = serial if is_removed else former.removed_at
-        cost = time.process_time() - cpu + self._page_cost()
+        # Since the last round, with all that pages cost; a high cost must have come twice.
+        total = time.process_time()
+        self._costs, self._total = (self._costs[1], total - self._total), total
         interval = self._settings.refresh_interval
         # An answer that is on its way counts in the next round: the page may have nothing before.
         if not any(failure.is_waiting for failure in failures):
-            interval = min(max(interval, cost * _REST), _LONGEST_INTERVAL)
+            interval = min(max(interval, min(self._costs) * _REST), _LONGEST_INTERVAL)
         self._times.add_round(failures, time.time())
         overview = Overview(
             serial, max(begun, at), interval, rows, changed, removed_at, self._nodes.nodes,

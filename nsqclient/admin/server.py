@@ -6,12 +6,16 @@ import errno
 import ipaddress
 import logging
 import socket
+import threading
 from dataclasses import replace
+from typing import Any
 
+from waitress import create_server, wasyncore
+
+from nsqclient.admin.access_control import LARGEST_BODY
 from nsqclient.admin.app import create_app
 from nsqclient.admin.context import Context
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.admin.wsgi import WSGIServer
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address
 
@@ -19,6 +23,13 @@ logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 #: Seconds for requests under way when the server stops.
 _CLOSE_TIMEOUT = 0.5
+#: Options of waitress: a peek or an action may occupy a thread for seconds. Of a body more is read
+#: than is accepted, so that the application can answer that it is too large.
+_OPTIONS = {
+    "ident": "nsqadmin", "threads": 24, "connection_limit": 500, "channel_timeout": 30,
+    "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
+    "max_request_body_size": 8 * LARGEST_BODY,
+}
 
 
 class AdminServer:
@@ -48,13 +59,14 @@ class AdminServer:
             settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
         self._host, self._port = host, port
         self._context: Context | None = None
-        self._server: WSGIServer | None = None
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> str:
         """``host:port``, once it listens."""
         assert self._server is not None, "not started"
-        return format_address(self._host, self._server.port)
+        return format_address(self._host, self._server.effective_port)
 
     @property
     def url(self) -> str:
@@ -74,14 +86,15 @@ class AdminServer:
         except OSError:
             context.close()
             raise
-        server = WSGIServer(create_app(context), sock)
-        context.collector.server_cost = server.cpu_time
         try:
-            server.start()
+            server = create_server(create_app(context), sockets=[sock], **_OPTIONS)
+            thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
+            thread.start()
         except RuntimeError as exc:
+            sock.close()
             context.close()
             raise OSError(errno.EAGAIN, f"cannot serve the page: {exc}") from exc
-        self._context, self._server = context, server
+        self._context, self._server, self._thread = context, server, thread
         try:
             context.collector.prefetch()
         except RuntimeError as exc:
@@ -95,11 +108,13 @@ class AdminServer:
         """End requests, rounds and threads, within about two seconds. Idempotent."""
         server, self._server = self._server, None
         context, self._context = self._context, None
-        if server is None or context is None:
+        if server is None or context is None or self._thread is None:
             return
         context.close()
-        for name in server.stop(_CLOSE_TIMEOUT):
-            logger.warning("%s did not end in time", name)
+        server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
+        # Its thread alone may change the sockets that it waits for.
+        server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map))
+        self._thread.join()
 
     def __enter__(self) -> AdminServer:
         self.start()
