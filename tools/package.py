@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 DIST = CHECKOUT / "dist"
 #: extra -> modules that it is for; "" is the wheel alone.
 EXTRAS = {
-    "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor.doctor", "nsqclient.devserver",
+    "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor", "nsqclient.devserver",
          "nsqclient.http", "nsqclient.cli.worker",
          "nsqclient.worker.middleware"],
     "cli": ["nsqclient.cli.completion", "shtab"],

@@ -21,7 +21,7 @@ COMMANDS = {
                 "create, pause, unpause, empty and delete a channel"),
     "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
     "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
-    "doctor": ("nsqclient.cli.doctor.doctor", "find problems of a cluster and suggest fixes"),
+    "doctor": ("nsqclient.cli.doctor", "find problems of a cluster and suggest fixes"),
     "nsq_stat": ("nsqclient.cli.nsq_stat", "show the depth and rates of a channel"),
     "nsq_tail": ("nsqclient.cli.nsq_tail", "print the messages of topics"),
     "nsq_to_file": ("nsqclient.cli.nsq_to_file", "archive topics in files"),

@@ -1,4 +1,4 @@
-"""nsq_to_nsq's filter for JSON messages: which pass, and which fields of them. Pure.
+"""Fields of JSON messages: which messages pass nsq_to_nsq's filter, and what is a key. Pure.
 
 The text of a value is never written anew: fields keep their digits and escapes.
 """
@@ -6,9 +6,12 @@ The text of a value is never written anew: fields keep their digits and escapes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from json.decoder import WHITESPACE  # type: ignore[attr-defined] # in no stub
 from typing import Any, NamedTuple
+
+from nsqclient import InvalidMessageError, PartitionError
 
 
 class NotAnObject(ValueError):
@@ -129,3 +132,34 @@ def matches(field: Field, wanted: str) -> bool:
         return float(value) == float(wanted)
     except (ValueError, OverflowError):
         return False
+
+
+def key_of(body: bytes, field: str) -> str:
+    """Return the key of a record or message for a partitioned NSQ: the value of a field.
+
+    Raises:
+        InvalidMessageError: the body is no JSON object, or the field is no text or whole number.
+    """
+    try:
+        found = parse_object(body).get(field)
+    except NotAnObject as exc:
+        raise InvalidMessageError(f"no key: {exc}: {body[:100]!r}") from exc
+    value = None if found is None else found.value
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InvalidMessageError(
+            f"no key: the field {field!r} must be a text or a whole number: {body[:100]!r}")
+    return str(value)
+
+
+def in_flags(error: Exception, key_flags: str) -> str:
+    """Say an error; where it asks for arguments of a publish, with the flags of a tool.
+
+    Args:
+        key_flags: those that decide on the partition.
+    """
+    text = str(error)
+    if isinstance(error, PartitionError):
+        text = re.sub("give key=.*", f"give {key_flags}", text)
+        text = text.replace("key= needs", f"{key_flags} needs")
+        text = text.replace("defer= needs", "--defer needs")
+    return text

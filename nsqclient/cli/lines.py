@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import string
 import zlib
 from collections.abc import Callable
@@ -48,21 +49,15 @@ def unescape(text: str) -> bytes:
     Raises:
         ValueError: another letter stands behind a backslash.
     """
-    out, rest = b"", text
-    while rest:
-        plain, backslash, rest = rest.partition("\\")
-        out += plain.encode("utf-8", "surrogateescape")
-        if not backslash:
-            continue
-        if rest[:1] == "x" and len(rest) >= 3:
-            out, rest = out + bytes([int(rest[1:3], 16)]), rest[3:]
-        elif not rest:
-            out += b"\\"
-        elif rest[0] in _ESCAPES:
-            out, rest = out + _ESCAPES[rest[0]].encode(), rest[1:]
-        else:
-            raise ValueError(f"unknown escape \\{rest[0]}: use \\n \\t \\r \\0 \\xHH or \\\\")
-    return out
+    def replace(found: re.Match[str]) -> str:
+        code = found[1]
+        if len(code) == 3:
+            return bytes([int(code[1:], 16)]).decode("utf-8", "surrogateescape")
+        if code not in _ESCAPES:
+            raise ValueError(f"unknown escape \\{code}: use \\n \\t \\r \\0 \\xHH or \\\\")
+        return _ESCAPES[code]
+
+    return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, text).encode("utf-8", "surrogateescape")
 
 
 class Template(NamedTuple):

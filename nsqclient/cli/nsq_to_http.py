@@ -24,7 +24,7 @@ from nsqclient.cli.http_sender import Requester, Sender, SendOutcome, parse_rule
 from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
-    SECRET_FILE, ToolFlags, check_in_flight, check_name, check_sources, limit_timeouts,
+    ToolFlags, add_http_tls_flags, check_in_flight, check_name, check_sources, limit_timeouts,
     read_config, read_key_password, turn_off_negative,
 )
 from nsqclient.runtime.tls import client_context
@@ -80,7 +80,7 @@ def build_command() -> ToolFlags:
     flags.add("header", HEADERS, (), "header of each request, \"Key: Value\"; may be repeated")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
     flags.add("http-client-request-timeout", DURATION, 20.0, "timeout for an HTTP request")
-    _add_tls_flags(flags)
+    add_http_tls_flags(flags)
     flags.group("Failures")
     flags.add("on-status", RULES, (), "action (retry, drop or dead-letter) after a response with"
               " this status\n      (404, 4xx, 400-428); the first matching rule applies, and any"
@@ -95,17 +95,6 @@ def build_command() -> ToolFlags:
     flags.add_sources()
     flags.add_common()
     return flags
-
-
-def _add_tls_flags(flags: ToolFlags) -> None:
-    """Add the flags to the current group."""
-    flags.add(_CA, PATH, "", "PEM file with the trusted certificate authorities for HTTPS"
-              "\n      (default: those of the package requests)")
-    flags.add(_CERT, PATH, "", "PEM file with the client certificate for HTTPS")
-    flags.add(_KEY, PATH, "", "PEM file with the private key of the client certificate")
-    flags.add(_PASSWORD, SECRET_FILE, "", "file with the password of an encrypted private key"
-              " (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
-    flags.add(_INSECURE, BOOL, False, "do not verify the certificates of HTTPS servers")
 
 
 def _run(parsed: Parsed) -> int:

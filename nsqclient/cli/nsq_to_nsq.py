@@ -20,9 +20,8 @@ from nsqclient import (
 )
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice
-from nsqclient.cli.json_filter import JsonFilter, NotAnObject
+from nsqclient.cli.json_filter import JsonFilter, NotAnObject, in_flags, key_of
 from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
-from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,

@@ -15,11 +15,12 @@ from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.command import Command
 from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
 from nsqclient.cli.flags import (
-    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.tool_flags import (
     OPTIONS,
     SECRET_FILE,
+    add_http_tls_flags,
     add_secret_flags,
     limit_timeouts,
     read_config as read_options,
@@ -66,15 +67,7 @@ def build_command() -> Command:
               " host[:port]=host[:port] (may be given multiple times)")
     flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
     flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
-    flags.add("http-client-tls-root-ca-file", PATH, "", "path to CA file for the HTTP client")
-    flags.add("http-client-tls-cert", PATH, "",
-              "path to certificate file for the HTTP client")
-    flags.add("http-client-tls-key", PATH, "", "path to key file for the HTTP client")
-    flags.add("http-client-tls-key-password-file", SECRET_FILE, "",
-              "path to a file with the password of an encrypted key (or set"
-              " $NSQCLIENT_TLS_KEY_PASSWORD)")
-    flags.add("http-client-tls-insecure-skip-verify", BOOL, False,
-              "configure the HTTP client to skip verification of TLS certificates")
+    add_http_tls_flags(flags)
     flags.group("The page")
     flags.add("http-address", STRING, "127.0.0.1:4171",
               "<addr>:<port> to listen on for HTTP clients")

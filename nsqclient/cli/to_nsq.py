@@ -24,10 +24,10 @@ from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
 )
+from nsqclient.cli.json_filter import in_flags, key_of
 from nsqclient.cli.lines import FORMATS, body_of, unescape
-from nsqclient.cli.progress import Progress
-from nsqclient.cli.record_keys import in_flags, key_of
 from nsqclient.cli.signals import Signals
+from nsqclient.cli.terminal import Progress
 from nsqclient.cli.tool_flags import (
     ToolFlags, add_secret_flags, check_name, read_config, turn_off_negative,
 )

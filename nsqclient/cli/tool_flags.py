@@ -86,6 +86,19 @@ def read_key_password(values: Mapping[str, Any], flag: str) -> str:
         raise FlagError(str(exc)) from None
 
 
+def add_http_tls_flags(flags: Command) -> None:
+    """Add the flags for TLS to https servers to the current group."""
+    flags.add("http-client-tls-root-ca-file", PATH, "", "PEM file with the trusted certificate"
+              " authorities for HTTPS (default: those of the package requests)")
+    flags.add("http-client-tls-cert", PATH, "", "PEM file with the client certificate for HTTPS")
+    flags.add("http-client-tls-key", PATH, "", "PEM file with the private key of the client"
+              " certificate")
+    flags.add("http-client-tls-key-password-file", SECRET_FILE, "", "file with the password of an"
+              " encrypted private key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
+    flags.add("http-client-tls-insecure-skip-verify", BOOL, False, "do not verify the certificates"
+              " of HTTPS servers")
+
+
 class ToolFlags(Command):
     """A tool: a command that logs on stderr.
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqclient import Config
-from nsqclient.cli.colors import has_colors, paint_result
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice,
 )
+from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.tool_flags import (
     LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config,
 )

@@ -25,7 +25,7 @@ from flask import Flask, current_app
 from flask.cli import AppGroup
 from flask.helpers import get_debug_flag
 
-from nsqclient.cli.colors import has_colors, paint_result
+from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options

@@ -16,7 +16,7 @@ from nsqclient.cli.archive.naming import FileNames
 from nsqclient.cli.archive.options import format_line
 from nsqclient.cli.archive.output_file import Plain, gzip_codec, zstd_codec
 from nsqclient.cli.archive.output_paths import OutputPaths
-from nsqclient.cli.archive.rotation import RotationRules
+from nsqclient.cli.archive.naming import RotationRules
 from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.cli.test_archive_naming import Responder
 from tests.support.packages import needs

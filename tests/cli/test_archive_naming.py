@@ -9,19 +9,10 @@ import pytest
 
 from nsqclient import Message
 from nsqclient.cli.archive.naming import (
-    FileNames,
-    fill_rev,
-    format_datetime,
-    make_template,
-    next_rev,
+    FileNames, FileState, RotationRules, count_that_fit, fill_rev, format_datetime, make_template,
+    next_rev, rotation_reason,
 )
 from nsqclient.cli.archive.options import make_formatter
-from nsqclient.cli.archive.rotation import (
-    FileState,
-    RotationRules,
-    count_that_fit,
-    rotation_reason,
-)
 from nsqclient.cli.flags import CommandLineError
 
 #: 2026-01-04 was a Sunday.

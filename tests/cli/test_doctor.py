@@ -9,8 +9,8 @@ import shlex
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.colors import has_colors
-from nsqclient.cli.doctor.report import as_json, as_table
+from nsqclient.cli.doctor import as_json, as_table
+from nsqclient.cli.terminal import has_colors
 from nsqclient.doctor.findings import Severity, curl, error, ok, warning
 from nsqclient.doctor.lookupd import clock_finding
 from nsqclient.doctor.nsqd import check_counters, check_topic

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.cli import main, progress
+from nsqclient.cli import main, terminal
 from nsqclient.cli.to_nsq import Publisher, RecordSplitter, RecordTooLong
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
@@ -75,14 +75,14 @@ def test_a_record_of_exactly_the_limit_is_accepted():
     assert caught.value.records == [b"ab"]
 
 
-def test_the_progress_line_has_a_bar_counts_and_the_rate():
-    """A bar where the size is known, else counts; the last one ends the line."""
-    assert progress.render(1000, 500, 1000, 2.0) == (
-        "[############------------]  50% 1,000 messages, 500 B, 500/s, 0:02 left")
-    assert progress.render(0, 0, None, 0.0) == "0 messages, 0 B, 0/s"
-    assert progress.show_size(2_500_000) == "2.5 MB" and progress.show_size(3e12) == "3.0 TB"
+def test_the_progress_line_has_counts_and_the_rate():
+    """And what is left where the size is known; the last one ends the line."""
+    assert terminal.render(1000, 500, 1000, 2.0) == (
+        " 50% 1,000 messages, 500 B, 500/s, 0:02 left")
+    assert terminal.render(0, 0, None, 0.0) == "0 messages, 0 B, 0/s"
+    assert terminal.show_size(2_500_000) == "2.5 MB" and terminal.show_size(3e12) == "3.0 TB"
     stream = io.StringIO()
-    line = progress.Progress(stream, None)
+    line = terminal.Progress(stream, None)
     line.update(1, 1, last=True)
     assert stream.getvalue().startswith("\r1 message,") and stream.getvalue().endswith("\n")
 

@@ -12,7 +12,7 @@ import pytest
 
 from nsqclient import Config, ConfigError, Consumer, DiscoveryError, InvalidTopicError
 from nsqclient.cli import nsq_stat
-from nsqclient.cli.doctor import doctor
+from nsqclient.cli import doctor
 from nsqclient.discovery import lookup, lookup_nodes, lookup_url
 from nsqclient.runtime.addresses import parse_address
 from tests.faults.dialogues import Seen, make_channel

@@ -11,7 +11,7 @@ import requests
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.cli import main
-from nsqclient.cli.doctor import doctor
+from nsqclient.cli import doctor
 from nsqclient.doctor import diagnosis
 from tests.support.certificates import Certificates
 from tests.support.faults.proxy import FaultProxy

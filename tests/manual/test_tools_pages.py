@@ -248,7 +248,7 @@ def test_the_doctor_without_arguments_prints_what_its_page_shows(
     local = (f"doctor.LOCAL_LOOKUPD = {cluster.lookupd.http_address!r};"
              f" doctor.LOCAL_NSQD = {cluster.nsqd.tcp_address!r}")
     terminal.add_program("nsqclient", (
-        f"exec {shlex.quote(sys.executable)} -c \"from nsqclient.cli.doctor import doctor; {local};"
+        f"exec {shlex.quote(sys.executable)} -c \"from nsqclient.cli import doctor; {local};"
         ' import sys; sys.exit(doctor.build_command().run(sys.argv[2:]))" "$@"'))
     found = terminal.start(f"{block.commands[0]} --watch=0")
     assert found.end() == 0, found.log

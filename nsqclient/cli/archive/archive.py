@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from nsqclient.cli.archive.naming import FileNames, next_rev
+from nsqclient.cli.archive.naming import (
+    FileNames, RotationRules, count_that_fit, next_rev, rotation_reason,
+)
 from nsqclient.cli.archive.output_file import OutputFile
 from nsqclient.cli.archive.output_paths import OutputPaths
-from nsqclient.cli.archive.rotation import RotationRules, count_that_fit, rotation_reason
 from nsqclient.message import Message
 from nsqclient.runtime.log_lines import PrefixedLogger
 

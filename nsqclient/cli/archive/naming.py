@@ -1,60 +1,25 @@
-"""The names of files. Pure: ``now`` is an argument.
+"""The names of files, and when one ends and the next begins. Pure: ``now`` is an argument.
 
 The names come from the tokens of ``--filename-format`` and ``--datetime-format``.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from nsqclient.cli.flags import CommandLineError
+from nsqclient.display import counted
 
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-#: The codes that the original knows, in English whatever the locale; all others are literal text.
-_CODES: dict[str, Callable[[time.struct_time], str]] = {
-    "B": lambda t: _MONTHS[t.tm_mon - 1],
-    "b": lambda t: _MONTHS[t.tm_mon - 1][:3],
-    "m": lambda t: f"{t.tm_mon:02d}",
-    "A": lambda t: _DAYS[t.tm_wday],
-    "a": lambda t: _DAYS[t.tm_wday][:3],
-    "d": lambda t: f"{t.tm_mday:02d}",
-    "H": lambda t: f"{t.tm_hour:02d}",
-    "I": lambda t: f"{(t.tm_hour + 11) % 12 + 1:02d}",
-    "M": lambda t: f"{t.tm_min:02d}",
-    "S": lambda t: f"{t.tm_sec:02d}",
-    "Y": lambda t: f"{t.tm_year:04d}",
-    "y": lambda t: f"{t.tm_year % 100:02d}",
-    "p": lambda t: "AM" if t.tm_hour < 12 else "PM",
-    "Z": lambda t: t.tm_zone,
-    "z": lambda t: _offset(t.tm_gmtoff),
-    "%": lambda t: "%",
-}
-
-
-def _offset(seconds: int) -> str:
-    minutes = abs(seconds) // 60
-    return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}{minutes % 60:02d}"
+#: The codes that the original knows; all others are literal text.
+_CODES = re.compile("%[BbmAadHIMSYypZz%]")
 
 
 def format_datetime(text: str, at: time.struct_time) -> str:
-    """Fill the ``%`` codes of ``--datetime-format`` in."""
-    parts = []
-    position = 0
-    while position < len(text):
-        code = text[position + 1:position + 2]
-        if text[position] == "%" and code in _CODES:
-            parts.append(_CODES[code](at))
-            position += 2
-        else:
-            parts.append(text[position])
-            position += 1
-    return "".join(parts)
+    """Fill the ``%`` codes of ``--datetime-format`` in; in English, as Python sets no locale."""
+    return _CODES.sub(lambda code: time.strftime(code[0], at), text)
 
 
 def make_template(
@@ -116,3 +81,48 @@ class FileNames:
 def next_rev(previous: tuple[str, int] | None, name: str) -> int:
     """The first revision to try: one more than the last for the same name, else 0."""
     return previous[1] + 1 if previous is not None and previous[0] == name else 0
+
+
+class RotationRules(NamedTuple):
+    """The limits of a file; 0 turns a rule off."""
+
+    size: int = 0  #: bytes; a file that has more is full
+    interval: float = 0.0  #: seconds; a file that is open for longer is old
+
+
+class FileState(NamedTuple):
+    """What rotation needs to know of the open file."""
+
+    name: str  #: with ``<REV>`` left open
+    opened: float  #: on the clock of ``now``
+    size: int  #: bytes found at its opening and written since, before compression
+
+
+def rotation_reason(current: FileState, name: str, now: float, rules: RotationRules) -> str | None:
+    """Return why the next record may not go into ``current``; None when it may.
+
+    Args:
+        name: the name that a file opened now would have.
+    """
+    if name != current.name:
+        return f"new filename {name}"
+    if 0 < rules.interval < now - current.opened:
+        return f"{now - current.opened:.3f}s since last open"
+    if 0 < rules.size < current.size:
+        return f"currently {counted(current.size, 'byte')} (> {rules.size})"
+    return None
+
+
+def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int:
+    """How many records go into a file of ``size`` bytes before it is full.
+
+    A file is full when it has more than the limit, so the last record may pass it, and a file
+    of exactly the limit takes one more.
+    """
+    count = 0
+    for record in sizes:
+        if 0 < rules.size < size:
+            break
+        size += record
+        count += 1
+    return count

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient.cli.archive.archive import RecordFormatter
-from nsqclient.cli.archive.naming import FileNames, make_template
+from nsqclient.cli.archive.naming import FileNames, RotationRules, make_template
 from nsqclient.cli.archive.output_file import CodecFactory, Plain, gzip_codec, zstd_codec
-from nsqclient.cli.archive.rotation import RotationRules
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
     choice,

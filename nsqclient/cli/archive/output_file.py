@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from nsqclient.cli.archive.rotation import FileState
+from nsqclient.cli.archive.naming import FileState
 from nsqclient.cli.flags import CommandLineError
 
 

@@ -17,7 +17,7 @@ from django.db import (
 )
 from django.utils.module_loading import module_has_submodule
 
-from nsqclient.cli.colors import has_colors, paint_result
+from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
 from nsqclient.cli.tool_flags import LEVELS
 from nsqclient.cli.worker import LOG_FORMAT, read_options

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.colors import paint_result
+from nsqclient.cli.terminal import paint_result
 
 CHECK = ["worker", "json:loads", "--topic=t", "--channel=c", "--nsqd-tcp-address=127.0.0.1:1",
          "--check", "--log-level=fatal"]
