@@ -18,7 +18,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from nsqclient import Config
 from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+    DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
 )
 from nsqclient.cli.http_sender import Requester, Sender, SendOutcome, parse_rule
 from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes
