@@ -111,7 +111,7 @@ def _run(parsed: Parsed) -> int:
                      "lookupd_http_addresses": tuple(values["lookupd-http-address"])},
             middleware, metrics)
         if function:
-            _add_function(group, function, values)
+            add_function(group, function, parsed)
         else:
             for name in targets:
                 load_module(name)
@@ -171,13 +171,13 @@ def _function(targets: Sequence[str], parsed: Parsed) -> str:
     return ""
 
 
-def _add_function(group: ConsumerGroup, path: str, values: dict[str, Any]) -> None:
+def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
     """Add one function, which the decorator may have registered for the same channel too."""
-    handler = load_handler(path)
-    given = {name: values[flag] for name, flag in
-             (("workers", "workers"), ("max_in_flight", "max-in-flight")) if values[flag]}
+    handler, values = load_handler(path), parsed.values
+    given = {name.replace("-", "_"): values[name] for name in ("workers", "max-in-flight")
+             if name in parsed.given}
     known = {(entry.topic, entry.channel): entry for entry in registry}
-    for topic in check_topics(values["topic"]):
+    for topic in dict.fromkeys(values["topic"]):
         entry = known.get((topic, values["channel"]))
         if entry is None or entry.handler is not handler:
             group.add(register(topic, values["channel"], handler, name=path.replace(":", "."),

@@ -27,10 +27,9 @@ from flask.helpers import get_debug_flag
 
 from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
-from nsqclient.cli.tool_flags import LEVELS
-from nsqclient.cli.worker import LOG_FORMAT, read_options
+from nsqclient.cli.worker import read_options
 from nsqclient.consumer.processor import Handler
-from nsqclient.contrib.framework_flags import read_flags, read_settings, source_flags
+from nsqclient.contrib.framework_flags import read_flags, read_settings, worker_flags
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
@@ -206,35 +205,11 @@ class NSQ:
 
         # Without Flask's context: each message has its own.
         @group.command("consume", with_appcontext=False)
-        @click.option("--topic", "topics", multiple=True,
-                      help="Run only the handlers of this topic; may be repeated.")
-        @click.option("--processes", type=int,
-                      help="Number of processes to run under a supervisor (default: 0, run in this"
-                           " process).")
-        @click.option("--stop-timeout", type=float,
-                      help="Seconds for running handlers to finish when the command stops (default:"
-                           " 30).")
-        @click.option("--hang-timeout", type=float,
-                      help="With --processes: seconds without a sign of life after which a process"
-                           " is killed and restarted (default: 60; 0: no limit).")
+        @_with_worker_flags
         @click.option("--reload/--no-reload", "reloads", default=None,
                       help="Restart when code changes (default: only with --debug).")
-        @click.option("--health-address", metavar="HOST:PORT",
-                      help="Address on which to serve /live and /ready.")
-        @click.option("--metrics-address", metavar="HOST:PORT",
-                      help="Address on which to serve /metrics (Prometheus).")
-        @click.option("--log-level", type=click.Choice(tuple(LEVELS)),
-                      help="Minimum level to log (default: info, or as the app configures it).")
-        @click.option("--log-format", type=click.Choice(LOG_FORMAT.choices),
-                      help="Form of the log lines, unless the app configures it (default: text).")
-        @click.option("--check", "is_check", is_flag=True,
-                      help="Connect to every server, and exit.")
-        @_source_options
         @click.pass_context
-        def consume(
-            context: click.Context, /, topics: tuple[str, ...], reloads: bool | None,
-            is_check: bool, **options: Any,
-        ) -> None:
+        def consume(context: click.Context, /, reloads: bool | None, **options: Any) -> None:
             """Run the registered handlers until Ctrl-C or SIGTERM.
 
             Exit status: 0; 1 when it cannot start, or a message had to be abandoned; 2 for a wrong
@@ -243,10 +218,9 @@ class NSQ:
             load_app = context.obj.load_app
             if reloads is None:
                 reloads = get_debug_flag()
-            given = {name.replace("_", "-"): value for name, value in options.items()}
             try:
                 parsed = read_flags(
-                    {"topic": list(topics), "check": is_check or None, **given})
+                    {name.replace("_", "-"): value for name, value in options.items()})
                 status = run_worker(
                     lambda metrics: self._make_group(load_app(), parsed, metrics),
                     read_options(
@@ -261,10 +235,11 @@ class NSQ:
         return group
 
 
-def _source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that change the setting; a decorator."""
-    for name, text, is_list in reversed(source_flags()):
-        command = click.option(f"--{name}", multiple=is_list, help=text)(command)
+def _with_worker_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the worker's flags; a decorator."""
+    for flag in reversed(worker_flags()):
+        command = click.option(f"--{flag.name}", multiple=flag.kind.is_list,
+                               is_flag=flag.kind.is_switch, help=flag.help)(command)
     return command
 
 

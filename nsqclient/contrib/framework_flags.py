@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nsqclient.cli import build_program
-from nsqclient.cli.flags import CommandLineError, FlagError, Parsed
+from nsqclient.cli.flags import CommandLineError, Flag, FlagError, Parsed
 from nsqclient.cli.tool_flags import check_sources, option_texts
 from nsqclient.cli.worker import build_command
 from nsqclient.config import OPTIONS
@@ -21,33 +21,36 @@ from nsqclient.runtime.arguments import closest
 from nsqclient.secrets import SECRETS
 from nsqclient.worker.errors import UsageError
 
-#: Flags of the sources, with which a command line changes the setting.
-SOURCE_FLAGS = (
-    "nsqd-tcp-address", "lookupd-http-address", "consumer-opt", "middleware", "config",
+#: The worker's flags that the commands have; how code is reloaded is the framework's.
+_SHARED = (
+    "topic", "middleware", "processes", "stop-timeout", "hang-timeout", "health-address",
+    "metrics-address", "check", "nsqd-tcp-address", "lookupd-http-address", "consumer-opt",
+    "config", "log-level", "log-format",
 )
 
 
-def source_flags() -> list[tuple[str, str, bool]]:
-    """Return the flags that change the setting: (name, help, whether it may be repeated)."""
+def worker_flags(*more: str) -> list[Flag]:
+    """Return the worker's flags that a command has: those of both frameworks, and ``more``.
+
+    A command reads their values as text: :func:`read_flags` parses it.
+    """
     flags = build_command().flags
-    return [(name, flags[name].help, flags[name].kind.is_list) for name in SOURCE_FLAGS]
+    return [flags[name] for name in (*_SHARED, *more)]
 
 
 def read_flags(given: Mapping[str, Any]) -> Parsed:
     """Return the values of the worker's flags, from the first source that gives each.
 
     Args:
-        given: what the command line gives; None, or empty where it is a list: it does not.
+        given: flag -> text, texts, or True for a switch; what is None or empty is not given.
 
     Raises:
         UsageError: a variable or the file has a wrong value or name, or two exclude each other.
         ConfigError: the file cannot be read.
     """
     command = build_command()
-    words = [
-        f"--{name}={each if isinstance(each, str) else command.flags[name].kind.show(each)}"
-        for name, value in given.items() if value is not None
-        for each in (value if isinstance(value, (list, tuple)) else [value])]
+    words = [f"--{name}={'true' if each is True else each}" for name, value in given.items()
+             if value for each in (value if isinstance(value, (list, tuple)) else [value])]
     try:
         parsed = command.parse(words, build_program())
         if parsed.values["nsqd-tcp-address"] and parsed.values["lookupd-http-address"]:

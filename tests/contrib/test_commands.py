@@ -114,7 +114,7 @@ def test_a_signal_lets_the_running_handler_finish(project, tmp_path, nsqd):
 def test_the_command_reports_a_handler_that_takes_too_long(project, tmp_path, nsqd):
     """After --stop-timeout the command ends with 1 and a hint; no message is lost."""
     nsqd.publish("jobs", b"60")
-    with start(project, tmp_path, nsqd, "--stop-timeout", "0.2") as process:
+    with start(project, tmp_path, nsqd, "--stop-timeout", "0.2s") as process:
         wait_for(tmp_path, "began")
         assert end(process) == 1
     wait_for(tmp_path, "a longer --stop-timeout lets them finish")

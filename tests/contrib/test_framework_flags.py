@@ -39,7 +39,7 @@ def test_each_source_wins_over_those_behind_it(read):
     assert read((), environ, file).values["processes"] == 3
     assert read({"processes": 4}, environ, file).values["processes"] == 4
     assert read({"processes": None, "topic": []}, environ, file).values["processes"] == 3
-    assert read({"stop-timeout": 0.5, "check": True}).values["stop-timeout"] == 0.5
+    assert read({"stop-timeout": "0.5s", "check": True}).values["stop-timeout"] == 0.5
 
 
 def test_the_setting_comes_last(read):

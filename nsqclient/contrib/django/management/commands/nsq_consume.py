@@ -19,16 +19,13 @@ from django.utils.module_loading import module_has_submodule
 
 from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
-from nsqclient.cli.tool_flags import LEVELS
-from nsqclient.cli.worker import LOG_FORMAT, read_options
+from nsqclient.cli.worker import add_function, read_options
 from nsqclient.consumer.middleware import Handling, Middleware
-from nsqclient.contrib.framework_flags import (
-    SOURCE_FLAGS, read_flags, read_settings, source_flags,
-)
+from nsqclient.contrib.framework_flags import read_flags, read_settings, worker_flags
 from nsqclient.worker.errors import UnknownTargetError, UsageError
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
-from nsqclient.worker.loading import load_handler, load_module
-from nsqclient.worker.registry import register, registry
+from nsqclient.worker.loading import load_module
+from nsqclient.worker.registry import registry
 from nsqclient.worker.runner import run_worker
 
 if TYPE_CHECKING:
@@ -36,11 +33,8 @@ if TYPE_CHECKING:
 
 #: Exit status of a command line that cannot be right, as argparse has it.
 _USAGE = 2
-#: Flags with the names of the worker's.
-_SHARED = (
-    "workers", "max-in-flight", "processes", "stop-timeout", "hang-timeout", "health-address",
-    "metrics-address", "log-format", "log-level", *SOURCE_FLAGS,
-)
+#: The worker's flags that go with a function.
+_OF_FUNCTION = ("channel", "workers", "max-in-flight")
 
 
 def database_connections(atomic: str | None = None) -> Middleware:
@@ -90,38 +84,12 @@ class Command(BaseCommand):
                             help="with --channel: dotted path of a function; otherwise: modules"
                                  " whose @nsqclient.handler functions to run (default: the module"
                                  " handlers of each app)")
-        parser.add_argument("--topic", action="append", default=[], dest="topics",
-                            help="topic of the function; with modules: run only the handlers of"
-                                 " this topic; may be repeated")
-        parser.add_argument("--channel", default="", help="channel of the function")
-        parser.add_argument("--workers", type=int,
-                            help="number of threads per topic that run the function (default: 1)")
-        parser.add_argument("--max-in-flight", type=int,
-                            help="maximum number of messages in flight, for each topic (default:"
-                                 " max_in_flight of the settings, otherwise one per thread)")
         parser.add_argument("--atomic", nargs="?", const=DEFAULT_DB_ALIAS, metavar="DATABASE",
                             help="handle each message in a transaction (of this database alias)")
-        parser.add_argument("--processes", type=int,
-                            help="number of processes to run under a supervisor (default: 0, run"
-                                 " in this process)")
-        parser.add_argument("--stop-timeout", type=float,
-                            help="seconds for running handlers to finish when the command stops"
-                                 " (default: 30)")
-        parser.add_argument("--hang-timeout", type=float,
-                            help="with --processes: seconds without a sign of life after which a"
-                                 " process is killed and restarted (default: 60; 0: no limit)")
-        parser.add_argument("--health-address", metavar="HOST:PORT",
-                            help="address on which to serve /live and /ready")
-        parser.add_argument("--metrics-address", metavar="HOST:PORT",
-                            help="address on which to serve /metrics (Prometheus)")
-        parser.add_argument("--log-level", choices=tuple(LEVELS),
-                            help="minimum level to log (default: info, or as LOGGING says)")
-        parser.add_argument("--log-format", choices=LOG_FORMAT.choices,
-                            help="form of the log lines, unless LOGGING says it (default: text)")
-        parser.add_argument("--check", action="store_true", dest="is_check",
-                            help="connect to every server, and exit")
-        for name, text, is_list in source_flags():
-            parser.add_argument(f"--{name}", action="append" if is_list else "store", help=text)
+        for flag in worker_flags(*_OF_FUNCTION):
+            action = "store_true" if flag.kind.is_switch else "store"
+            parser.add_argument(f"--{flag.name}", action="append" if flag.kind.is_list else action,
+                                help=flag.help.replace("%", "%%"))
         parser.add_argument("--noreload", action="store_false", dest="use_reloader",
                             help="do not restart when code changes (only used with DEBUG)")
         parser.add_argument("--skip-checks", action="store_true", help="skip the system checks")
@@ -130,11 +98,8 @@ class Command(BaseCommand):
         """For Django: run the command."""
         reloads = options["use_reloader"] and settings.DEBUG
         try:
-            parsed = read_flags({
-                "topic": options["topics"], "channel": options["channel"],
-                "check": options["is_check"] or None,
-                **{name: options[name.replace("-", "_")] for name in _SHARED},
-            })
+            parsed = read_flags({flag.name: options[flag.name.replace("-", "_")]
+                                 for flag in worker_flags(*_OF_FUNCTION)})
             self._check_command_line(options, parsed)
             status = run_worker(
                 lambda metrics: self._make_group(options, parsed, metrics),
@@ -171,14 +136,7 @@ class Command(BaseCommand):
             [*found.load_middleware(), database_connections(options["atomic"])], metrics,
             _fresh_connections)
         if values["channel"]:
-            [path] = options["handlers"]
-            handler = load_handler(path)
-            given = {name: values[flag] for name, flag in
-                     (("workers", "workers"), ("max_in_flight", "max-in-flight"))
-                     if flag in parsed.given}
-            for topic in dict.fromkeys(values["topic"]):
-                group.add(register(topic, values["channel"], handler,
-                                   name=path.replace(":", "."), **given))
+            add_function(group, options["handlers"][0], parsed)
             return group
         if options["handlers"]:
             for name in options["handlers"]:
