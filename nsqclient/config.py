@@ -171,6 +171,10 @@ class Config:
     rdy_by_activity: bool = _flag(
         True, "ours: keep idle connections at RDY 1 and share the rest among the busy ones; false:"
         " equal shares")
+    rdy_share_of_timeout: float = _option(
+        "float", 0.5, "ours: share of msg_timeout within which the messages in flight are to be"
+        " handled: slow handlers get fewer than max_in_flight; 0: always max_in_flight",
+        low=0.0, high=1.0)
     rdy_settle_time: float = _duration(
         0.0, "ours: time for which a lowered RDY still counts at its old value; 0: twice"
         " output_buffer_timeout")

@@ -44,6 +44,7 @@ class SharedOptions(TypedDict, total=False):
     low_rdy_timeout: Duration
     rdy_redistribute_interval: Duration
     rdy_by_activity: bool
+    rdy_share_of_timeout: float
     rdy_settle_time: Duration
     client_id: str
     hostname: str

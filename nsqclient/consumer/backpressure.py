@@ -189,6 +189,8 @@ class Backpressure:
             processor.drop_expired()
         processor.queue(messages)
         processor.requeue_if_stopping()  # a stop may have begun while they were put
+        if self._flow.counts_arrivals:
+            self._flow.on_arrival(len(messages))
         with self._queue_lock:
             self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
             if self._unmeasured < self.unmeasured_limit:

@@ -191,12 +191,13 @@ class ConsumerCore:
             settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
         self.context: ConsumerContext = context
         self._starts = ChannelStarts(context, settings.partitions)
-        self.flow: FlowControl = FlowControl(context, self._callbacks.on_backoff)
+        self.flow: FlowControl = FlowControl(
+            context, self._callbacks.on_backoff, workers=handling.workers)
         if settings.partitions.ordered and not self.has_max_in_flight:
             self.flow.set_max_in_flight(MAX_PARTITION + 1)
         if not handling.workers:
             self.flow.set_paused(True)  # until messages() is called: nobody takes them before
-        self.iterators: ActiveIterators = ActiveIterators(self.flow.set_paused)
+        self.iterators: ActiveIterators = ActiveIterators(self.flow.set_loops)
         make = OrderedProcessor if settings.partitions.ordered else MessageProcessor
         self.processor: MessageProcessor | OrderedProcessor = make(context, self.flow, handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
@@ -208,6 +209,7 @@ class ConsumerCore:
         self.shutdown: Shutdown = Shutdown(
             context, self.connections, self.flow, self.processor, self._background, batch)
         if batch is not None:
+            self.flow.hold(math.inf)
             batch.bind(self.processor)
 
     # -- life
@@ -411,4 +413,7 @@ class ConsumerCore:
             repairs=self.flow.repairs,
             is_paused=self.flow.is_paused,
             max_in_flight=self.flow.max_in_flight,
+            level=self.flow.level,
+            level_reason=self.flow.level_reason.value,
+            handler_time=self.flow.handler_time,
         )

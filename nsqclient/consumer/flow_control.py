@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable
 
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.rdy import RdyChange, RdyDistributor
+from nsqclient.consumer.rdy import (
+    WINDOW, LevelReason, RdyChange, RdyDistributor, RdyLevel, Snapshot,
+)
 from nsqclient.consumer.subscription import Subscription
+from nsqclient.message import Message
 from nsqclient.runtime.interrupts import try_lock
 from nsqclient.runtime.lock import Lock
 
@@ -25,6 +28,8 @@ from nsqclient.runtime.lock import Lock
 _FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
 #: Messages that nobody answered are forgotten this many seconds after their deadline.
 _ORPHAN_AGE = 60.0
+#: Seconds in which a level below max_in_flight is logged only once.
+_LOG_INTERVAL = 60.0
 #: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
 _STARVED = 0.85
 
@@ -36,6 +41,10 @@ class _StrategyError(Exception):
 class FlowControl:
     """The RDY and the backoff of all connections of one consumer.
 
+    Args:
+        workers: how many threads handle messages, for the level; None: they are not handled by
+            threads of this consumer, and ``max_in_flight`` is the level.
+
     Life: ``start()`` after the timer was started; ``stop()`` raises no RDY any more.
     Threads: every method, any thread; none waits for a socket.
     """
@@ -45,6 +54,7 @@ class FlowControl:
         context: ConsumerContext,
         on_phase: Callable[[Phase, float], None],
         *,
+        workers: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
@@ -70,6 +80,20 @@ class FlowControl:
         self._max_in_flight = config.max_in_flight
         #: Those that are attached; replaced as a whole.
         self.subscriptions: tuple[Subscription, ...] = ()
+        self._workers = workers or 0
+        self._share = 0.0 if workers is None else config.rdy_share_of_timeout
+        self._level = RdyLevel(self._share)
+        #: Seconds that handlers took: whoever runs one appends.
+        self.handler_times: deque[float] = self._level.handler_times
+        self._running: dict[Message, float] = {}
+        #: Whether readers are to call ``on_arrival``; read without the lock.
+        self.counts_arrivals: bool = False
+        self._arrived = 0  # messages; by the readers without the lock: a lost count delays a look
+        self._look_at = 0  # when the level may rise, as a number of messages
+        self._is_look_scheduled = False
+        self._hold_again = -math.inf  # when a hold is to be renewed; read without the lock
+        self._level_logged_at = -math.inf
+        self._is_level_logged = False
         self._phases: deque[tuple[Phase, float]] = deque()  # to be reported; appended under _lock
         self._reporting = Lock()  # its holder reports; only ever tried
         self._paused = False
@@ -103,6 +127,25 @@ class FlowControl:
     def is_paused(self) -> bool:
         """Return whether ``set_paused(True)`` is in force."""
         return self._paused
+
+    @property
+    def level(self) -> int:
+        """How many messages may be in flight now."""
+        return min(self._level.value, self._max_in_flight)
+
+    @property
+    def level_reason(self) -> LevelReason:
+        """What decides the level."""
+        return self._level.reason if self._share else LevelReason.OFF
+
+    @property
+    def handler_time(self) -> float | None:
+        """Seconds that the slowest of the last handlers took."""
+        return self._level.handler_time
+
+    def watch(self, running: dict[Message, float]) -> None:
+        """Take the table of handlers that run, with the times when they began."""
+        self._running = running
 
     def start(self) -> None:
         """Begin the regular looks at how RDY is shared."""
@@ -156,6 +199,82 @@ class FlowControl:
         with self._lock:
             self._held = held
         self.update()
+
+    def set_loops(self, count: int) -> None:
+        """So many loops take messages in place of workers; without any the flow stops."""
+        with self._lock:
+            self._workers = count
+            self._paused = not count
+        self.update()
+
+    # -- the level
+
+    def on_arrival(self, count: int) -> None:
+        """Messages were queued. By each reader, while ``counts_arrivals``."""
+        self._arrived += count
+        if not self._is_look_scheduled or self._arrived >= self._look_at:
+            self.update()
+
+    def hold(self, seconds: float | None = None) -> None:
+        """A handler keeps messages on purpose; it is to be said again within a msg_timeout."""
+        now = self._clock()
+        if now < self._hold_again or not self._share:
+            return
+        with self._lock:
+            was_held = self._level.is_held(now)
+            seconds = self._msg_timeout() if seconds is None else seconds
+            self._level.hold(now + seconds)
+            self._hold_again = now + seconds / 2
+        if not was_held:
+            self.update()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._is_look_scheduled = False
+        self.update()
+
+    def _msg_timeout(self) -> float:
+        """The shortest of all connections. Needs _lock."""
+        return min((sub.msg_timeout for sub in self.subscriptions), default=60.0)
+
+    def _is_news(self, before: LevelReason) -> bool:
+        """Return whether the level is to be logged. Needs _lock."""
+        reason, now = self._level.reason, self._clock()
+        if reason is before:
+            return False
+        if reason is not LevelReason.HANDLER_TIME:
+            was_logged, self._is_level_logged = self._is_level_logged, False
+            return was_logged
+        self._is_level_logged = now - self._level_logged_at >= _LOG_INTERVAL
+        if self._is_level_logged:
+            self._level_logged_at = now
+        return self._is_level_logged
+
+    def _log_level(self) -> None:
+        level, time_taken = self.level, self.handler_time
+        if self._level.reason is LevelReason.HANDLER_TIME and time_taken is not None:
+            self._log.level_lowered(level, self._max_in_flight, time_taken)
+        else:
+            self._log.level_restored(level)
+
+    def _decide_level(self, now: float) -> None:
+        """Needs _lock."""
+        level = self._level
+        if not self._share:
+            level.value = self._max_in_flight
+            return
+        began = min(self._running.copy().values(), default=now)
+        level.look(now, Snapshot(
+            self._max_in_flight, self._workers or 1, len(self._distributor.states),
+            self._msg_timeout(), self._arrived, now - began,
+        ))
+        if self._running and not self._is_look_scheduled:
+            # Nothing else is heard of a handler that hangs.
+            self._timer.schedule(self._msg_timeout() * self._share / 2, self._look)
+            self._is_look_scheduled = True
+        self._look_at = self._arrived + min(level.value, WINDOW)
+        self.counts_arrivals = self._workers < self._max_in_flight and (
+            level.value < self._max_in_flight or not self._is_look_scheduled)
 
     def on_result(self, outcome: Outcome) -> None:
         """Take the result of a message, before its answer is written.
@@ -271,8 +390,12 @@ class FlowControl:
         """Look at all connections and send the RDY that has to change."""
         try:
             with self._lock:
+                before = self._level.reason
                 changes = self._decide()
+                is_news = self._is_news(before)
             self._post(changes)
+            if is_news:
+                self._log_level()
         except BaseException:
             # A signal handler raised in a thread of the user's: what was decided may not be sent.
             self._timer.schedule(0.0, self._post_all)
@@ -296,14 +419,19 @@ class FlowControl:
         for state in distributor.states.values():
             assert isinstance(state.key, Subscription)
             state.in_flight = state.key.count_in_flight(now)
+        self._decide_level(now)
+        level = self._level.value
         ceiling = self._max_in_flight
         if self._paused or self._held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
-        changes: list[RdyChange] = distributor.decide(now, ceiling, only_one=testing)
+        changes: list[RdyChange] = distributor.decide(
+            now, ceiling, level=level, only_one=testing)
         if changes:
             self._retry_delay = _FIRST_RETRY
-        if not self._retry_is_due and distributor.wants_more(now, ceiling, only_one=testing):
+        if not self._retry_is_due and distributor.wants_more(
+            now, ceiling, level=level, only_one=testing
+        ):
             settled = distributor.next_settled(now)
             delay = self._retry_delay if settled is None else settled - now
             self._timer.schedule(delay, self._retry)
@@ -318,6 +446,7 @@ class FlowControl:
 
     def is_starved(self) -> bool:
         """Return whether some connection has nearly all out that its RDY allows."""
+        self.hold()
         now = self._clock()
         return any(
             0 < sub.count_in_flight(now) >= math.floor(count * _STARVED)

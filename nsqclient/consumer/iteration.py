@@ -16,8 +16,8 @@ class ActiveIterators:
     Messages that nobody takes would expire in our queue, one attempt after the other.
     """
 
-    def __init__(self, set_paused: Callable[[bool], None]) -> None:
-        self._set_paused = set_paused
+    def __init__(self, set_loops: Callable[[int], None]) -> None:
+        self._set_loops = set_loops
         self._running: set[object] = set()  # changed by single calls, which no signal interrupts
 
     @property
@@ -37,9 +37,9 @@ class ActiveIterators:
 
     def _apply(self) -> None:
         while True:
-            paused = not self._running
-            self._set_paused(paused)
-            if paused == (not self._running):
+            count = len(self._running)
+            self._set_loops(count)
+            if count == len(self._running):
                 return  # else another loop began or ended meanwhile
 
 
@@ -97,7 +97,7 @@ def _turns(
             deadline = Deadline(timeout)
             continue
         message = taken[0]
-        sub = processor.should_handle(message)
+        sub = processor.should_handle(message, time.monotonic())
         if sub is None:
             taken.clear()
             continue

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple
 
 from nsqclient.consumer.backoff import Outcome
@@ -84,9 +84,12 @@ class MessageProcessor:
         self._timer = context.timer
         self._is_flush_scheduled = False
         self._warned_about_false = False
-        #: The messages that are being handled now; those of a loop over ``messages()`` with the
-        #: loop's thread.
-        self.running: dict[Message, int | None] = {}
+        #: The messages that are being handled now, and since when; those of a loop over
+        #: ``messages()`` also with the loop's thread.
+        self.running: dict[Message, float] = {}
+        self._turns: dict[Message, int] = {}
+        self._note_time = flow.handler_times.append
+        flow.watch(self.running)
         self._iteration_over = Monitor()
 
     # -- the queue
@@ -151,7 +154,7 @@ class MessageProcessor:
 
         Else the queue would grow for as long as a handler hangs: nsqd sends each again.
         """
-        now = time.monotonic()
+        now = monotonic()
 
         def is_expired(message: Message) -> bool:
             return not message._responded and message.deadline <= now
@@ -165,11 +168,12 @@ class MessageProcessor:
 
     def run(self, message: Message) -> None:
         """Handle one message and see to its answer. Never raises."""
-        sub = self.should_handle(message)
+        began = monotonic()
+        sub = self.should_handle(message, began)
         if sub is None:
             return
         running = self.running
-        running[message] = None
+        running[message] = began
         try:
             result = self._handler(message)
             if result is not None:
@@ -179,8 +183,11 @@ class MessageProcessor:
         else:
             if not (message._responded or message._is_async):
                 self.finish(message, sub)
+            elif not message._responded:
+                self._flow.hold()
         finally:
             del running[message]
+            self._note_time(monotonic() - began)
 
     def finish(self, message: Message, sub: Subscription) -> None:
         """Finish a message that was handled; its FIN is sent together with others."""
@@ -216,7 +223,7 @@ class MessageProcessor:
         elif not (message._responded or message._is_async):
             self._answer(lambda: message.requeue(0.0, backoff=False))
 
-    def should_handle(self, message: Message) -> Subscription | None:
+    def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Check a message before the handler sees it; None when it must not."""
         if message._responded:
             if isinstance(message, WorkerTask):
@@ -225,7 +232,7 @@ class MessageProcessor:
             return None  # else it was requeued while it was queued
         sub = message._responder
         assert isinstance(sub, Subscription)
-        if time.monotonic() >= message.deadline:
+        if now >= message.deadline:
             sub.drop_expired(message)
             return None
         most = self._max_attempts
@@ -239,25 +246,28 @@ class MessageProcessor:
 
     def begin_iteration(self, message: Message) -> None:
         """A loop over ``messages()`` has this message now."""
-        self.running[message] = threading.get_ident()
+        self._turns[message] = threading.get_ident()
+        self.running[message] = monotonic()
 
     def end_iteration(self, message: Message) -> None:
         """The loop is done with it."""
         with self._iteration_over.lock:
             self._iteration_over.notify_all()
-            self.running.pop(message, None)
+            self._turns.pop(message, None)
+            began = self.running.pop(message, None)
+        if message.is_async and not message.has_responded:
+            self._flow.hold()
+        elif began is not None:
+            self._note_time(monotonic() - began)
 
     def is_iterated_by_caller(self) -> bool:
         """Return whether the calling thread is a loop in the middle of a turn."""
-        return threading.get_ident() in list(self.running.values())
+        return threading.get_ident() in self._turns.copy().values()
 
     def wait_for_iterations(self, deadline: Deadline) -> None:
         """Wait until no loop is in the middle of a turn. A worker's handler does not count."""
 
-        def no_turn() -> bool:
-            return not any(thread is not None for thread in list(self.running.values()))
-
-        self._iteration_over.wait_for(no_turn, deadline.remaining())
+        self._iteration_over.wait_for(lambda: not self._turns, deadline.remaining())
 
     def flush(self) -> None:
         """Send all FINs that wait. A worker calls it when it finds the queue empty."""

@@ -1,4 +1,7 @@
-"""How ``max_in_flight`` is shared out as RDY: a snapshot of the connections in, changes out.
+"""How many messages a consumer asks for, and how RDY shares them out: snapshots in, changes out.
+
+``RdyLevel`` decides how much of ``max_in_flight`` the handlers finish in time; ``RdyDistributor``
+shares it out.
 
 nsqd treats RDY as a level: it sends while fewer messages are out than RDY. A lowered RDY does
 not call messages back, so what may be out on a connection is::
@@ -13,9 +16,103 @@ value until it has settled. The sum of this over all connections never grows pas
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
+
+#: How many handlers are remembered. The slowest of them counts: one handler that waits for a
+#: database holds up all that is queued behind it.
+WINDOW = 128
+
+
+class LevelReason(Enum):
+    """What decides how many messages may be in flight."""
+
+    START = "start"  #: how long handlers take is not known yet, or not for so many messages
+    HANDLER_TIME = "handler_time"  #: more would expire in the queue
+    MAX_IN_FLIGHT = "max_in_flight"
+    HELD = "held"  #: messages are collected on purpose: ``max_in_flight`` applies
+    OFF = "off"  #: ``rdy_share_of_timeout`` is 0: ``max_in_flight`` applies
+
+
+class Snapshot(NamedTuple):
+    """What a RdyLevel looks at."""
+
+    max_in_flight: int
+    workers: int  #: threads that handle messages
+    connections: int
+    msg_timeout: float  #: the shortest of all connections, in seconds
+    arrived: int  #: messages that have arrived so far
+    longest_running: float  #: for how many seconds the oldest handler has been running
+
+
+class RdyLevel:
+    """How many messages may be in flight so that all are handled within a share of msg_timeout.
+
+    It begins with one message for each worker and each connection, and at most doubles whenever
+    as many have arrived. It falls at once, and rises only when twice as many would be handled in
+    time, so that it does not oscillate.
+
+    Args:
+        share: the part of msg_timeout in which what is here is to be handled.
+
+    Not thread-safe, save ``handler_times``: the caller holds a lock.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        #: Seconds that handlers took, the last ones. Any thread appends.
+        self.handler_times: deque[float] = deque(maxlen=WINDOW)
+        #: The level; it may be above a max_in_flight that was lowered since.
+        self.value = 0
+        self._changed_at = 0  # how many messages had arrived when it was changed last
+        self._held_until = float("-inf")
+        self.reason = LevelReason.START
+
+    @property
+    def handler_time(self) -> float | None:
+        """Seconds that the slowest of the last handlers took; None before the first."""
+        return max(self.handler_times.copy(), default=None)
+
+    def is_held(self, now: float) -> bool:
+        """Whether messages are collected on purpose: then how long that takes does not count."""
+        return now < self._held_until
+
+    def hold(self, until: float) -> None:
+        """A handler has kept a message, or asked whether more will come."""
+        self._held_until = until
+        self.handler_times.clear()
+
+    def look(self, now: float, seen: Snapshot) -> bool:
+        """Decide anew; return whether the level changed."""
+        before = self.value, self.reason
+        self.value, self.reason = self._decide(now, seen)
+        if self.value != before[0]:
+            self._changed_at = seen.arrived
+        return (self.value, self.reason) != before
+
+    def _decide(self, now: float, seen: Snapshot) -> tuple[int, LevelReason]:
+        most, least = seen.max_in_flight, seen.workers
+        if self.is_held(now):
+            return max(most, least), LevelReason.HELD
+        slowest = max(self.handler_time or 0.0, seen.longest_running)
+        if not slowest:
+            if self.reason is LevelReason.START:
+                return max(least, seen.connections), LevelReason.START
+            return self.value, self.reason
+        in_time = seen.workers * self._share * seen.msg_timeout / slowest
+        level = self.value
+        if in_time < level:
+            level = max(least, int(in_time))
+        elif in_time >= 2 * level and level < most:
+            if seen.arrived - self._changed_at >= min(level, WINDOW):
+                level = min(2 * level, most)
+        if level >= most:
+            return level, LevelReason.MAX_IN_FLIGHT
+        is_rising = self.reason is LevelReason.START and in_time >= 2 * level
+        return level, LevelReason.START if is_rising else LevelReason.HANDLER_TIME
 
 
 @dataclass(eq=False)  # each is compared with itself alone, and often
@@ -30,7 +127,8 @@ class RdyState:
     lowered: list[tuple[float, int]] = field(default_factory=list)
     in_flight: int = 0  #: messages out and not past their deadline; set by the caller
     last_message: float = float("-inf")  #: when the last message came; set by the caller
-    granted: float = float("-inf")  #: when its turn began: RDY went from 0 to more
+    raised: float = float("-inf")  #: when RDY went from 0 to more
+    granted: float = float("-inf")  #: when its turn began: then, or when the last one was over
 
     def load(self, now: float) -> int:
         """How many messages may be out on it."""
@@ -92,15 +190,18 @@ class RdyDistributor:
         """How many messages may be out on all connections together."""
         return sum(state.load(now) for state in self.states.values())
 
-    def decide(self, now: float, max_in_flight: int, *, only_one: bool = False) -> list[RdyChange]:
+    def decide(
+        self, now: float, max_in_flight: int, *, level: int | None = None, only_one: bool = False
+    ) -> list[RdyChange]:
         """Return what must be sent so that RDY comes nearer to what it should be.
 
-        ``max_in_flight`` 0 stops the flow; ``only_one`` lets one message through, to test.
-        Lowering happens at once; raising only as far as the ceiling allows, so call again when
-        something has settled or was answered (see ``wants_more``).
+        ``max_in_flight`` 0 stops the flow; ``level`` is how much of it is shared out, where that
+        is less; ``only_one`` lets one message through, to test. Lowering happens at once; raising
+        only as far as the ceiling allows, so call again when something has settled or was answered
+        (see ``wants_more``).
         """
         states = list(self.states.values())
-        wanted = self._wanted(states, now, max_in_flight, only_one)
+        limit, wanted = self._wanted(states, now, max_in_flight, level, only_one)
         changes = []
         for state in states:
             if state.rdy > wanted[state.key]:
@@ -108,7 +209,6 @@ class RdyDistributor:
                 changes.append(RdyChange(state.key, state.rdy))
             elif state.rdy > 0 and self._turn_is_over(state, now):
                 state.granted = now  # nobody had waited longer: a new turn
-        limit = min(1, max_in_flight) if only_one else max_in_flight
         headroom = limit - self.load(now)
         # The same when all has settled: what costs nothing now may cost something then.
         spare = limit - sum(max(state.rdy, state.in_flight) for state in states)
@@ -118,7 +218,7 @@ class RdyDistributor:
         # First those without any, so that little headroom reaches as many as possible, and
         # of these the connection that has waited longest.
         states.sort(key=lambda state: (state.rdy > 0, state.granted if state.rdy == 0 else 0.0))
-        takes_turns = only_one or max_in_flight < len(states)
+        takes_turns = only_one or limit < len(states)
         waiting = 0
         for state in states:
             # What is out beyond its RDY is counted already, so raising up to it costs nothing.
@@ -142,10 +242,12 @@ class RdyDistributor:
                 changes.append(RdyChange(state.key, target))
         return changes
 
-    def wants_more(self, now: float, max_in_flight: int, *, only_one: bool = False) -> bool:
+    def wants_more(
+        self, now: float, max_in_flight: int, *, level: int | None = None, only_one: bool = False
+    ) -> bool:
         """Return whether some connection should have more RDY than the ceiling allowed so far."""
         states = list(self.states.values())
-        wanted = self._wanted(states, now, max_in_flight, only_one)
+        _, wanted = self._wanted(states, now, max_in_flight, level, only_one)
         return any(state.rdy < wanted[state.key] for state in states)
 
     def next_settled(self, now: float) -> float | None:
@@ -161,15 +263,37 @@ class RdyDistributor:
                 state.lowered.pop()  # lower, and over sooner
             state.lowered.append((now + self._settle_time, state.rdy))
         elif state.rdy == 0:
-            state.granted = now
+            state.raised = state.granted = now
         state.rdy = count
 
     def _wanted(
-        self, states: list[RdyState], now: float, max_in_flight: int, only_one: bool
+        self, states: list[RdyState], now: float, max_in_flight: int, level: int | None,
+        only_one: bool,
+    ) -> tuple[int, dict[object, int]]:
+        """How much may be out, and the RDY that each connection should have, by key."""
+        places = min(1, max_in_flight) if only_one else max_in_flight
+        if level is None or level >= places or level >= len(states):
+            places = places if level is None else min(level, places)
+            return places, self._shares(states, now, places)
+        # Fewer places than connections: those that send nothing take no place and have RDY 1, so
+        # that a message on them is seen.
+        quiet = [state for state in states if self._is_quiet(state, now)][:places - level]
+        others = [state for state in states if state not in quiet]
+        wanted = self._shares(others, now, level)
+        wanted.update((state.key, 1) for state in quiet)
+        return level + len(quiet), wanted
+
+    def _is_quiet(self, state: RdyState, now: float) -> bool:
+        """Whether nothing has ever come on it, or nothing for a while although it has RDY."""
+        if state.in_flight:
+            return False
+        last = max(state.last_message, state.raised)
+        return state.last_message == float("-inf") or (
+            state.rdy > 0 and now - last >= self._settle_time)
+
+    def _shares(
+        self, states: list[RdyState], now: float, max_in_flight: int
     ) -> dict[object, int]:
-        """The RDY that each connection should have, by key."""
-        if only_one:
-            max_in_flight = min(1, max_in_flight)
         if max_in_flight < len(states):
             chosen = self._take_turns(states, now, max_in_flight)
             return {state.key: int(state.key in chosen) for state in states}

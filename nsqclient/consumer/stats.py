@@ -107,6 +107,12 @@ class ConsumerStats:
     is_paused: bool
     is_held: bool  #: RDY is 0 because of ``max_queued_bytes``
     max_in_flight: int
+    level: int  #: messages that may be in flight now: ``max_in_flight`` or fewer
+    #: what decides the level: "max_in_flight", "handler_time", "start" before handler times are
+    #: known, "held" while messages are collected, "off" with ``rdy_share_of_timeout=0``
+    level_reason: str
+    #: seconds that the slowest of the last 128 handlers took; None if unknown
+    handler_time: float | None
 
 
 class ClosedConnectionTotals:

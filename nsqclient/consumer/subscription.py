@@ -341,7 +341,8 @@ class Subscription:
         self._rdy_on_wire = 0  # guarded by the connection's lock
         #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
         self.fin_batch: int = 1
-        self._msg_timeout = 60.0
+        #: Seconds after which nsqd delivers a message again.
+        self.msg_timeout = 60.0
         self._max_msg_timeout = 900.0
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0
@@ -355,10 +356,10 @@ class Subscription:
         wanted = self._wanted._replace(has_address_only=self.has_address_only)
         self.conn.open(deadline, subscribe=wanted)
         settings = self.conn.settings
-        self._msg_timeout = settings.msg_timeout_ms / 1000
+        self.msg_timeout = settings.msg_timeout_ms / 1000
         self._max_msg_timeout = settings.max_msg_timeout_ms / 1000
         if not settings.raw and self._config.msg_timeout:
-            self._msg_timeout = self._config.msg_timeout
+            self.msg_timeout = self._config.msg_timeout
 
     def abandon(self) -> None:
         """In a forked child: close the inherited socket. An answer from here is a lost one."""
@@ -531,7 +532,7 @@ class Subscription:
     def _touch_later(self, message_id: bytes, received: float) -> None:
         # Not the message itself: its body need not stay in memory when it was answered.
         self._context.timer.schedule(
-            self._msg_timeout / 2, lambda: self._touch_again(message_id, received)
+            self.msg_timeout / 2, lambda: self._touch_again(message_id, received)
         )
 
     def _touch_again(self, message_id: bytes, received: float) -> None:
@@ -555,7 +556,7 @@ class Subscription:
     def _extend(self, message: Message) -> None:
         # Before TOUCH is sent, since nsqd's refusal may come at once and must have the last word.
         self.in_flight.extend(message, min(
-            time.monotonic() + self._msg_timeout, message.received + self._max_msg_timeout
+            time.monotonic() + self.msg_timeout, message.received + self._max_msg_timeout
         ))
 
     def requeue_unstarted(self, messages: list[Message]) -> int:
@@ -685,7 +686,7 @@ class Subscription:
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
         """Make Messages of what came, and hand them on."""
         now = time.monotonic()
-        deadline = now + self._msg_timeout
+        deadline = now + self.msg_timeout
         messages = [
             Message(body, message_id, attempts, timestamp, now, deadline, self)
             for timestamp, attempts, message_id, body in batch

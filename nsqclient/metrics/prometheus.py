@@ -33,6 +33,7 @@ from nsqclient.consumer.backoff import Phase
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.processor import Handler
+from nsqclient.consumer.rdy import LevelReason
 from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.message import Message, Requeue, raise_decision
 from nsqclient.producer.producer import Producer
@@ -79,6 +80,10 @@ _CONSUMER_GAUGES: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
     ("held", "1 while max_queued_bytes holds RDY at 0", lambda stats: stats.is_held),
     ("running", "running handlers", lambda stats: stats.running),
     ("max_in_flight", "maximum number of messages in flight", lambda stats: stats.max_in_flight),
+    ("level", "messages that may be in flight now: max_in_flight, or fewer that handlers finish in"
+     " time", lambda stats: stats.level),
+    ("slowest_handler_seconds", "duration of the slowest of the last handler calls, in seconds",
+     lambda stats: stats.handler_time or 0.0),
     ("paused", "1 while the consumer is paused", lambda stats: stats.is_paused),
 ]
 _PRODUCER_COUNTERS: list[tuple[str, str, Callable[[ProducerStats], float]]] = [
@@ -234,6 +239,10 @@ def _of_consumers(consumers: list[Consumer]) -> Iterator[Metric]:
     yield gauge("nsq_consumer_backoff", "1 for the current backoff state", (*_CHANNEL, "state"), [
         ((*labels, phase.value), stats.backoff == phase.value)
         for labels, stats in seen for phase in Phase])
+    yield gauge("nsq_consumer_level_reason", "1 for what decides the level",
+                (*_CHANNEL, "reason"), [
+                    ((*labels, reason.value), stats.level_reason == reason.value)
+                    for labels, stats in seen for reason in LevelReason])
     connections = [
         ((*labels, conn.address), conn) for labels, stats in seen for conn in stats.connections]
     yield gauge("nsq_consumer_in_flight", "messages in flight on a connection", _NSQD,

@@ -168,9 +168,9 @@ class OrderedProcessor(MessageProcessor):
                 waiting[:] = filterfalse(condition, waiting)
         return taken
 
-    def should_handle(self, message: Message) -> Subscription | None:
+    def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Check the order before the handler sees the message; None when it must not."""
-        sub = super().should_handle(message)
+        sub = super().should_handle(message, now)
         if not isinstance(sub, OrderedSubscription):
             return sub
         self._log_attempts(message)

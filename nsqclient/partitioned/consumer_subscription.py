@@ -114,7 +114,7 @@ class PartitionSubscription(Subscription):
     ) -> None:
         """Make Messages of what came, and hand them on."""
         now = time.monotonic()
-        deadline = now + self._msg_timeout
+        deadline = now + self.msg_timeout
         messages: list[Message] = [
             PartitionMessage(raw, extension, now, deadline, self, self._partition)
             for raw, extension in zip(batch, extensions)
@@ -138,7 +138,7 @@ class PartitionSubscription(Subscription):
         self._opened_at = time.monotonic()
 
     def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
-        if time.monotonic() - self._opened_at >= self._msg_timeout:
+        if time.monotonic() - self._opened_at >= self.msg_timeout:
             super()._log_late_answer(error, is_first)
             return
         self._log.log(
@@ -224,7 +224,7 @@ class OrderedSubscription(PartitionSubscription):
         if now >= until:
             self._give_back(message)
             return
-        step = min(until - now, self._msg_timeout / 2)
+        step = min(until - now, self.msg_timeout / 2)
         self._context.timer.schedule(step, lambda: self._go_on_waiting(message, until))
 
     def _go_on_waiting(self, message: Message, until: float) -> None:

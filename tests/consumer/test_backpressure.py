@@ -22,8 +22,8 @@ BODY = b"x" * (1000 - MESSAGE_OVERHEAD)
 class PendingProcessor(MessageProcessor):
     """A processor without workers, some of whose messages wait for their partition."""
 
-    def __init__(self):
-        super().__init__(make_context(), None, HandlerSettings(print, print))
+    def __init__(self, flow):
+        super().__init__(make_context(), flow, HandlerSettings(print, print))
         self.messages = []
         self.was_stop_checked = False
 
@@ -50,9 +50,10 @@ class World:
         self.holds = []
         self.flow = SimpleNamespace(
             settle_time=0.5, max_in_flight=max_in_flight, set_held=self.holds.append,
-            is_backing_off=False,
+            is_backing_off=False, handler_times=[], watch=lambda running: None,
+            counts_arrivals=False,
         )
-        self.processor = PendingProcessor()
+        self.processor = PendingProcessor(self.flow)
         self.queue = self.processor.workers
         self.background = []
         context = make_context(

@@ -13,7 +13,8 @@ from tests.support.servers.scripted import Peer, ScriptedServer, message
 from tests.support.waiting import wait_until
 
 SUB = b"SUB events mail"
-QUICK = Config(backoff_multiplier=0.01, rdy_settle_time=0.01, max_in_flight=5)
+QUICK = Config(
+    backoff_multiplier=0.01, rdy_settle_time=0.01, rdy_share_of_timeout=0, max_in_flight=5)
 
 
 def handle(message):

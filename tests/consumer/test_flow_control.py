@@ -48,6 +48,8 @@ class SimulatedNsqd(Subscription):
     def __init__(self, name, timer, log, lag=0.0, max_rdy=2500):
         self.address = name
         self.rdy_state = None
+        self.msg_timeout = 60.0
+        self.on_arrival = lambda count: None
         self.conn = SimpleNamespace(settings=SimpleNamespace(max_rdy_count=max_rdy))
         self.out = []  # messages in flight
         self.queue = 0  # messages that wait in the channel
@@ -75,6 +77,7 @@ class SimulatedNsqd(Subscription):
             self.queue -= 1
             self.out.append(next(self._seen))
             self.rdy_state.last_message = self._timer.now
+            self.on_arrival(1)
 
     def finish_one(self):
         self.out.pop(0)
@@ -90,14 +93,14 @@ class SimulatedNsqd(Subscription):
 class World:
     """One FlowControl and its nsqds."""
 
-    def __init__(self, config, max_in_flight, seed=0):
+    def __init__(self, config, max_in_flight, seed=0, workers=None):
         self.timer = VirtualTimer()
         self.log = []
         self.phases = []
         self.flow = FlowControl(
             make_context(config.replace(max_in_flight=max_in_flight), self.timer),
             lambda phase, wait: self.phases.append((phase, wait)),
-            clock=self.timer.clock, rng=random.Random(seed),
+            workers=workers, clock=self.timer.clock, rng=random.Random(seed),
         )
         self.flow.start()
         self.nsqds = []
@@ -105,6 +108,8 @@ class World:
     def add(self, name, **options):
         nsqd = SimulatedNsqd(name, self.timer, self.log, **options)
         self.nsqds.append(nsqd)
+        nsqd.on_arrival = lambda count: (
+            self.flow.counts_arrivals and self.flow.on_arrival(count))
         self.flow.attach(nsqd)
         return nsqd
 
@@ -252,13 +257,17 @@ def test_backoff_that_is_turned_off_sends_nothing():
     assert world.commands() == []
 
 
+@pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("seed", [
     0, *[pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3, 4, 5)]])
-def test_a_day_of_random_faults_keeps_both_promises(seed):
-    """Never more out than the ceiling allowed; never stuck while something may flow."""
+def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
+    """Never more out than the ceiling allowed; never stuck while something may flow.
+
+    With workers, handlers take from nothing to more than msg_timeout, and the level follows.
+    """
     rng = random.Random(seed)
     config = Config(low_rdy_idle_timeout=10, rdy_redistribute_interval=5)
-    world = World(config, 20, seed)
+    world = World(config, 20, seed, workers)
     timer, flow = world.timer, world.flow
     names = itertools.count()
     # A ceiling is in force until what was allowed under it is answered or has settled.
@@ -288,6 +297,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed):
         else:
             busy = [nsqd for nsqd in world.nsqds if nsqd.out]
             if busy:
+                flow.handler_times.append(10 ** rng.uniform(-6, 2))
                 outcome = rng.choices(list(Outcome), [200, 1, 1])[0]
                 flow.on_result(outcome)
                 rng.choice(busy).finish_one()

@@ -28,7 +28,7 @@ class FakeProcessor:
     def flush(self):
         pass
 
-    def should_handle(self, message):
+    def should_handle(self, message, now):
         return message._responder
 
     def begin_iteration(self, message):
@@ -64,8 +64,8 @@ class Bench:
     def __init__(self, bodies=b"abc"):
         self.pool = WorkerPool("nsq-test", 0, print)
         self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
-        self.pauses = []
-        self.iterators = ActiveIterators(self.pauses.append)
+        self.loops = []
+        self.iterators = ActiveIterators(self.loops.append)
         self.is_over = False
         self.waited_since, self.failure, self.looks = [], None, 1
         for number in range(len(bodies)):
@@ -110,13 +110,14 @@ def test_messages_flow_while_a_loop_runs():
     """The first loop lets them flow, the end of the last one stops them."""
     bench = Bench()
     first, second = bench.loop(), bench.loop()
-    assert bench.pauses == []
+    assert bench.loops == []
     next(first)
     next(second)
+    assert bench.loops[-1] == 2
     first.close()
-    assert bench.pauses[-1] is False
+    assert bench.loops[-1] == 1
     second.close()
-    assert bench.pauses[-1] is True
+    assert bench.loops[-1] == 0
 
 
 def test_loops_that_come_and_go_leave_the_right_state():
@@ -136,17 +137,17 @@ def test_loops_that_come_and_go_leave_the_right_state():
             thread.start()
         for thread in threads:
             thread.join()
-        assert bench.pauses[-1] is False
+        assert bench.loops[-1] == 1
     finally:
         bench.iterators.end(bench)
-    assert bench.pauses[-1] is True
+    assert bench.loops[-1] == 0
 
 
 def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
     """A message that was taken when the stop began is not given to the loop."""
     bench = Bench(b"a")
 
-    def stop_now(message):
+    def stop_now(message, now):
         bench.is_over = True
         return message._responder
 
@@ -164,7 +165,7 @@ def test_a_loop_that_waited_without_a_connection_raises():
         for message in bench.loop():
             bodies.append(message.body)
             ends.append(time.monotonic())
-    assert bodies == [b"a", b"b", b"c"] and bench.pauses[-1] is True
+    assert bodies == [b"a", b"b", b"c"] and bench.loops[-1] == 0
     assert len(bench.waited_since) == 1 and bench.waited_since[0] >= ends[-1]
 
 
@@ -199,7 +200,7 @@ def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
         assert bench.processor.turns == 0, interruption.place
         entry = sorted([*bench.sub.back, *bench.processor.finished, *(m.body for m in left)])
         assert entry == [b"a", b"b"], interruption.place
-        assert not bench.pauses or bench.pauses[-1] is True, interruption.place
+        assert not bench.loops or bench.loops[-1] == 0, interruption.place
         assert not bench.iterators.count
         return interruption.has_come
 
@@ -225,4 +226,4 @@ def test_a_turn_is_over_where_an_interrupt_ends_its_loop():
     next(loop)
     with pytest.raises(KeyboardInterrupt):
         loop.close()
-    assert bench.processor.turns == 0 and bench.pauses[-1] is True and not bench.iterators.count
+    assert bench.processor.turns == 0 and bench.loops[-1] == 0 and not bench.iterators.count

@@ -23,10 +23,16 @@ from tests.support.virtual_time import VirtualTimer
 class FakeFlow:
     """A FlowControl that keeps the results that are reported to it."""
 
-    is_backing_off = False
+    is_backing_off = counts_arrivals = False
 
     def __init__(self):
-        self.results = []
+        self.results, self.handler_times, self.holds = [], [], 0
+
+    def watch(self, running):
+        pass
+
+    def hold(self):
+        self.holds += 1
 
     def on_result(self, outcome):
         self.results.append(outcome.value)

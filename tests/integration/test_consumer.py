@@ -25,6 +25,8 @@ from nsqclient import (
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
+#: max_in_flight applies whatever handlers take.
+EAGER = Config(rdy_share_of_timeout=0)
 #: No backoff and quick requeues, so that tests of retries are short.
 QUICK = Config(max_backoff_duration=0, default_requeue_delay=0)
 
@@ -208,7 +210,7 @@ def test_max_in_flight_is_never_passed(server):
     release = threading.Event()
     collector = Collector(lambda message: release.wait(20))
     publish(server, *[b"x"] * 50)
-    with consume(server, collector, max_in_flight=7, workers=2) as consumer:
+    with consume(server, collector, max_in_flight=7, workers=2, config=EAGER) as consumer:
         in_flight = lambda: server.stats("events", "c").get("in_flight_count")  # noqa: E731 short
         wait_until(lambda: in_flight() == 7)
         consumer.set_max_in_flight(12)
@@ -341,7 +343,7 @@ def test_stop_requeues_unstarted_messages(server):
     release = threading.Event()
     first = Collector(lambda message: release.wait(20))
     publish(server, *[b"%d" % n for n in range(20)])
-    consumer = consume(server, first, max_in_flight=20, workers=2).start()
+    consumer = consume(server, first, max_in_flight=20, workers=2, config=EAGER).start()
     wait_until(lambda: len(first.messages) == 2)
     wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 20)
     reports = []

@@ -272,7 +272,8 @@ def test_backoff_stops_the_flow_and_lets_it_go_on(server):
 def test_a_paused_consumer_gets_nothing(server):
     """pause() sets RDY 0, resume() restores it."""
     collector = Collector()
-    consumer = consume(server, collector, max_in_flight=3)
+    consumer = consume(
+        server, collector, max_in_flight=3, config=Config(rdy_share_of_timeout=0))
     with consumer:
         def ready():
             # nsqd makes the channel before it adds the client.
@@ -322,8 +323,8 @@ def test_messages_that_expired_in_the_queue_are_dropped(server_factory):
     server = server_factory(msg_timeout=1.0)
     collector = Collector(lambda message: threading.Event().wait(1.5))
     publish(server, b"a", b"b")
-    consumer = consume(server, collector, max_in_flight=2, config=QUICK.replace(max_attempts=0))
-    with consumer:
+    config = QUICK.replace(max_attempts=0, rdy_share_of_timeout=0)
+    with consume(server, collector, max_in_flight=2, config=config) as consumer:
         wait_until(lambda: consumer.stats().total.expired >= 1)
 
 

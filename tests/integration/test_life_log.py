@@ -121,7 +121,7 @@ def test_backoff_and_giving_up_are_logged(nsqd, logged):
 def test_a_held_and_released_flow_is_logged(nsqd, logged):
     """A WARNING with what to do, and an INFO when it is over."""
     release = threading.Event()
-    config = QUICK.replace(max_queued_bytes=10_000)
+    config = QUICK.replace(max_queued_bytes=10_000, rdy_share_of_timeout=0)
     with consumer(lambda message: release.wait(30), config, nsqd_tcp_addresses=[nsqd.tcp_address]):
         for _ in range(5):
             nsqd.publish("orders", b"x" * 5000)

@@ -178,7 +178,8 @@ def test_stop_ends_in_time_with_long_handlers_and_a_full_queue(server):
     release = threading.Event()
     first = Collector(lambda message: release.wait(30))
     publish(server, *[b"%d" % n for n in range(108)])
-    options = {"nsqd_tcp_addresses": [server.tcp_address], "config": PATIENT}
+    config = PATIENT.replace(rdy_share_of_timeout=0)  # the queue fills
+    options = {"nsqd_tcp_addresses": [server.tcp_address], "config": config}
     consumer = Consumer("events", "c", first, max_in_flight=108, workers=8, **options).start()
     wait_until(lambda: len(first.messages) == 8)
     wait_until(lambda: consumer.stats().total.received == 108)

@@ -90,7 +90,12 @@ def test_prometheus_shows_the_numbers_of_the_work(registry, work, nsqd):
     assert value("nsq_consumer_healthy", **channel) == 1
     assert value("nsq_consumer_backoff", state="flowing", **channel) == 1
     assert value("nsq_consumer_backoff", state="waiting", **channel) == 0
-    assert value("nsq_consumer_rdy", nsqd=nsqd.tcp_address, **channel) == 5
+    assert 1 <= value("nsq_consumer_rdy", nsqd=nsqd.tcp_address, **channel) <= 5
+    assert 1 <= value("nsq_consumer_level", **channel) <= 5
+    assert value("nsq_consumer_slowest_handler_seconds", **channel) > 0
+    reasons = [value("nsq_consumer_level_reason", reason=reason, **channel)
+               for reason in ("start", "handler_time", "max_in_flight", "held", "off")]
+    assert (sum(reasons[:3]), reasons[3:]) == (1, [0, 0])
     assert value("nsq_consumer_in_flight", nsqd=nsqd.tcp_address, **channel) == 0
     outcomes = {name: value("nsq_producer_messages_total", producer="default", outcome=name)
                 for name in ("stored", "rejected", "unknown")}

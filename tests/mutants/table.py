@@ -301,7 +301,7 @@ MUTANTS = [
     Mutant(
         "expired_is_handled", "a handler never sees a message whose time is over",
         "nsqclient/consumer/processor.py",
-        "if time.monotonic() >= message.deadline:", "if False:",
+        "if now >= message.deadline:", "if False:",
         "tests/consumer/test_processor.py::test_expired_messages_reach_no_handler",
     ),
     Mutant(
@@ -438,6 +438,46 @@ MUTANTS = [
         "tests/consumer/test_batch.py::test_an_exception_requeues_all",
     ),
     # -- RDY, backoff
+    Mutant(
+        "handler_time_ignored", "no more is in flight than handlers finish in time",
+        "nsqclient/consumer/rdy.py",
+        "if in_time < level:", "if False:",
+        "tests/consumer/test_rdy_level.py::test_what_is_in_flight_is_handled_within_the_share",
+    ),
+    Mutant(
+        "hanging_handler_ignored", "a handler that hangs lowers the level before it ends",
+        "nsqclient/consumer/rdy.py",
+        "max(self.handler_time or 0.0, seen.longest_running)", "self.handler_time or 0.0",
+        "tests/consumer/test_overload.py"
+        "::test_a_handler_that_hangs_gets_one_message_in_each_timeout",
+    ),
+    Mutant(
+        "level_oscillates", "the level rises only where twice as much is handled in time",
+        "nsqclient/consumer/rdy.py",
+        "elif in_time >= 2 * level and level < most:", "elif level < most:",
+        "tests/consumer/test_rdy_level.py::test_the_level_does_not_oscillate",
+    ),
+    Mutant(
+        "level_starves_workers", "each worker has a message, however long handlers take",
+        "nsqclient/consumer/rdy.py",
+        "level = max(least, int(in_time))", "level = int(in_time)",
+        "tests/consumer/test_rdy_level.py"
+        "::test_each_worker_has_one_message_however_long_it_takes",
+    ),
+    Mutant(
+        "collecting_counts", "while messages are collected max_in_flight applies",
+        "nsqclient/consumer/rdy.py",
+        "if self.is_held(now):", "if False:",
+        "tests/consumer/test_overload.py"
+        "::test_a_consumer_that_asks_whether_it_is_starved_collects",
+    ),
+    Mutant(
+        "quiet_nsqd_unheard", "a connection on which nothing comes keeps RDY 1",
+        "nsqclient/consumer/rdy.py",
+        "if state.in_flight:", "if True:",
+        "tests/consumer/test_overload.py"
+        "::test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy",
+    ),
     Mutant(
         "rdy_plus_one", "RDY is what was decided",
         "nsqclient/consumer/subscription.py",

@@ -21,13 +21,14 @@ class World(OrderedProcessor):
     """While the first message is handled, others of its partition come."""
 
     def __init__(self, during):
-        super().__init__(
-            make_context(), SimpleNamespace(subscriptions=()), HandlerSettings(None, None))
+        flow = SimpleNamespace(
+            subscriptions=(), handler_times=[], watch=lambda running: None)
+        super().__init__(make_context(), flow, HandlerSettings(None, None))
         self._during = during
         self.seen = None
         self.is_over = False
 
-    def should_handle(self, message):
+    def should_handle(self, message, now):
         if message.number == 0:
             for number in range(1, 5):
                 self.run(SimpleNamespace(

@@ -1,0 +1,128 @@
+"""More in flight than the handlers finish in time: ``python benchmarks/overload.py``.
+
+nsqd has all messages before the consumer comes. Counted are the deliveries, at nsqd: messages,
+timeouts and requeues together. ``off`` is nsqclient with ``rdy_share_of_timeout=0``. Beside
+each figure stands its goal, for nsqclient. ``--picture`` draws docs/images/overload.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import contestants
+import overload_picture
+from nsqd import CHECKOUT, BenchmarkError, Nsqd
+
+CHANNEL = "bench"
+NAMES = ("nsqclient", "off", "go-nsq")
+PICTURE = CHECKOUT / "docs" / "images" / "overload.svg"
+#: Deliveries for each message, and the time as a part of the least, at most.
+MOST_DELIVERIES, MOST_TIME = 1.05, 1.1
+
+
+class Load(NamedTuple):
+    """What the consumer is given to do."""
+
+    messages: int = 2000
+    handler_ms: float = 5
+    workers: int = 1
+    nsqds: int = 1
+    max_in_flight: int = 1000
+    msg_timeout: float = 1.0
+
+    @property
+    def least(self) -> float:
+        """The shortest time in which the handlers can do it."""
+        return self.messages * self.handler_ms / 1000 / self.workers
+
+
+LOADS = (Load(), Load(messages=16_000, workers=8, nsqds=4))
+
+
+class Result(NamedTuple):
+    """One run."""
+
+    deliveries: float  #: for each message
+    time: float  #: as a part of the least
+    unseen: int  #: messages given up that no handler had
+    timeline: Any  #: [seconds, RDY, queued, delivered, handled] again and again
+
+
+def measure(command: Sequence[str], load: Load, nsqds: Sequence[Nsqd], topic: str,
+            *more: object) -> Result:
+    """Fill a topic, run a contender, and count."""
+    bodies = [b"%d" % number for number in range(load.messages)]
+    for index, nsqd in enumerate(nsqds):
+        part = bodies[index::len(nsqds)]
+        nsqd.fill(topic, CHANNEL, len(part), part)
+    line = contestants.run([*command], [
+        ",".join(nsqd.tcp_address for nsqd in nsqds), topic, CHANNEL, load.messages,
+        load.max_in_flight, load.workers, load.handler_ms, load.msg_timeout, *more,
+    ])
+    if line is None:
+        raise BenchmarkError(f"{command[-1]} skipped the load")
+    channels = [nsqd.channel(topic, CHANNEL) for nsqd in nsqds]
+    for nsqd in nsqds:
+        nsqd.delete(topic)
+    deliveries = load.messages + sum(
+        channel["timeout_count"] + channel["requeue_count"] for channel in channels)
+    values: dict[str, Any] = line.values
+    return Result(deliveries / load.messages, values["seconds"] / load.least,
+                  int(values["unseen"]), values.get("timeline"))
+
+
+def run(names: Sequence[str], rounds: int) -> dict[str, Result]:
+    """Measure all loads and print them; return the last result of the first load, by name."""
+    programs = contestants.prepare(
+        ["go-nsq", "nsqclient"] if "go-nsq" in names else ["nsqclient"], "overload")
+    last: dict[str, Result] = {}
+    for load in LOADS:
+        print(f"{load.messages} messages of {load.handler_ms:g} ms, {load.workers} workers,"
+              f" {load.nsqds} nsqds, max_in_flight {load.max_in_flight},"
+              f" msg_timeout {load.msg_timeout:g} s; at least {load.least:g} s")
+        found: dict[str, list[Result]] = {name: [] for name in names}
+        with contextlib.ExitStack() as stack:
+            nsqds = [stack.enter_context(Nsqd()) for _ in range(load.nsqds)]
+            for number in range(rounds):
+                for name in names:
+                    command = programs["go-nsq" if name == "go-nsq" else "nsqclient"]
+                    share = {"nsqclient": [""], "off": ["0"]}.get(name, [])
+                    found[name].append(
+                        measure(command, load, nsqds, f"overload{number}-{name}", *share))
+        for name, results in found.items():
+            deliveries, time = (
+                statistics.median(column) for column in list(zip(*results))[:2])
+            unseen = max(result.unseen for result in results)
+            is_met = deliveries <= MOST_DELIVERIES and time <= MOST_TIME and not unseen
+            print(f"  {name:<10} {deliveries:6.3f} deliveries (<= {MOST_DELIVERIES})"
+                  f" {time:6.3f} x the least time (<= {MOST_TIME}) {unseen} unseen (0)"
+                  f"  {'met' if is_met else 'MISSED'}", flush=True)
+            if load is LOADS[0]:
+                last[name] = results[-1]
+    return last
+
+
+def main() -> int:
+    """Measure, print, and draw if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(NAMES), help="contenders, by commas")
+    parser.add_argument("--picture", action="store_true", help="draw the first load")
+    args = parser.parse_args()
+    try:
+        last = run(args.only.split(","), args.rounds)
+    except BenchmarkError as error:
+        print(f"benchmark stopped: {error}", file=sys.stderr)
+        return 1
+    if args.picture:
+        PICTURE.write_text(overload_picture.draw(last["off"].timeline, last["nsqclient"].timeline))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

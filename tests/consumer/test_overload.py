@@ -1,0 +1,268 @@
+"""More in flight than handlers finish in time, on a virtual clock: FlowControl, nsqds, workers.
+
+Counted is what nsqd delivers. The nsqds take a message back at its deadline, and the consumer drops
+what has expired in its queue.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+
+from nsqclient import Config
+from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.rdy import LevelReason
+from nsqclient.consumer.subscription import Subscription
+from tests.support.consumer_context import make_context
+from tests.support.virtual_time import VirtualTimer
+
+#: Seconds from nsqd to the consumer, and back.
+LAG = 0.0002
+
+
+class Nsqd(Subscription):
+    """A connection and the nsqd behind it."""
+
+    def __init__(self, world, msg_timeout):
+        self.rdy_state = None
+        self.msg_timeout = msg_timeout
+        self.conn = SimpleNamespace(settings=SimpleNamespace(max_rdy_count=2500))
+        self.queue, self.out = deque(), {}
+        self.commands = 0
+        self._world, self._wire, self._in_force = world, 0, 0
+
+    def post_rdy(self):
+        count = self.rdy_state.rdy
+        if count != self._wire:
+            self._wire = count
+            self.commands += 1
+            self._world.timer.schedule(LAG, lambda: self._obey(count))
+        return True
+
+    def _obey(self, count):
+        self._in_force = count
+        self.deliver()
+
+    def publish(self, count):
+        self.queue.extend(next(self._world.names) for _ in range(count))
+        self.deliver()
+
+    def deliver(self):
+        while self.queue and len(self.out) < self._in_force:
+            name, timer = self.queue.popleft(), self._world.timer
+            self.out[name] = deadline = timer.now + self.msg_timeout
+            self._world.deliveries += 1
+            timer.schedule(LAG, lambda name=name: self._world.receive(self, name, deadline))
+            timer.schedule(self.msg_timeout, lambda name=name: self._expire(name, deadline))
+
+    def _expire(self, name, deadline):
+        if self.out.get(name) == deadline:
+            del self.out[name]
+            self.queue.append(name)
+            self.deliver()
+
+    def finish(self, name, deadline):
+        if self.out.get(name) == deadline:
+            del self.out[name]
+            self._world.finished[name] = self._world.timer.now
+            self.deliver()
+
+    def count_in_flight(self, now):
+        return sum(deadline > now for deadline in self.out.values())
+
+    def forget_orphans(self, before):
+        pass
+
+
+class World:
+    """A consumer whose handlers take ``handler_time(now)`` seconds of the virtual clock."""
+
+    def __init__(self, handler_time, *, max_in_flight=1000, workers=1, timeouts=(1.0,), **options):
+        self.timer = VirtualTimer()
+        self.flow = FlowControl(
+            make_context(Config(max_in_flight=max_in_flight, **options), self.timer),
+            lambda phase, wait: None, workers=workers, clock=lambda: self.timer.now,
+            rng=random.Random(1),
+        )
+        self.names, self.deliveries, self.finished = itertools.count(), 0, {}
+        self.levels = []
+        self._handler_time, self._idle = handler_time, workers
+        self._queue, self._running = deque(), {}
+        self.flow.watch(self._running)
+        self.flow.start()
+        self.nsqds = [Nsqd(self, timeout) for timeout in timeouts]
+        for nsqd in self.nsqds:
+            self.flow.attach(nsqd)
+
+    def receive(self, nsqd, name, deadline):
+        nsqd.rdy_state.last_message = self.timer.now
+        self._queue.append((nsqd, name, deadline))
+        if self.flow.counts_arrivals:
+            self.flow.on_arrival(1)
+        self._work()
+
+    def _work(self):
+        while self._idle and self._queue:
+            nsqd, name, deadline = self._queue.popleft()
+            if deadline > self.timer.now:
+                self._idle -= 1
+                self._running[name, deadline] = self.timer.now
+                taken = self._handler_time(self.timer.now)
+                self.timer.schedule(taken, lambda: self._end(nsqd, name, deadline, taken))
+                return self._work()
+
+    def _end(self, nsqd, name, deadline, taken):
+        del self._running[name, deadline]
+        self.flow.handler_times.append(taken)
+        self._idle += 1
+        self.timer.schedule(LAG, lambda: nsqd.finish(name, deadline))
+        self._work()
+
+    def run_until(self, count, limit=1000.0):
+        """Let time pass until so many messages are finished; return the time."""
+        while len(self.finished) < count:
+            assert self.timer.now < limit, f"{len(self.finished)} of {count} are finished"
+            self.timer.advance(0.01)
+            if not self.levels or self.levels[-1] != self.flow.level:
+                self.levels.append(self.flow.level)
+        return max(self.finished.values())
+
+
+@pytest.mark.parametrize("workers, timeouts", [(1, [1.0]), (8, [1.0] * 4), (1, [1.0, 60.0])])
+def test_each_message_is_delivered_once(workers, timeouts):
+    """Two seconds of work are queued at once, and msg_timeout is one second: no message expires."""
+    count = 2000 * workers
+    world = World(lambda now: 0.005, workers=workers, max_in_flight=2000, timeouts=timeouts)
+    for nsqd in world.nsqds:
+        nsqd.publish(count // len(timeouts))
+    assert world.run_until(count) <= 1.1 * 10
+    assert world.deliveries == count
+
+
+def test_without_the_option_messages_expire_in_the_queue():
+    """rdy_share_of_timeout=0: max_in_flight is asked for, whatever handlers take."""
+    world = World(lambda now: 0.005, rdy_share_of_timeout=0)
+    world.nsqds[0].publish(2000)
+    world.run_until(2000)
+    assert world.deliveries > 2 * 2000
+    assert (world.flow.level, world.flow.level_reason) == (1000, LevelReason.OFF)
+
+
+def test_handlers_that_become_a_hundred_times_slower_and_recover():
+    """What was queued expires once; then few are asked for, and many when it is over."""
+    world = World(lambda now: 0.5 if 3 <= now < 10 else 0.005)
+    world.nsqds[0].publish(2000)
+    assert world.run_until(2000) <= 1.1 * (10 + 7)
+    assert world.deliveries <= 1.1 * 2000
+    assert (min(world.levels), world.flow.level) >= (1, 50)
+    assert world.nsqds[0].commands <= 40
+
+
+@pytest.mark.parametrize("slow", [0.1, 0.4])
+def test_bimodal_handlers_expire_next_to_no_message(slow):
+    """One of twenty is much slower: the level is that of the slow ones, and no worker idles."""
+    chance, spent = random.Random(1), []
+
+    def handler_time(now):
+        spent.append(slow if chance.random() < 0.05 else 0.001)
+        return spent[-1]
+
+    world = World(handler_time)
+    world.nsqds[0].publish(1000)
+    assert world.run_until(1000) <= 1.1 * sum(spent) + 1
+    assert world.deliveries <= 1.01 * 1000
+    assert world.nsqds[0].commands <= 50
+
+
+def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
+    """RDY is lowered while it hangs, so that what was queued does not come again and again."""
+    world = World(lambda now: 20.0 if 1 <= now < 2 else 0.005)
+    world.nsqds[0].publish(1000)
+    world.run_until(1000)
+    assert world.deliveries <= 1000 + 100 + 25
+
+
+def test_a_burst_after_an_hour_is_met_with_the_level_from_before():
+    """While nothing comes, what was learned stays."""
+    world = World(lambda now: 0.005)
+    world.nsqds[0].publish(1000)
+    world.run_until(1000)
+    level = world.flow.level
+    world.timer.advance(3600)
+    assert world.flow.level == level
+    world.nsqds[0].publish(1000)
+    world.run_until(2000, limit=4000)
+    assert world.deliveries == 2000
+
+
+def test_a_pause_changes_no_level():
+    """RDY is 0 meanwhile, and afterwards what it was."""
+    world = World(lambda now: 0.005)
+    world.nsqds[0].publish(1000)
+    world.run_until(500)
+    level = world.flow.level
+    world.flow.set_paused(True)
+    world.timer.advance(100)
+    assert world.nsqds[0].rdy_state.rdy == 0
+    world.flow.set_paused(False)
+    assert world.nsqds[0].rdy_state.rdy == level
+    world.run_until(1000)
+    assert world.deliveries == 1000
+
+
+def test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy():
+    """The level is below the number of connections, and each message is seen in seconds."""
+    world = World(lambda now: 0.3, timeouts=[1.0] * 5)
+    world.nsqds[0].publish(300)
+    world.timer.advance(5)
+    assert world.flow.level < 5
+    for number, nsqd in enumerate(world.nsqds[1:]):
+        name = next(world.names)
+        nsqd.queue.append(name)
+        nsqd.deliver()
+        began = world.timer.now
+        while name not in world.finished:
+            world.timer.advance(0.1)
+            assert world.timer.now - began < 5, number
+    world.run_until(304)
+    assert world.deliveries <= 1.05 * 304
+
+
+def test_busy_nsqds_take_turns_where_the_level_is_below_their_number():
+    """None starves, and next to nothing expires."""
+    world = World(lambda now: 0.4, timeouts=[1.0] * 4)
+    for nsqd in world.nsqds:
+        nsqd.publish(400)
+    finished = world.run_until(1600, limit=1.1 * 1600 * 0.4) and world.finished
+    assert world.deliveries <= 1.05 * 1600
+    for part in range(4):  # each had a turn in the first two minutes
+        assert any(400 * part <= name < 400 * (part + 1) and when < 130
+                   for name, when in finished.items())
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2, 10, 1000])
+def test_collected_messages_fill_max_in_flight(max_in_flight):
+    """A handler keeps all that come: the level is max_in_flight at once."""
+    world = World(lambda now: 0.0, max_in_flight=max_in_flight)
+    world.nsqds[0].finish = lambda name, deadline: world.flow.hold()
+    world.nsqds[0].publish(2000)
+    world.timer.advance(0.1)
+    assert len(world.nsqds[0].out) == max_in_flight
+    assert world.flow.level_reason is not LevelReason.HELD or world.flow.level == max_in_flight
+
+
+def test_a_consumer_that_asks_whether_it_is_starved_collects():
+    """The level of the start does not starve it: RDY is raised, and it goes on collecting."""
+    world = World(lambda now: 1e9, max_in_flight=500)
+    world.nsqds[0].publish(1)
+    world.timer.advance(0.1)
+    assert world.flow.level == 1
+    assert not world.flow.is_starved()
+    assert (world.flow.level, world.flow.level_reason) == (500, LevelReason.HELD)
+    world.nsqds[0].publish(499)
+    world.timer.advance(0.1)
+    assert world.flow.is_starved()
