@@ -66,10 +66,10 @@ class RdyLevel:
         #: Seconds that handlers took, the last ones. Any thread appends.
         self.handler_times: deque[float] = deque(maxlen=WINDOW)
         #: The level; it may be above a max_in_flight that was lowered since.
-        self.value = 0
+        self.value: int = 0
         self._changed_at = 0  # how many messages had arrived when it was changed last
         self._held_until = float("-inf")
-        self.reason = LevelReason.START
+        self.reason: LevelReason = LevelReason.START
 
     @property
     def handler_time(self) -> float | None:
