@@ -29,10 +29,9 @@ PART_tools := tests/cli tests/testing
 PART_frameworks := tests/worker tests/contrib tests/metrics
 PART_manual := tests/manual
 PART_faults := tests/faults tests/chaos tests/fuzz tests/mutants
-PART_spark-storage := tests/spark/shards tests/spark/storage tests/spark/test_shard_reader.py \
-	tests/spark/test_migration.py
+PART_spark-storage := tests/spark/shards tests/spark/storage tests/spark/test_reader.py
 PART_spark := $(filter-out $(PART_spark-storage),$(wildcard tests/spark/test_*.py) tests/spark/chaos \
-	tests/spark/ingest tests/spark/jvm tests/spark/pipelines tests/spark/recipes tests/spark/spool)
+	tests/spark/ingest tests/spark/jvm tests/spark/pipelines tests/spark/recipes)
 PART_integration-tools := $(wildcard tests/integration/test_tools_*.py tests/integration/test_admin_*.py) \
 	tests/integration/test_doctor.py tests/integration/test_drain.py
 PART_integration := $(filter-out $(PART_integration-tools),$(wildcard tests/integration/test_*.py))

@@ -27,9 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nsqclient import Producer  # noqa: E402 - after the path it is on
 from nsqclient.http import NsqdHTTP  # noqa: E402 - the same
-from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - the same
+from nsqclient.spark.receiver import Receiver  # noqa: E402 - the same
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
 from nsqclient.spark.pipelines.sessions import open_session  # noqa: E402 - the same
+from nsqclient.spark.replay import count_messages  # noqa: E402 - the same
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - the same
 
 from contestants import measure, prepare  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - the same
@@ -61,7 +63,7 @@ class Bench:
     def options(self, topic: str, folder: Path, **more: str) -> dict[str, str]:
         """The source's options."""
         return {"topic": topic, "channel": "bench", "nsqd": self.nsqd.tcp_address,
-                "nsqdHttp": self.nsqd.http_address, "spoolDir": str(folder / "spool"), **more}
+                "nsqdHttp": self.nsqd.http_address, "storage": str(folder / "log"), **more}
 
     def fill(self, topic: str) -> None:
         """Put all messages into the channel."""
@@ -115,25 +117,29 @@ class Bench:
         return self.count / took
 
     def ingest(self) -> float:
-        """nsqd to the spool, without Spark."""
+        """nsqd to the log, without Spark."""
         topic, folder = self.fresh()
         self.fill(topic)
-        receiver = Receiver(read_options(self.options(topic, folder), STREAM))
+        options = read_options(self.options(topic, folder), STREAM)
+        store = open_store(options.storage)
+        news = threading.Event()
+        receiver = Receiver(options, store, news.set)
         started = time.perf_counter()
         try:
             receiver.prepare_drain()
-            receiver.open(0)
+            receiver.open()
             end = started + LIMIT
             while not receiver.drain_is_over():
                 if time.perf_counter() > end:
                     raise SystemExit("the ingest did not come to its end")
-                receiver.spool.wait_for_more(receiver.spool.last, 0.05)
-            done = sum(entry.rows for entry in receiver.spool.batch(0, receiver.spool.last, True))
+                news.wait(0.05)
+                news.clear()
             took = time.perf_counter() - started
         finally:
             receiver.stop()
+        done = count_messages(store, topic, "bench")
         if done != self.count:
-            raise SystemExit(f"the spool has {done} rows of {self.count}")
+            raise SystemExit(f"the log has {done} rows of {self.count}")
         return self.count / took
 
     def files(self) -> float:

@@ -36,11 +36,11 @@ sys.path.insert(0, str(CHECKOUT))
 
 from nsqclient.http import NsqdHTTP  # noqa: E402 - after the path it is on
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
-from nsqclient.spark.shard_reader import NsqShardReader  # noqa: E402 - the same
+from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - the same
+from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
 from nsqclient.spark.shards.admission import ShardSegments, plan_batch  # noqa: E402 - the same
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import SegmentKey, ShardKeys  # noqa: E402 - the same
-from nsqclient.spark.shards.segments import segment_ids  # noqa: E402 - the same
 from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
 
 from nsqd import Nsqd  # noqa: E402 - beside this file
@@ -76,7 +76,7 @@ def rows_of(store: Store) -> tuple[int, int]:
             continue
         newest = shard.segments[-1]
         key = ShardKeys(TOPIC, CHANNEL, shard.nsqd).segment(newest.number, newest.before)
-        rows += newest.before + segment_ids(store.url, key, store.read(key)).rows
+        rows += newest.before + read_ids(store.read(key)).rows
         segments += len(shard.segments)
     return rows, segments
 
@@ -140,8 +140,8 @@ def run_owners(number: int, count: int, size: int, url: str) -> Stored:
             [sys.executable, "-m", "nsqclient", "spark", "ingest", f"--topic={TOPIC}",
              f"--channel={CHANNEL}", f"--storage={url}", f"--nsqd-tcp-address={nsqd.tcp_address}",
              "--consumer-opt=max_in_flight,10000", "--consumer-opt=connections,4",
-             "--consumer-opt=maxSpoolMessages,100000000",
-             "--consumer-opt=maxSpoolBytes,100000000000", "--log-level=warn"],
+             "--consumer-opt=maxLogMessages,100000000",
+             "--consumer-opt=maxLogBytes,100000000000", "--log-level=warn"],
             cwd=CHECKOUT)) for nsqd in nsqds]
         for process in processes:
             stack.callback(process.terminate)
@@ -175,9 +175,9 @@ def finished(nsqd: Nsqd) -> bool:
 
 def plan_stored(url: str, rows: int) -> float:
     """Plan batches over what is stored, as Spark does; seconds of processor time for a million."""
-    reader = NsqShardReader(read_options(
+    reader = NsqStreamReader(read_options(
         {"topic": TOPIC, "channel": CHANNEL, "storage": url, "startingOffsets": "earliest",
-         "spoolRetentionMs": "86400000", "spoolRetentionBytes": "100000000000"}, STREAM))
+         "retentionMs": "86400000", "retentionBytes": "100000000000"}, STREAM))
     try:
         reader.prepareForTriggerAvailableNow()  # else it waits for more at the end
         place = reader.initialOffset()

@@ -10,8 +10,8 @@ import nsqclient
 
 PACKAGE = Path(nsqclient.__file__).parent
 PAGE = PACKAGE.parent / "docs/topics/threads.rst"
-#: The start of names that is asked for, not given; a folder.
-_NO_THREADS = {"nsq-", "nsq-spool"}
+#: The start of names that is asked for, not given.
+_NO_THREADS = {"nsq-"}
 
 
 def names_in_the_code() -> set[str]:

@@ -1,4 +1,4 @@
-"""Runs the recipes of docs/topics/spark-recipes.rst that need packages or jars of their own.
+"""Runs the recipes of docs/topics/spark-reference.rst that need packages or jars of their own.
 
 Each environment, ``.venvs/spark-NAME``, has one version of PySpark, and its tests are in
 ``tests/spark/recipes``. Maven fetches the jars of Delta and Iceberg. Arguments choose environments:

@@ -1,5 +1,5 @@
 """``nsqclient spark``: the pipelines on Spark, ``archive``, ``stream``, ``compact`` and ``replay``,
-and what is beside Spark: ``ingest``, ``migrate`` and ``status``.
+and what is beside Spark: ``ingest`` and ``status``.
 
 ``nsqclient spark script`` prints the path of a file that spark-submit can be given; its arguments
 are the same.
@@ -20,7 +20,6 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
 )
 from nsqclient.cli.spark_ingest import ingest_flags
-from nsqclient.cli.spark_migrate import migrate_flags
 from nsqclient.cli.spark_status import status_flags
 from nsqclient.cli.tool_flags import (
     ToolFlags, add_secret_flags, check_name, read_secrets,
@@ -39,7 +38,7 @@ from nsqclient.spark.pipelines.transforms import check_pandas, load_function
 
 _ARCHIVE_SUMMARY = """\
 Writes the messages of a topic to files, partitioned by date and hour (UTC). Each message in the
-spool is written exactly once. Prints one line per batch. SIGINT or SIGTERM stops the query; the
+log is written exactly once. Prints one line per batch. SIGINT or SIGTERM stops the query; the
 next run continues where it stopped."""
 
 _ARCHIVE_EXAMPLES = [
@@ -62,17 +61,18 @@ _COMPACT_EXAMPLES = [
 ]
 
 _REPLAY_SUMMARY = """\
-Writes the messages that a query's spool or shared storage still contains to new files or a topic:
-to process them again, or if the sink of the query may have lost them in a power failure. This does
-not change the log, and the query may be running."""
+Writes the messages that the log of a query still contains to new files or a topic: to process them
+again, or if the sink of the query may have lost them in a power failure. This does not change the
+log, and the query may be running."""
 
 _REPLAY_EXAMPLES = [
     ("show which messages were stored since a point in time, without writing them",
-     "nsqclient spark replay --spool-dir=/data/orders-checkpoint/nsq-spool \\\n"
-     "      --starting-timestamp=2026-01-31T12:00:00Z --dry-run"),
+     "nsqclient spark replay --storage=/data/orders-checkpoint/nsq-log --topic=orders \\\n"
+     "      --channel=archive --starting-timestamp=2026-01-31T12:00:00Z --dry-run"),
     ("write the messages after an offset of the checkpoint to files",
-     "nsqclient spark replay --spool-dir=... --starting-offset=812 --path=/data/orders-replayed"),
-    ("publish messages from shared storage to a topic",
+     "nsqclient spark replay ... --path=/data/orders-replayed \\\n"
+     "      --starting-offset='{\"v\": 2, \"shards\": {\"127.0.0.1:4150\": 812}}'"),
+    ("publish messages from an object store to a topic",
      "nsqclient spark replay --storage=s3://bucket/nsq --topic=orders --channel=archive \\\n"
      "      --starting-timestamp=2026-01-31T12:00:00Z --sink-topic=orders-again \\\n"
      "      --sink-nsqd-tcp-address=127.0.0.1:4150"),
@@ -201,18 +201,16 @@ def _replay_flags() -> ToolFlags:
     """The flags of the replay."""
     flags = ToolFlags("spark replay", _replay, _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
     flags.group("Input")
-    flags.add("spool-dir", PATH, "", "spool of the query; this or --storage is required")
-    flags.add("storage", STRING, "", "shared storage of the query, file:///folder or"
-              " s3://bucket/prefix")
-    flags.add("topic", STRING, "", "NSQ topic; required with --storage")
-    flags.add("channel", STRING, "", "NSQ channel; required with --storage")
-    flags.add("starting-offset", STRING, "", "begin after this segment number, after"
-              ' {"v": 2, "shards": {"HOST:PORT": N}} with --storage, or after the last commit of'
-              " Spark (committed) (default: the oldest kept segment)")
+    flags.add("storage", STRING, "", "storage of the query, a path or s3://bucket/prefix; required")
+    flags.add("topic", STRING, "", "NSQ topic; required")
+    flags.add("channel", STRING, "", "NSQ channel; required")
+    flags.add("starting-offset", STRING, "", 'begin after {"v": 2, "shards": {"HOST:PORT": N}}, an'
+              " offset of the checkpoint, or after the last commit of Spark (committed) (default:"
+              " the oldest kept segment)")
     flags.add("starting-timestamp", STRING, "", "begin with the first segment that was stored at"
               " this time or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
-    flags.add("ending-offset", STRING, "", "number of the last segment, or with --storage of the"
-              " last segment of each shard (default: the newest)")
+    flags.add("ending-offset", STRING, "", "last segment of each shard, as an offset of the"
+              " checkpoint (default: the newest)")
     flags.add("ending-timestamp", STRING, "", "end before the first segment that was stored at"
               " this time or later")
     flags.add("fail-on-data-loss", BOOL, True, "fail if segments are missing or damaged; false:"
@@ -229,21 +227,17 @@ def _replay_flags() -> ToolFlags:
     flags.add_producer_options()
     add_secret_flags(flags)
     spark_run.add_session(flags)
-    spark_run.add_storage_alternatives(flags)
     return flags
 
 
 def _replay(parsed: Parsed) -> int:
     values = parsed.values
     source = _range_options(values)
-    if values["storage"]:
-        spark_run.check_stored(values)
-    elif not values["spool-dir"]:
-        raise FlagError("--spool-dir or --storage required")
+    if not values["storage"]:
+        raise FlagError("--storage required")
     for name in ("topic", "channel"):
-        if values["storage"] or values[name]:
-            source[name] = check_name(values[name], name)
-    texts = replay_options(values["spool-dir"], values["storage"], source)
+        source[name] = check_name(values[name], name)
+    texts = replay_options(values["storage"], source)
     if not values["dry-run"]:
         sink = spark_run.read_options(values["producer-opt"], "producer-opt")
         if values["sink-nsqd-tcp-address"]:
@@ -260,16 +254,14 @@ def _replay(parsed: Parsed) -> int:
         return 0
     spark = spark_run.start_session(values, "nsqclient spark replay")
     try:
-        done = replay(spark, spool_dir=values["spool-dir"], storage=values["storage"], **target,
-                      **source)
+        done = replay(spark, storage=values["storage"], **target, **source)
     except NSQError:
         raise
     except Exception as exc:  # pyspark's errors have no root of their own here
         raise CommandLineError(f"the replay failed: {spark_run.reason(exc)}") from exc
     finally:
         spark.stop()
-    of = "" if values["storage"] else f" of offsets ({done.start}, {done.end}]"
-    print(f"{counted(done.messages, 'message')}{of} written to"
+    print(f"{counted(done.messages, 'message')} written to"
           f" {values['path'] or values['sink-topic']}")
     return 0
 
@@ -280,8 +272,7 @@ def _range_options(values: dict[str, Any]) -> dict[str, Any]:
     for name in ("starting", "ending"):
         offset, timestamp = values[f"{name}-offset"], values[f"{name}-timestamp"]
         if offset:
-            is_number = offset.isdecimal()
-            options[f"{name}Offsets"] = f'{{"seq": {int(offset)}}}' if is_number else offset
+            options[f"{name}Offsets"] = offset
         if timestamp:
             options[f"{name}Timestamp"] = _milliseconds(timestamp, f"{name}-timestamp")
     return options
@@ -364,7 +355,7 @@ def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
     sink = spark_run.read_options(values["producer-opt"], "producer-opt")
     if values["sink-nsqd-tcp-address"]:
         sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
-    if sink and values["storage"]:  # otherwise the source has the secrets, and shares them
+    if sink and not spark_run.has_sources(values):  # otherwise the source has them, and shares
         sink = read_secrets(values, sink)
     return sink
 
@@ -390,12 +381,11 @@ def _transform_argument(flag: str, text: str) -> dict[str, Any]:
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "archive": ("write a topic into Parquet by date and hour", _archive_flags),
     "compact": ("write an archive's small files into few large ones", _compact_flags),
-    "ingest": ("receive from nsqds onto shared storage, for queries there", ingest_flags),
-    "migrate": ("move a query from its spool to shared storage", migrate_flags),
-    "replay": ("write what a spool or storage still has once more", _replay_flags),
+    "ingest": ("receive from nsqds into logs, for queries that read these", ingest_flags),
+    "replay": ("write what a log still has once more", _replay_flags),
     "script": ("print the file to give to spark-submit, which takes the same words",
                lambda: Command("spark script", _print_script, "Prints the path of a file.")),
-    "status": ("show the shards of shared storage, and what waits there", status_flags),
+    "status": ("show the shards of a storage, and what waits there", status_flags),
     "stream": ("transform a topic and publish to another", _stream_flags),
 }
 

@@ -59,7 +59,7 @@ def ingest_flags() -> ToolFlags:
     flags.add("channel", STRING, "archive", "NSQ channel; use a separate channel for each query")
     flags.add_sources()
     flags.group("Output")
-    flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
+    flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
               " required. Credentials come from the environment, a profile or a role")
     flags.group("Metrics")
     flags.add("metrics-address", STRING, "", "<addr>:<port> on which to serve /metrics (Prometheus)"

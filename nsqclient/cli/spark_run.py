@@ -47,21 +47,13 @@ def add_source(flags: ToolFlags, channel: str) -> None:
     flags.group("Input")
     flags.add("topic", STRING, "", "NSQ topic; required")
     flags.add("channel", STRING, channel, "NSQ channel; use a separate channel for each query")
-    flags.add("storage", STRING, "", "shared storage that owners (nsqclient spark ingest) write to,"
-              " file:///folder or s3://bucket/prefix, instead of nsqds and a spool")
     flags.add_sources()
+    flags.add("storage", STRING, "", "where the log is, which must outlive the driver: an absolute"
+              " path, or s3://bucket/prefix (default: nsq-log in the checkpoint). Without addresses"
+              " the query reads what owners (nsqclient spark ingest) write there")
     flags.group("Query")
     flags.add("checkpoint", PATH, "", "folder in which the query stores its position; required")
-    flags.add("spool-dir", PATH, "", "absolute path of the spool folder, which must outlive the"
-              " driver (default: nsq-spool in the checkpoint)")
     flags.add("available-now", BOOL, False, "read all available messages, then exit")
-    add_storage_alternatives(flags)
-
-
-def add_storage_alternatives(flags: ToolFlags) -> None:
-    """Let ``--storage`` hide what a configuration file says of the others, and these hide it."""
-    for name in flags.flags.keys() & {"nsqd-tcp-address", "lookupd-http-address", "spool-dir"}:
-        flags.alternatives.append(frozenset(("storage", name)))
 
 
 def add_session(flags: ToolFlags) -> None:
@@ -89,19 +81,15 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
     """
     topic = check_name(values["topic"], "topic")
     channel = check_name(values["channel"], "channel")
-    if values["storage"]:
-        check_stored(values)
-    else:
+    if has_sources(values) or not values["storage"]:
         check_sources(values)
     if not values["checkpoint"]:
         raise FlagError("--checkpoint required")
     options = read_options(values["consumer-opt"], "consumer-opt")
+    if has_sources(values):
+        options = read_secrets(values, options)
     if values["storage"]:
         options["storage"] = values["storage"]
-    else:
-        options = read_secrets(values, options)
-    if values["spool-dir"]:
-        options["spoolDir"] = values["spool-dir"]
     if values["nsqd-tcp-address"]:
         options["nsqd"] = ",".join(values["nsqd-tcp-address"])
     elif values["lookupd-http-address"]:
@@ -112,15 +100,9 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
             **options}
 
 
-def check_stored(values: dict[str, Any]) -> None:
-    """Check that what reads shared storage is not given what receives.
-
-    Raises:
-        FlagError: it is.
-    """
-    for flag in ("nsqd-tcp-address", "lookupd-http-address", "spool-dir"):
-        if values.get(flag):
-            raise FlagError(f"use --storage or --{flag} not both")
+def has_sources(values: dict[str, Any]) -> bool:
+    """Return whether the query receives, and not owners elsewhere."""
+    return bool(values["nsqd-tcp-address"] or values["lookupd-http-address"])
 
 
 def read_options(texts: Iterable[str], flag: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def status_flags() -> ToolFlags:
     """The flags of the status."""
     flags = ToolFlags("spark status", status, _SUMMARY, _EXAMPLES)
     flags.group("Input")
-    flags.add("storage", STRING, "", "shared storage, file:///folder or s3://bucket/prefix;"
+    flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
               " required. Credentials come from the environment, a profile or a role")
     flags.add("topic", STRING, "", "NSQ topic (default: all topics in the storage)")
     flags.add("channel", STRING, "", "NSQ channel (default: all)")

@@ -1,8 +1,9 @@
 """NSQ on Apache Spark, through PySpark: the data source ``nsq``.
 
-``options`` are the options of both sides, ``schema`` the columns; ``spool`` is the write-ahead
-log, ``ingest`` fills it, ``snapshots`` are the results of drains; Spark registers ``source``, and
-calls ``reader``, ``batch_reader`` and ``writer``; ``progress`` prints a line for each batch.
+``options`` are the options of both sides, ``schema`` the columns; ``shards`` is the write-ahead
+log on a ``storage``, ``ingest`` fills it, ``snapshot`` has the results of drains; Spark registers
+``source``, and calls ``reader``, ``batch_reader`` and ``writer``; ``progress`` prints a line for
+each batch.
 Importing this package needs neither pyspark nor Java; using it does.
 """
 
@@ -33,14 +34,14 @@ def register(spark: SparkSession) -> None:
     from nsqclient.spark.versions import check_version
 
     check_version(pyspark.__version__)
-    from nsqclient.spark.source import LocalNsqDataSource, NsqDataSource
+    from nsqclient.spark.source import NsqDataSource
 
     is_local = (spark.conf.get("spark.master", "") or "").startswith("local")
     context = getattr(spark, "_sc", None)  # not with Spark Connect, whose server has the workers
     if context is not None:
         choose_python(context, is_local)
         refuse_save_as_table()
-    spark.dataSource.register(LocalNsqDataSource if is_local else NsqDataSource)
+    spark.dataSource.register(NsqDataSource)
 
 
 def print_progress(spark: SparkSession, stream: TextIO | None = None) -> ProgressPrinter:
@@ -58,15 +59,15 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
     return printer
 
 
-def snapshots(spool_dir: str) -> list[Snapshot]:
+def snapshots(storage: str) -> list[Snapshot]:
     """List the snapshots of drains that were not released; see ``nsqclient.spark.snapshot``."""
     from nsqclient.spark import snapshot
 
-    return snapshot.snapshots(spool_dir)
+    return snapshot.snapshots(storage)
 
 
-def release(spool_dir: str, name: str) -> None:
+def release(storage: str, name: str) -> None:
     """Delete a snapshot; see ``nsqclient.spark.snapshot``."""
     from nsqclient.spark import snapshot
 
-    snapshot.release(spool_dir, name)
+    snapshot.release(storage, name)

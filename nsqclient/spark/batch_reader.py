@@ -14,30 +14,29 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.partitions import (
-    SegmentPartition, make_partitions, make_storage_partitions, read_partition,
+    PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
 from nsqclient.spark.peeking import peek
-from nsqclient.spark.replay import select_segments, select_stored
+from nsqclient.spark.replay import select_stored
+from nsqclient.spark.segment import encode_segment
 from nsqclient.spark.snapshot import take_snapshot
-from nsqclient.spark.spool.segment import encode_segment
 
 
 class NsqBatchReader(DataSourceReader):
     """Reads what a channel has now.
 
     ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
-    under ``spoolDir`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in a
-    spool or on shared storage, also while a query uses it.
+    under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in the
+    log of a query, also while that runs.
 
     Args:
         options: checked.
-        transport: "file" or "inline", for a drain or a replay.
-        snapshot: its name, the same for all actions on a DataFrame.
+        snapshot: name of a drain where the options give none, the same for all actions on a
+            DataFrame.
     """
 
-    def __init__(self, options: ReadOptions, transport: str, snapshot: str) -> None:
+    def __init__(self, options: ReadOptions, snapshot: str) -> None:
         self._options = options
-        self._transport = transport
         self._snapshot = options.snapshot or snapshot
 
     def __getstate__(self) -> dict[str, Any]:
@@ -45,29 +44,24 @@ class NsqBatchReader(DataSourceReader):
         return {}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Peek, drain, or look what a spool has; return the tasks.
+        """Peek, drain, or look what a log has; return the tasks.
 
         Raises:
-            NSQError: see ``peek``, ``take_snapshot``, ``select_segments`` and ``select_stored``.
+            NSQError: see ``peek``, ``take_snapshot`` and ``select_stored``.
         """
         options = self._options
         if options.mode == "peek":
             return [
-                SegmentPartition(
-                    [encode_segment(options.topic, options.channel, part).to_pybytes()])
+                PeekedPartition(bytes(encode_segment(options.topic, options.channel, part)))
                 for part in split_by_bytes(peek(options))
-            ] or [SegmentPartition([])]
-        if options.storage:
-            return make_storage_partitions(
-                options.storage, select_stored(options).segments, options.min_partitions,
-                options.fail_on_data_loss) or [SegmentPartition([])]
+            ] or [StoredPartition("", [])]
         if options.mode == "replay":
-            segments = select_segments(options).segments
+            url, segments = options.storage, select_stored(options).segments
         else:
-            segments = take_snapshot(options, self._snapshot)
-        tasks = make_partitions(
-            segments, options.min_partitions, self._transport, options.fail_on_data_loss)
-        return tasks or [SegmentPartition([])]
+            url, segments = take_snapshot(options, self._snapshot)
+        return make_partitions(
+            url, segments, options.min_partitions, options.fail_on_data_loss,
+        ) or [StoredPartition(url, [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Give the rows of one task, as Arrow record batches. Has no side effect."""

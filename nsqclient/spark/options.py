@@ -25,9 +25,6 @@ from nsqclient.version import __version__
 
 STREAM, BATCH, WRITE = "stream", "batch", "write"
 
-#: ``maxBytesPerTrigger`` by default, by transport. What is inline is in the driver's memory.
-BYTES_PER_TRIGGER = {"inline": 64 * 1024 * 1024, "file": 256 * 1024 * 1024}
-
 #: Where a source needs another default than a single consumer.
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "read": {
@@ -82,13 +79,13 @@ _HINTS = {
 _NOTHING_LIKE = {
     "startingoffsets": "a channel of NSQ begins where it stands",
     "includeheaders": "a message of NSQ has no headers",
-    "endingoffsetsbytimestamp": "endingTimestamp, with mode=replay, has one for the whole spool",
+    "endingoffsetsbytimestamp": "endingTimestamp, with mode=replay, has one for all nsqds",
     "startingoffsetsbytimestampstrategy": "after the last segment a query begins at the end",
     "fetchoffset.numretries": "a channel of NSQ has no offsets, and lost connections are retried",
     "fetchoffset.retryintervalms": "a channel of NSQ has no offsets, and lost connections are"
                                    " retried",
     "kafka.auto.offset.reset": "a channel of NSQ begins where it stands",
-    "kafka.enable.auto.commit": "what is in the spool is finished at nsqd, and Spark's checkpoint"
+    "kafka.enable.auto.commit": "what is in the log is finished at nsqd, and Spark's checkpoint"
                                 " has the rest",
     "kafka.acks": "nsqd confirms every message that it has stored",
     "kafka.enable.idempotence": "publishing to NSQ is at least once",
@@ -97,8 +94,8 @@ _NOTHING_LIKE = {
 }
 
 
-#: A word, the number of a segment of a spool, or the last segment of each shard.
-Offset = Union[str, int, Mapping[str, int]]
+#: A word, or the last segment of each shard.
+Offset = Union[str, Mapping[str, int]]
 
 
 class SparkOption(NamedTuple):
@@ -143,41 +140,39 @@ class ReadOptions:
     nsqd_http: tuple[str, ...] = _row(
         "list", (), "HTTP addresses of nsqds, host:port, to query the depth; not needed with"
         " lookupd", _READ)
-    spool_dir: str = _row(
-        "text", "", "absolute path of the spool folder, which must outlive the driver; required for"
-        " streams and drains. Use a separate folder for each query", _READ)
     storage: str = _row(
-        "text", "", "URL of the shared storage that owners (nsqclient spark ingest) write to; for"
-        " streams and replays, instead of spoolDir", _READ)
+        "text", "", "where the log is: an absolute path or file:///path, which must outlive the"
+        " driver, or s3://bucket/prefix; required for streams, drains and replays. All machines"
+        " that run tasks must have access to it. Without nsqd and lookupd, a stream reads what"
+        " owners (nsqclient spark ingest) write there", _READ)
     list_interval_ms: float = _row(
-        "ms", 0.5, "with storage: minimum time between two listings; each listing sends one request"
-        " per shard", (STREAM,), 1)
+        "ms", 0.5, "minimum time between two listings of what other processes write; each"
+        " listing sends one request per shard", (STREAM,), 1)
     max_messages_per_trigger: int = _row(
         "int", 200_000, "maximum number of rows in a batch, in whole segments", (STREAM,), 1)
-    max_bytes_per_trigger: int | None = _row(
-        "int", None, "maximum number of bytes in a batch, in whole segments; 0: no limit. Default:"
-        " 67108864 with inline transport, which the driver holds in memory, 268435456 with"
-        " file", (STREAM,), 0)
+    max_bytes_per_trigger: int = _row(
+        "int", 256 * 1024 * 1024, "maximum number of bytes in a batch, in whole segments; 0: no"
+        " limit", (STREAM,), 0)
     max_trigger_delay_ms: float = _row(
         "ms", 0.0, "maximum time between the starts of two batches; a full batch starts earlier."
         " Use it with trigger 0, because a trigger of Spark also delays full batches", (STREAM,), 0)
-    max_spool_messages: int = _row(
-        "int", 1_000_000, "number of rows in the spool at which reading from nsqd stops",
+    max_log_messages: int = _row(
+        "int", 1_000_000, "number of uncommitted rows of an nsqd at which reading from it stops",
         (STREAM,), 1)
-    max_spool_bytes: int = _row(
-        "int", 1024 * 1024 * 1024, "number of bytes in the spool at which reading from nsqd stops",
-        (STREAM,), 1)
-    spool_retention_ms: float = _row(
+    max_log_bytes: int = _row(
+        "int", 1024 * 1024 * 1024, "number of uncommitted bytes of an nsqd at which reading from it"
+        " stops", (STREAM,), 1)
+    retention_ms: float = _row(
         "ms", 600.0, "time for which committed segments are kept, so that they can be read again"
-        " after a power failure; 0: not kept", (STREAM,), 0)
-    spool_retention_bytes: int = _row(
-        "int", 256 * 1024 * 1024, "maximum number of bytes of committed segments that are kept;"
-        " the oldest are deleted first", (STREAM,), 0)
+        " after a power failure; 0: not kept. A full disk ends it earlier", (STREAM,), 0)
+    retention_bytes: int = _row(
+        "int", 256 * 1024 * 1024, "maximum number of bytes of committed segments that are kept of"
+        " each nsqd; the oldest are deleted first", (STREAM,), 0)
     starting_offsets: Offset | None = _row(
         "offset", None, "where a replay, or a query without a checkpoint, begins: committed (after"
         " the last commit; default of streams), earliest (at the oldest kept segment; default of"
-        " replays), latest (at the end), or after an offset: {\"seq\": N} with a spool,"
-        " {\"v\": 2, \"shards\": {\"HOST:PORT\": N}} with storage", _READ,
+        " replays), latest (at the end), or after an offset:"
+        " {\"v\": 2, \"shards\": {\"HOST:PORT\": N}}", _READ,
         choices=("committed", "earliest", "latest"))
     starting_timestamp: float | None = _row(
         "ms", None, "begin with the first segment that was stored at this time or later, in"
@@ -192,17 +187,10 @@ class ReadOptions:
     roll_interval_ms: float = _row(
         "ms", 0.05, "maximum time that a message waits before its segment is written", _READ, 1)
     connections: int = _row(
-        "int", 2, "number of connections to each nsqd, in each process", _READ, 1)
-    ingest_processes: int = _row(
-        "int", 1, "number of processes that read from nsqd and write segments", _READ, 1)
+        "int", 2, "number of connections to each nsqd", _READ, 1)
     min_partitions: int = _row(
         "int", 2, "minimum number of tasks per batch, if it has at least that many segments",
         _READ, 1)
-    transport: str = _row(
-        "choice", "auto", "how executors receive rows: file (they read the spool, which must be on"
-        " a shared path), inline (the task contains the rows), or auto (file in local mode,"
-        " otherwise inline)", _READ,
-        choices=("auto", "inline", "file"))
     fail_on_data_loss: bool = _row(
         "bool", True, "fail if required segments are missing or damaged; false: continue without"
         " them", _READ)
@@ -210,8 +198,8 @@ class ReadOptions:
         "ms", 0.0, "time without messages after which a read may end where the depth is unknown; 0:"
         " such a drain fails, and a peek takes 2000", _READ, 0)
     mode: str = _row(
-        "choice", "peek", "peek (show messages and requeue them), drain (move messages to the"
-        " spool), or replay (read the kept segments of a query again)", (BATCH,),
+        "choice", "peek", "peek (show messages and requeue them), drain (move messages into a"
+        " snapshot), or replay (read the kept segments of a query again)", (BATCH,),
         choices=("peek", "drain", "replay"))
     max_messages: int = _row(
         "int", 0, "maximum number of rows; 0: 1000 for a peek, no limit for a drain", (BATCH,), 0)
@@ -221,6 +209,11 @@ class ReadOptions:
         "text", "", "name of the snapshot of a drain, with which you can load it again; empty: a"
         " random name", (BATCH,))
     config: Config = dataclasses.field(default_factory=Config)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether messages are received here, and not by owners elsewhere."""
+        return bool(self.nsqd or self.lookupd)
 
 
 @dataclass(frozen=True)
@@ -272,26 +265,22 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
     """
     found = ReadOptions(**_values("read", options, side))
     is_replay = side == BATCH and found.mode == "replay"
+    is_peek = side == BATCH and found.mode == "peek"
     _check_range(found, side == STREAM or is_replay)
-    if found.storage and (side == STREAM or is_replay):
-        return _check_storage_reader(found)
-    if found.storage:
-        raise ConfigError(f"storage has no meaning with mode={found.mode}: use mode=replay, which"
-                          " reads what owners have stored, or readStream")
-    for offset in (found.starting_offsets, found.ending_offsets):
-        if isinstance(offset, Mapping):
-            raise ConfigError("an offset that names shards is for storage: one of a spool is"
-                              ' {"seq": N}')
-    if is_replay:  # the spool says of which topic and channel it is
-        _need(found.spool_dir, "spoolDir", "that of the query, or storage")
-        check_spool_dir(found.spool_dir)
-        return found
-    _check_channel(found)
-    if side == STREAM or found.mode == "drain":
-        _need(found.spool_dir, "spoolDir", "a folder that outlives the driver, such as"
-                                           " <checkpoint>/nsq-spool")
-        check_spool_dir(found.spool_dir)
-    if set(found.snapshot) & set("/\\\0") or found.snapshot.startswith("."):
+    _check_names(found)
+    if is_peek and found.storage:
+        raise ConfigError("storage has no meaning with mode=peek: use mode=replay, which reads what"
+                          " is stored, mode=drain, or readStream")
+    if not is_peek:
+        _need(found.storage, "storage", "an absolute path, or s3://bucket/prefix, that outlives the"
+                                        " driver")
+        check_storage(found.storage)
+    if is_replay and (found.nsqd or found.lookupd or found.nsqd_http):
+        raise ConfigError("nsqd and lookupd have no meaning with mode=replay, which reads what is"
+                          " stored")
+    if side == BATCH and not is_replay or found.is_receiving:
+        _check_receiving(found)
+    if set(found.snapshot) & set("/\\\0") or found.snapshot.startswith((".", "%")):
         raise ConfigError(f"snapshot {found.snapshot!r}: give a plain name, without / or first dot")
     return found
 
@@ -305,26 +294,10 @@ def ingest_options(options: Mapping[str, str]) -> ReadOptions:
     found = ReadOptions(**_values("read", options, STREAM))
     _need(found.storage, "storage", "file:///folder or s3://bucket/prefix")
     check_storage(found.storage)
-    _check_channel(found)
+    _check_names(found)
+    _check_receiving(found)
     if found.channel.endswith("#ephemeral"):
         raise ConfigError(f"channel {found.channel}: a log is for a channel that is kept")
-    return found
-
-
-def _check_storage_reader(found: ReadOptions) -> ReadOptions:
-    """Check what a query is given that reads shared storage."""
-    _check_names(found)
-    check_storage(found.storage)
-    if found.spool_dir:
-        raise ConfigError("give spoolDir, a folder of the driver, or storage, not both")
-    if found.nsqd or found.lookupd or found.nsqd_http:
-        raise ConfigError(
-            "nsqd and lookupd have no meaning with storage: its owners (nsqclient spark ingest)"
-            " connect to nsqds, the query reads what they have stored")
-    for offset in (found.starting_offsets, found.ending_offsets):
-        if isinstance(offset, int):
-            raise ConfigError('{"seq": N} is an offset of a spool: with storage one is'
-                              ' {"v": 2, "shards": {"HOST:PORT": N}}')
     return found
 
 
@@ -335,9 +308,8 @@ def _check_names(found: ReadOptions) -> None:
     check_channel(found.channel)
 
 
-def _check_channel(found: ReadOptions) -> None:
+def _check_receiving(found: ReadOptions) -> None:
     """Check what connections to nsqds need."""
-    _check_names(found)
     _check_servers(found)
     for address in found.nsqd_http:
         nsqd_url(address, "stats")
@@ -357,7 +329,7 @@ def _check_range(found: ReadOptions, is_taken: bool) -> None:
     if not is_taken and any(value is not None for value in (*start, *end)):
         raise ConfigError(
             "startingOffsets, startingTimestamp, endingOffsets and endingTimestamp are for what a"
-            " spool or storage has: set mode=replay, or use readStream, which begins so")
+            " log has: set mode=replay, or use readStream, which begins so")
     for name, pair in (("starting", start), ("ending", end)):
         if None not in pair:
             raise ConfigError(f"give {name}Offsets or {name}Timestamp, not both")
@@ -370,23 +342,7 @@ def _check_range(found: ReadOptions, is_taken: bool) -> None:
 def _is_before(last: Offset | float | None, first: Offset | float | None) -> bool:
     if isinstance(first, Mapping) and isinstance(last, Mapping):
         return any(last[nsqd] < number for nsqd, number in first.items() if nsqd in last)
-    return isinstance(first, (int, float)) and isinstance(last, (int, float)) and last < first
-
-
-def check_spool_dir(path: str) -> None:
-    """Check where a spool is to be.
-
-    Raises:
-        ConfigError: it is no absolute path of a mounted file system.
-    """
-    if "://" in path:
-        raise ConfigError(
-            f"spoolDir {path!r}: give a path of a file system that is mounted here;"
-            " object stores and HDFS cannot link a file that must not exist yet")
-    if not os.path.isabs(path):
-        raise ConfigError(
-            f"spoolDir {path!r} is relative: give an absolute path, such as /data/nsq-spool;"
-            " the processes of Spark have working directories of their own")
+    return isinstance(first, float) and isinstance(last, float) and last < first
 
 
 def check_storage(url: str) -> tuple[str, str]:
@@ -395,6 +351,11 @@ def check_storage(url: str) -> tuple[str, str]:
     Raises:
         ConfigError: the scheme is unknown, or the URL is not complete.
     """
+    if "://" not in url:
+        if not os.path.isabs(url) or url.strip("/") == "":
+            raise ConfigError(f"storage {url!r}: give an absolute path, such as /data/nsq-log, or a"
+                              " URL; the processes of Spark have working directories of their own")
+        return "file", os.path.normpath(url)
     parts = urlsplit(url)
     scheme = {"s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
     if "@" in parts.netloc or parts.query or parts.fragment:
@@ -409,9 +370,8 @@ def check_storage(url: str) -> tuple[str, str]:
         if not parts.netloc:
             raise ConfigError(f"storage {url!r}: give a bucket, as in s3://bucket/prefix")
         return scheme, f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
-    found = f"scheme {scheme!r}" if scheme else "a URL without a scheme"
     raise ConfigError(
-        f"storage {url!r}: {found} is not supported: use file:///folder, on a disk that all"
+        f"storage {url!r}: scheme {scheme!r} is not supported: use a path, on a disk that all"
         " machines have, or s3://bucket/prefix")
 
 
@@ -429,14 +389,12 @@ def check_load(options: Mapping[str, str]) -> None:
     is_batch = any(row.sides == (BATCH,) and name in names
                    for name, (_, row) in _TABLES["read"].items())
     errors = []
-    for side in (BATCH,) if is_batch else (STREAM, BATCH):  # a peek needs no spool
+    for side in (BATCH,) if is_batch else (STREAM, BATCH):  # a peek needs no storage
         try:
-            spool_dir = read_options(options, side).spool_dir
+            read_options(options, side)
         except ConfigError as exc:
             errors.append(exc)
         else:
-            if spool_dir:
-                check_spool_dir(spool_dir)
             return
     raise errors[0]
 
@@ -478,20 +436,21 @@ def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]
     table = _TABLES[group]
     values: dict[str, Any] = {}
     core: dict[str, str] = {}
-    unknown = []
+    wrong = []
     for key, text in options.items():
         name = key.strip().lower()
         if name in table:
             field, row = table[name]
-            if side not in row.sides:
-                raise ConfigError(f"option {row.name} has no meaning here: {_only_for(row)}")
-            values[field] = _parsed(row, text)
+            if side in row.sides:
+                values[field] = _parsed(row, text)
+            else:
+                wrong.append(f"option {row.name} has no meaning here: {_only_for(row)}")
         elif name.replace("-", "_") in OPTIONS and name not in _HINTS:
             core[name.replace("-", "_")] = text
         else:
-            unknown.append(str(_unknown(key, group)))
-    if unknown:
-        raise ConfigError("; ".join(unknown))
+            wrong.append(_unknown(key, group))
+    if wrong:
+        raise ConfigError("; ".join(wrong))
     config = Config.from_strings(core)
     missing = {name: value for name, value in CONFIG_DEFAULTS[group].items() if name not in core}
     values["config"] = config.replace(**missing)
@@ -503,28 +462,27 @@ def _only_for(row: SparkOption) -> str:
     return f"it is for {' and '.join(calls[side] for side in row.sides)}"
 
 
-def _unknown(key: str, group: str) -> ConfigError:
+def _unknown(key: str, group: str) -> str:
+    """Say that there is no such option, and what to write instead."""
     name = key.strip().lower()
     plain = name.replace("-", "_").replace("_", "")
     hint = _HINTS.get(name) or _HINTS.get(plain)
     if hint is not None:
-        return ConfigError(f"unknown option {key!r}: use {hint}")
+        return f"unknown option {key!r}: use {hint}"
     if plain in _NOTHING_LIKE:
-        return ConfigError(f"unknown option {key!r}: nsq has none like it: {_NOTHING_LIKE[plain]}")
+        return f"unknown option {key!r}: nsq has none like it: {_NOTHING_LIKE[plain]}"
     if name.startswith("kafka."):
-        return ConfigError(
-            f"unknown option {key!r}: nsq takes none of Kafka's; docs/topics/spark.rst lists what"
-            " there is")
+        return (f"unknown option {key!r}: nsq takes none of Kafka's;"
+                " docs/topics/spark-reference.rst lists what there is")
+    other = _TABLES["write" if group == "read" else "read"]
+    if plain in other:
+        return f"option {other[plain][1].name} has no meaning here: {_only_for(other[plain][1])}"
     known = {name.replace("_", ""): name for name in OPTIONS}
     known |= {name: row.name for name, (_, row) in _TABLES[group].items()}
     close = difflib.get_close_matches(plain, known, n=1)
     if close:
-        return ConfigError(f"unknown option {key!r}; did you mean {known[close[0]]}?")
-    other = "write" if group == "read" else "read"
-    if plain in _TABLES[other]:
-        row = _TABLES[other][plain][1]
-        return ConfigError(f"option {row.name} has no meaning here: {_only_for(row)}")
-    return ConfigError(f"unknown option {key!r}: docs/topics/spark.rst lists what there is")
+        return f"unknown option {key!r}; did you mean {known[close[0]]}?"
+    return f"unknown option {key!r}: docs/topics/spark-reference.rst lists what there is"
 
 
 def _parsed(row: SparkOption, text: str) -> Any:
@@ -565,16 +523,12 @@ def _offset(row: SparkOption, text: str) -> Offset:
     except ValueError:
         found = None
     # An offset as Spark's checkpoint has it.
-    if isinstance(found, dict) and list(found) == ["seq"] and _is_number(found["seq"]):
-        number: int = found["seq"]
-        return number
     if isinstance(found, dict) and set(found) == {"v", "shards"} and found["v"] == 2:
         shards = found["shards"]
         if isinstance(shards, dict) and all(map(_is_number, shards.values())):
             return shards
     raise ConfigError(f"option {row.name}: {text!r} is none of {', '.join(row.choices)}, nor"
-                      ' {"seq": N}, an offset of Spark\'s checkpoint, or with storage'
-                      ' {"v": 2, "shards": {"HOST:PORT": N}}')
+                      ' {"v": 2, "shards": {"HOST:PORT": N}}, an offset of Spark\'s checkpoint')
 
 
 def _is_number(value: object) -> bool:

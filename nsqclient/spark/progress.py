@@ -25,9 +25,9 @@ _PAUSE = 1.0
 def progress_line(progress: Mapping[str, Any]) -> str:
     """Write a query's progress (its JSON, read) on one line.
 
-    ``batch 12: 50000 rows in 0.81 s (61728/s), lag: depth 1200, in flight 900, spool 0``, and where
-    there were any, messages that came again and duplicates that were dropped. With shared storage
-    the lag is ``2 shards, stored 1200 (a:4150 1000, b:4150 200)``.
+    ``batch 12: 50000 rows in 0.81 s (61728/s), lag: depth 1200, in flight 900, 2 shards, stored
+    1200 (a:4150 1000, b:4150 200)``, and where there were any, messages that came again and
+    duplicates that were dropped. Where owners elsewhere receive, only the shards are known.
     """
     seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     rows = progress.get("numInputRows", 0)
@@ -71,23 +71,22 @@ def _lag_of(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
             lag = json.loads(lag)
         except ValueError:
             return None
-    is_ours = isinstance(lag, dict) and ("spool_messages" in lag or "waiting" in lag)
-    return lag if is_ours else None
+    return lag if isinstance(lag, dict) and "waiting" in lag else None
 
 
 def _words(lag: Mapping[str, Any]) -> str:
-    if "waiting" in lag:
-        return _words_of_shards(lag["waiting"])
+    stored = _words_of_shards(lag["waiting"])
+    if "depth" not in lag:
+        return stored
     depth = lag.get("depth") or {}
     total = f"{'at least ' if lag.get('depth_unknown') else ''}{sum(depth.values())}"
     words = [f"depth {total if depth else 'unknown'}"]
-    words.append(f"in flight {lag.get('in_flight', 0)}")
-    words.append(f"spool {lag['spool_messages']}")
+    words += [f"in flight {lag.get('in_flight', 0)}", stored]
     for key in ("redelivered", "duplicates_dropped"):
         if lag.get(key):
             words.append(f"{key.replace('_', ' ')} {lag[key]}")
     if lag.get("disk_full"):
-        words.append("DISK OF THE SPOOL FULL")
+        words.append("STORAGE FULL")
     # A drain closes its connections when nothing is left for them.
     if not lag.get("connections", 1) and not lag.get("drained"):
         words.append("NO CONNECTION")

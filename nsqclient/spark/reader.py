@@ -2,7 +2,9 @@
 
 Of a stream Spark keeps one reader in a driver-side process for the whole query (offsets,
 partitions), and sends copies to the executors, which only read segments. So nothing is opened in
-``__init__``. An offset is ``{"seq": N}``, the number of a segment.
+``__init__``. The driver plans batches of the logs of shards, from listings; no row passes it there.
+Where the options say where nsqd is, it owns the shards, too (``receiver``). An offset is
+``{"v": 2, "shards": {"host:4150": 812}}``.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,15 +28,18 @@ from pyspark.sql.streaming.datasource import (
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.spark.ingest.receiver import Receiver
-from nsqclient.spark.options import BYTES_PER_TRIGGER, ReadOptions
+from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.partitions import make_partitions, read_partition
-from nsqclient.spark.spool.offsets import COMMITTED, Bound, start_of
+from nsqclient.spark.receiver import Receiver
+from nsqclient.spark.replay import find_start
+from nsqclient.spark.shards.admission import (
+    join_and_leave, make_offset, plan_batch, read_offset, segments_of_batch,
+)
+from nsqclient.spark.shards.log_reader import ShardedLog
+from nsqclient.spark.shards.reader_claim import ReaderClaim
+from nsqclient.spark.storage.store import Store, open_store, probe
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
-
-#: Rows and bytes of a batch, at most; None: no limit.
-_Limits = tuple[Optional[int], Optional[int]]
 
 #: Seconds that a call waits for new segments: long for a loop, short for a trigger.
 _WAIT = 0.2
@@ -42,28 +47,83 @@ _WAIT = 0.2
 _FIRST_WAIT = 5.0
 #: The same while a drain fills a batch.
 _DRAIN_WAIT = 0.05
-#: Bytes of a batch that Spark's driver, with 1 GiB by default, may not have memory for.
-_MUCH = 256 * 1024 * 1024
+
+
+class _Opened:
+    """What a reader has in the driver's process while a query runs.
+
+    Args:
+        position: where Spark's checkpoint is, or would be; empty: there is none.
+        drains: whether the query ends with what is there now.
+    """
+
+    def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
+        self.news: threading.Event = threading.Event()  # a segment was stored here, or something went wrong
+        self._store: Store = open_store(options.storage)
+        self.log: ShardedLog = ShardedLog(
+            self._store, options.topic, options.channel, options.retention_ms,
+            options.retention_bytes, options.fail_on_data_loss)
+        self._claim = ReaderClaim(self._store, options.topic, options.channel)
+        self.receiver: Receiver | None = None
+        try:
+            probe(self._store)
+            self._claim.take()
+            self.lost: list[str] = self.log.check(position)  #: shards that begin anew
+            if options.is_receiving:
+                self.receiver = Receiver(options, self._store, self.news.set)
+                if drains:
+                    self.receiver.prepare_drain()
+                self.receiver.open()
+            elif not self.log.registered():
+                logger.warning(
+                    "storage %s has no log of %s/%s yet: start owners (nsqclient spark ingest), or"
+                    " give the query nsqd or lookupd", self._store.url, options.topic,
+                    options.channel)
+            self.log.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def find_start(self, options: ReadOptions) -> dict[str, int]:
+        """Find where a query begins, as its options say."""
+        return find_start(options, self._store)
+
+    def check(self) -> None:
+        """Raise why the query cannot go on."""
+        self._claim.check()
+        if self.receiver is not None:
+            self.receiver.check()
+
+    def close(self) -> None:
+        """Stop the owners, note what was committed, and close."""
+        if self.receiver is not None:
+            self.receiver.stop()
+        self.log.stop()
+        self._claim.release()
+        self._store.close()
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream.
 
-    Exactly once from the spool into Spark's checkpoint; at least once from nsqd into the spool,
-    with every duplicate suppressed that the source itself can cause.
+    Exactly once from the log into Spark's checkpoint; at least once from nsqd into the log, with
+    every duplicate suppressed that owners themselves can cause.
 
     Args:
         options: checked.
-        transport: "file" or "inline".
     """
 
-    def __init__(self, options: ReadOptions, transport: str) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._transport = transport
-        self._receiver: Receiver | None = None
+        self._opened: _Opened | None = None
         self._drains = False
+        self._target: dict[str, int] | None = None  # of a drain: the last segments
+        self._listed = float("-inf")  # when the storage was listed
+        self._registered: dict[str, int] = {}  # shards, each with the place where it begins
+        self._begun: dict[str, int] | None = None  # where this run began, as it is noted
+        self._has_committed = False  # the checkpoint has a batch
         self._is_first = True  # no batch was planned
-        self._is_full = False  # nothing could be added to the last one
+        self._is_full = False  # nothing could be added to the last batch
         self._due = 0.0  # when the next one begins, even if it is not full
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,167 +132,232 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- in the driver's process
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins: see ``startingOffsets``.
+
+        By default after what was committed, of each shard. Until the first commit a query whose
+        options say the same begins there again.
 
         Raises:
             DataLossError: it cannot begin there.
+            LogInUseError: another query reads the log.
+            StorageError: the storage cannot be used.
+            NSQError: an nsqd does not grant what was asked for.
         """
-        return {"seq": self._open(0, start_of(self._options, COMMITTED)).spool.committed}
+        opened, options = self._open({}), self._options
+        log = opened.log
+        if options.starting_timestamp is None and options.starting_offsets in (None, "committed"):
+            return make_offset(log.places(log.registered()))
+        start = f"{options.starting_offsets} {options.starting_timestamp}"
+        places = log.begun(start)
+        if places is None:
+            places = opened.find_start(options)
+            logger.info("%s: the query begins after %s", log, places)
+            log.begin(start, places)
+        self._begun = places
+        return make_offset(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxMessagesPerTrigger``."""
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what is there now, and end then."""
+        """Read what nsqd, or without one the storage, has now, and end then."""
         self._drains = True
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Plan the next batch. Spark asks for it after it has committed everything up to ``start``.
 
         With ``maxTriggerDelayMs`` a batch begins when it is full, or that time after the last one.
 
-        Blocks: a moment, for new messages, the first time until they can come; with AvailableNow
-        until a batch is full or all has come.
+        Blocks: for listings, and a moment for new segments, the first time until they can come;
+        with AvailableNow until a batch is full or all has come.
 
         Raises:
-            ConfigError: the trigger is ``once``, which takes what comes in the first moment.
-            NSQError: the ingest cannot go on.
+            ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
+            DataLossError: segments are gone.
+            LogInUseError: another query has begun to read the log.
+            StorageError: the storage cannot be used.
+            NSQError: messages cannot be received any more.
         """
         if isinstance(limit, ReadAllAvailable):
             raise ConfigError(
                 "trigger(once=True) would take what comes in the first moment, and leave the rest:"
-                " use trigger(availableNow=True), which takes all that is there")
-        seq = _seq(start)
-        receiver = self._open(seq, seq)
-        receiver.spool.mark_committed(seq)
-        receiver.balance()
-        receiver.check()
-        limits = self._limits(limit)
-        if receiver.is_draining:
-            end = self._fill_batch(receiver, seq, limits)
+                " use trigger(availableNow=True), which takes all that is there, in batches")
+        position = read_offset(start)
+        opened = self._open(position)
+        lost, opened.lost = opened.lost, []
+        if lost:
+            return make_offset({**position, **dict.fromkeys(lost, 0)})
+        opened.log.mark_committed(position)
+        if not self._has_committed and position != self._begun:
+            opened.log.forget_begun()
+            self._has_committed = True
+        if self._drains and opened.receiver is not None:
+            end = self._fill_batch(opened, opened.receiver, position, limit)
         else:
-            if self._is_first:
-                receiver.wait_for_first(seq, _FIRST_WAIT)
-            end = self._wait_for_batch(receiver, seq, limits)
+            if self._is_first and opened.receiver is not None:
+                self._wait_for_first(opened, opened.receiver, position)
+            end = self._wait_for_batch(opened, position, limit)
         self._is_first = False
-        return start if end == seq else {"seq": end}
+        return start if end == position else make_offset(end)
 
-    def reportLatestOffset(self) -> dict[str, Any]:
-        """What ``progress.sources[0].latestOffset`` shows: the lag."""
-        if self._receiver is None:
-            return {"seq": 0}
-        return {"seq": self._receiver.spool.last, **self._receiver.lag(),
-                "batch_full": self._is_full}
+    def _wait_for_first(
+        self, opened: _Opened, receiver: Receiver, position: dict[str, int]
+    ) -> None:
+        """Wait until there is a segment, or an nsqd is connected and sends nothing."""
+        deadline = Deadline(_FIRST_WAIT)
+        while not deadline.expired():
+            opened.check()
+            self._list(opened.log, position, is_due=True)
+            lasts = {nsqd: shard.last for nsqd, shard in opened.log.shards.items()}
+            if any(last > position.get(nsqd, 0) for nsqd, last in lasts.items()):
+                return
+            if receiver.is_silent() or receiver.is_paused:
+                return
+            opened.news.wait(_DRAIN_WAIT)
+            opened.news.clear()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """The tasks of the batch ``(start, end]``; the same for every call.
-
-        Raises:
-            DataLossError: segments of it are gone, or damaged.
-        """
-        options = self._options
-        spool = self._open(_seq(end), _seq(start)).spool
-        entries = spool.batch(start["seq"], end["seq"], options.fail_on_data_loss)
-        size = sum(entry.size for entry in entries)
-        if self._transport == "inline" and size > _MUCH:
-            logger.warning(
-                "batch (%d, %d] has %d bytes, all of which Spark's driver holds: if it runs out of"
-                " memory, raise spark.driver.memory or set transport=file",
-                start["seq"], end["seq"], size)
-        return make_partitions(
-            [(entry, spool.path_of(entry.number)) for entry in entries],
-            options.min_partitions, self._transport, options.fail_on_data_loss,
-        )
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing: ``latestOffset`` comes earlier, and also after the last batch."""
-
-    def stop(self) -> None:
-        """Store and finish what has come, give the rest back, and close."""
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.stop()
-
-    def _open(self, at_least: int, position: int | Bound) -> Receiver:
-        if self._receiver is None:
-            stop_on_sigterm()
-            receiver = Receiver(self._options)
-            if self._drains:
-                receiver.prepare_drain()
-            receiver.open(at_least, position)
-            self._receiver = receiver
-        return self._receiver
-
-    def _limits(self, limit: ReadLimit) -> _Limits:
-        rows: int | None = self._options.max_messages_per_trigger
-        size = self._options.max_bytes_per_trigger
-        if size is None:
-            size = BYTES_PER_TRIGGER[self._transport]
-        if isinstance(limit, ReadMaxRows):
-            rows = limit.max_rows
-        elif isinstance(limit, ReadMaxBytes):
-            size = limit.max_bytes
-        return rows, size or None
-
-    def _fill_batch(self, receiver: Receiver, seq: int, limits: _Limits) -> int:
+    def _fill_batch(
+        self, opened: _Opened, receiver: Receiver, position: dict[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
         """Wait until a batch is full, or nothing more comes; return its end."""
-        spool = receiver.spool
         began = time.monotonic()
-        while not receiver.drain_is_over():
-            end, is_full = self._plan(receiver, seq, limits)
-            if is_full:
+        while True:
+            opened.check()
+            is_over = receiver.drain_is_over()
+            is_held = receiver.is_paused  # before the listing: what it has stays all there is
+            self._list(opened.log, position, is_due=True)
+            if is_over and self._target is None:
+                self._set_target(opened.log, position)
+            end = self._plan(opened.log, position, limit)
+            if is_over or end.keys() != position.keys() or (
+                end != position and (self._is_full or is_held)
+            ):
                 return end
             receiver.check_space(began)
-            spool.wait_for_more(spool.last, _DRAIN_WAIT)
-        return self._plan(receiver, seq, limits)[0]
+            opened.news.wait(_DRAIN_WAIT)
+            opened.news.clear()
 
-    def _wait_for_batch(self, receiver: Receiver, seq: int, limits: _Limits) -> int:
-        """Wait a moment for a batch that is full, or due; return its end, or ``seq``.
+    def _wait_for_batch(
+        self, opened: _Opened, position: dict[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
+        """Wait a moment for a batch that is full, or due; return its end, or ``position``.
 
         Not until it is due: Spark cannot stop a query while a call waits.
         """
         deadline = Deadline(_WAIT)
+        is_due = opened.receiver is not None
         while True:
-            end, is_full = self._plan(receiver, seq, limits)
-            receiver.check()
+            opened.check()
+            is_held = opened.receiver is not None and opened.receiver.is_paused
+            self._list(opened.log, position, is_due)
+            end = self._plan(opened.log, position, limit)
             now = time.monotonic()
-            if end > seq and (is_full or now >= self._due):
+            if end != position and (self._is_full or is_held or self._drains or now >= self._due):
                 self._due = now + self._options.max_trigger_delay_ms
                 return end
-            if deadline.expired():
-                return seq
-            receiver.spool.wait_for_more(receiver.spool.last, deadline.at_most(_WAIT))
+            if deadline.expired() or self._drains:
+                return position
+            is_due = opened.news.wait(min(deadline.at_most(_WAIT), self._options.list_interval_ms))
+            opened.news.clear()
 
-    def _plan(self, receiver: Receiver, seq: int, limits: _Limits) -> tuple[int, bool]:
-        """Return the end of a batch, and whether nothing that comes would be added to it."""
-        last = receiver.spool.last  # first: a segment that comes now may belong to the batch
-        rows, size = limits
-        fitting = receiver.spool.most_in_batch
-        if fitting is not None:
-            size = min(size or fitting, fitting)
-        end = receiver.spool.end_of_batch(seq, rows, size)
-        self._is_full = end < last or (receiver.is_full and end > seq)
-        return end, self._is_full
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """What ``progress.sources[0].latestOffset`` shows: the newest segments, and what waits."""
+        opened = self._opened
+        if opened is None:
+            return make_offset({})
+        waiting = {}
+        for nsqd, shard in sorted(opened.log.shards.items()):
+            rows, size = shard.total(shard.first - 1, shard.last)
+            waiting[nsqd] = {"messages": rows, "bytes": size}
+        lasts = {nsqd: shard.last for nsqd, shard in opened.log.shards.items()}
+        lag = {} if opened.receiver is None else opened.receiver.lag()
+        return {**make_offset(lasts), "waiting": waiting, "batch_full": self._is_full, **lag}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the batch ``(start, end]``; the same for every call.
+
+        Raises:
+            DataLossError: segments of it are gone.
+            StorageError: the storage cannot be used.
+        """
+        log, options = self._open(read_offset(end)).log, self._options
+        segments = [
+            segment for one in segments_of_batch(read_offset(start), read_offset(end))
+            for segment in log.segments(*one)]
+        return make_partitions(
+            options.storage, segments, options.min_partitions, options.fail_on_data_loss)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: ``latestOffset`` comes earlier, and also after the last batch."""
+
+    def stop(self) -> None:
+        """Store and finish what has come, requeue the rest, note what was committed, and close."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _open(self, position: Mapping[str, int]) -> _Opened:
+        if self._opened is None:
+            stop_on_sigterm()
+            self._opened = _Opened(self._options, position, self._drains)
+        return self._opened
+
+    def _list(self, log: ShardedLog, position: dict[str, int], is_due: bool = False) -> None:
+        """List what is new, if that was not done just now, or is due."""
+        if self._target is not None:
+            # A drain has an end: what comes later is the next one's.
+            log.refresh(position)
+            return
+        now = time.monotonic()
+        if not is_due and now - self._listed < self._options.list_interval_ms and (
+            log.shards.keys() >= position.keys()
+        ):
+            return
+        registered = log.registered()
+        new = [nsqd for nsqd in registered if nsqd not in position]
+        self._registered = {**dict.fromkeys(registered, 0), **log.places(new)}
+        log.refresh(position)
+        self._listed = time.monotonic()
+        if self._drains and not self._options.is_receiving:
+            self._set_target(log, position)
+
+    def _set_target(self, log: ShardedLog, position: Mapping[str, int]) -> None:
+        """Let the query end with what is stored now, also of shards that join."""
+        joined = {**self._registered, **position}
+        log.refresh(joined)
+        self._target = {nsqd: log.shards[nsqd].last for nsqd in joined}
+
+    def _plan(
+        self, log: ShardedLog, position: dict[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
+        """The end of the next batch; ``position`` where there is nothing to read."""
+        rows: int | None = self._options.max_messages_per_trigger
+        size = self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        known = {nsqd: number for nsqd, number in position.items() if nsqd in log.shards}
+        end = plan_batch(log.shards, known, rows, size or None, self._target)
+        lasts = {nsqd: shard.last for nsqd, shard in log.shards.items()}
+        most = lasts if self._target is None else self._target
+        self._is_full = any(number < most.get(nsqd, 0) for nsqd, number in end.items())
+        joining, leaving = join_and_leave(position, self._registered, lasts)
+        return {nsqd: number for nsqd, number in {**position, **end, **joining}.items()
+                if nsqd not in leaving or not log.is_noted(nsqd, number)}
 
     # -- in an executor
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task, as Arrow record batches. Has no side effect."""
+        """Give the rows of one task, as Arrow record batches. Has no side effect.
+
+        Raises:
+            DataLossError: a segment is gone, or damaged.
+            StorageError: the storage cannot be used here.
+        """
         return read_partition(partition)
-
-
-def _seq(offset: dict[str, int]) -> int:
-    """Read an offset.
-
-    Raises:
-        ConfigError: it is of a query with shared storage.
-    """
-    if "seq" not in offset:
-        raise ConfigError("the checkpoint is of a query with storage, and this one has spoolDir:"
-                          " give it a checkpoint of its own")
-    return offset["seq"]
 
 
 def stop_on_sigterm() -> None:

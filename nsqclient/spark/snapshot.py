@@ -1,4 +1,4 @@
-"""The results of drains: one spool for each, under the option ``spoolDir``.
+"""The results of drains: a log for each, under the storage.
 
 The messages are finished at nsqd, so a snapshot is their only copy until you release it.
 """
@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
-import shutil
 import sys
+import threading
 from typing import NamedTuple
 
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
-from nsqclient.spark.ingest.receiver import Receiver
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.spool.folder import SpoolFolder
-from nsqclient.spark.spool.names import COMPLETE, META
-from nsqclient.spark.spool.segment_index import Entry
-from nsqclient.spark.spool.selection import classify_segments
-from nsqclient.spark.spool.spool import warn_of_unchecked
+from nsqclient.spark.receiver import Receiver
+from nsqclient.spark.replay import count_messages, select_stored
+from nsqclient.spark.shards.listing import list_shards
+from nsqclient.spark.shards.log_reader import PlannedSegment
+from nsqclient.spark.shards.reader_claim import ReaderClaim
+from nsqclient.spark.shards.status import list_channels
+from nsqclient.spark.storage.store import open_store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
+
+#: Where snapshots are. No topic has a name with a percent sign.
+_FOLDER = "%snapshots"
+#: The object that says that a snapshot has all that was there.
+_COMPLETE = "%complete"
 
 
 class Snapshot(NamedTuple):
@@ -33,75 +38,108 @@ class Snapshot(NamedTuple):
     is_complete: bool  #: False: the drain was cut off; load it again by its name to go on
 
 
-def snapshots(spool_dir: str) -> list[Snapshot]:
-    """List the snapshots of a ``spoolDir`` that were not released, by name."""
-    found = []
-    for name in sorted(os.listdir(spool_dir)) if os.path.isdir(spool_dir) else []:
-        path = os.path.join(spool_dir, name)
-        if os.path.exists(os.path.join(path, META)):
-            rows = sum(segment.rows for segment, _ in SpoolFolder(path).segments())
-            done = os.path.exists(os.path.join(path, COMPLETE))
-            found.append(Snapshot(name, rows, done))
-    return found
+def url_of(storage: str, name: str) -> str:
+    """The storage of one snapshot, below that of all."""
+    return f"{storage.rstrip('/')}/{_FOLDER}/{name}"
 
 
-def release(spool_dir: str, name: str) -> None:
+def snapshots(storage: str) -> list[Snapshot]:
+    """List the snapshots of a storage that were not released, by name.
+
+    Raises:
+        StorageError: the storage cannot be used.
+    """
+    store = open_store(storage)
+    try:
+        names = store.list_folders(_FOLDER)
+    finally:
+        store.close()
+    return [_describe(storage, name) for name in names]
+
+
+def _describe(storage: str, name: str) -> Snapshot:
+    store = open_store(url_of(storage, name))
+    try:
+        rows = sum(count_messages(store, *names) for names in list_channels(store))
+        return Snapshot(name, rows, bool(store.list_objects(_COMPLETE)))
+    finally:
+        store.close()
+
+
+def release(storage: str, name: str) -> None:
     """Delete a snapshot: DataFrames that were loaded from it cannot be computed any more.
 
     Raises:
         ConfigError: there is none of that name.
-        SpoolLockedError: a drain is filling it.
+        LogInUseError: a drain is filling it.
+        StorageError: the storage cannot be used.
     """
-    if name not in [snapshot.name for snapshot in snapshots(spool_dir)]:
-        raise ConfigError(f"no snapshot {name!r} in {spool_dir}")
-    folder = SpoolFolder(os.path.join(spool_dir, name))
-    folder.lock(patience=0)
+    if name not in [snapshot.name for snapshot in snapshots(storage)]:
+        raise ConfigError(f"no snapshot {name!r} in {storage}")
+    store = open_store(url_of(storage, name))
     try:
-        shutil.rmtree(folder.path)
+        claims = [ReaderClaim(store, *names) for names in list_channels(store)]
+        for claim in claims:
+            claim.take()
+        for claim in claims:
+            claim.release()
     finally:
-        folder.close()
+        store.close()
+    whole = open_store(storage)
+    try:
+        folder = f"{_FOLDER}/{name}"
+        # It is no longer complete first: a release that is cut off may be repeated.
+        whole.delete(one.key for one in whole.list_objects(f"{folder}/{_COMPLETE}"))
+        whole.delete(one.key for one in whole.list_objects(folder))
+    finally:
+        whole.close()
 
 
-def take_snapshot(options: ReadOptions, name: str) -> list[tuple[Entry, str]]:
-    """Drain a channel into a snapshot, unless that was done; return its segments and paths.
+def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[PlannedSegment]]:
+    """Drain a channel into a snapshot, unless that was done; return its storage and segments.
 
     Blocks: until all that is there has come, or ``maxMessages``.
 
     Raises:
-        SpoolError: it cannot be used; what was not stored is still nsqd's.
+        StorageError: it cannot be used; what was not stored is still nsqd's.
         NSQError: no nsqd can be reached.
     """
-    path = os.path.join(options.spool_dir, name)
-    folder = SpoolFolder(path)
-    if os.path.exists(os.path.join(path, COMPLETE)):
-        folder.make_private()
-    else:
-        for other in snapshots(options.spool_dir):
-            logger.warning(
-                "snapshot %s in %s holds %s and was not released (%s)", other.name,
-                options.spool_dir, counted(other.rows, "message"),
-                "complete" if other.is_complete else "cut off",
-            )
-        _drain(options, path)
-        folder.put(COMPLETE, b"")
-    sizes = dict(folder.segments())
-    valid = classify_segments(sizes, folder.epochs()).valid
-    warn_of_unchecked(folder, valid)
-    return [(Entry(segment.number, segment.rows, sizes[segment]), folder.segment_path(segment))
-            for segment in valid]
-
-
-def _drain(options: ReadOptions, path: str) -> None:
-    # It is read when it is complete, so a full spool would stay full for ever.
-    options = dataclasses.replace(
-        options, max_spool_messages=sys.maxsize, max_spool_bytes=sys.maxsize
-    )
-    receiver = Receiver(options, path, limit=options.max_messages or None)
-    receiver.prepare_drain()
+    url = url_of(options.storage, name)
+    store = open_store(url)
     try:
+        if not store.list_objects(_COMPLETE):
+            for other in snapshots(options.storage):
+                logger.warning(
+                    "snapshot %s in %s holds %s and was not released (%s)", other.name,
+                    options.storage, counted(other.rows, "message"),
+                    "complete" if other.is_complete else "cut off",
+                )
+            _drain(dataclasses.replace(options, storage=url))
+            store.create(f"{_COMPLETE}/{name}", b"")
+        is_empty = not list_shards(store, options.topic, options.channel)  # an unknown topic
+    finally:
+        store.close()
+    if is_empty:
+        return url, []
+    return url, select_stored(dataclasses.replace(options, storage=url)).segments
+
+
+def _drain(options: ReadOptions) -> None:
+    # It is read when it is complete, so a full log would stay full for ever.
+    options = dataclasses.replace(options, max_log_messages=sys.maxsize, max_log_bytes=sys.maxsize)
+    store = open_store(options.storage)
+    news = threading.Event()
+    claim = ReaderClaim(store, options.topic, options.channel)
+    receiver = Receiver(options, store, news.set, limit=options.max_messages or None)
+    try:
+        claim.take()
+        receiver.prepare_drain()
         receiver.open()
         while not receiver.drain_is_over():
             receiver.check_space()
-            receiver.spool.wait_for_more(receiver.spool.last, 0.1)
+            news.wait(0.1)
+            news.clear()
     finally:
         receiver.stop()
+        claim.release()
+        store.close()

@@ -32,16 +32,13 @@ _T = TypeVar("_T")
 class NsqDataSource(DataSource):
     """NSQ as a data source, to read and to write.
 
-    Reading a stream: exactly once from the spool into Spark's checkpoint; at least once from nsqd
-    into the spool, with every duplicate suppressed that the source itself can cause; end to end
+    Reading a stream: exactly once from the log into Spark's checkpoint; at least once from nsqd
+    into the log, with every duplicate suppressed that the source itself can cause; end to end
     exactly once with an idempotent sink (file sink, Delta). Nothing is finished at nsqd before it
-    is on disk. Writing is at least once.
+    is durable. Writing is at least once.
 
     The options stand in :mod:`nsqclient.spark.options`.
     """
-
-    #: Whether executors see the driver's files at the same paths.
-    shares_disk = False
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -72,7 +69,7 @@ class NsqDataSource(DataSource):
 
         options = _checked(read_options, self.options, BATCH)
         _check_schema(schema)
-        return NsqBatchReader(options, self._transport(options.transport), self._snapshot)
+        return NsqBatchReader(options, self._snapshot)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Build the reader of ``spark.readStream``; with a wrong option a reader that fails."""
@@ -82,13 +79,9 @@ class NsqDataSource(DataSource):
             _check_schema(schema)
         except NSQError as exc:
             return FailedStreamReader(exc.with_traceback(None))
-        if options.storage:
-            from nsqclient.spark.shard_reader import NsqShardReader
-
-            return NsqShardReader(options)
         from nsqclient.spark.reader import NsqStreamReader
 
-        return NsqStreamReader(options, self._transport(options.transport))
+        return NsqStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
         """Build the writer of ``df.write``.
@@ -116,11 +109,6 @@ class NsqDataSource(DataSource):
             if name.lower() != "checkpointlocation"}
         return NsqStreamWriter(_checked(write_options, options), schema)
 
-    def _transport(self, wanted: str) -> str:
-        if wanted != "auto":
-            return wanted
-        return "file" if self.shares_disk else "inline"
-
 
 class FailedStreamReader(DataSourceStreamReader):
     """Raises an error in the first call.
@@ -147,12 +135,6 @@ class FailedStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Raise the error; never called."""
         raise self._error
-
-
-class LocalNsqDataSource(NsqDataSource):
-    """The same where driver and executors are on one machine."""
-
-    shares_disk = True
 
 
 def _checked(check: Callable[..., _T], *arguments: Any) -> _T:

@@ -9,7 +9,9 @@ from nsqclient.cli.flags import CommandLineError, FlagError
 from tests.support.packages import needs
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
-REPLAY = ["--spool-dir=/nowhere"]
+#: An offset of one shard.
+AT = '{"v": 2, "shards": {"n:1": %d}}'
+REPLAY = ["--storage=/nowhere", "--topic=t", "--channel=c"]
 
 
 class FakeQuery:
@@ -56,29 +58,25 @@ class FakeQuery:
     (["stream", *SOURCE, "--sql=x", "--producer-opt=batchsice,5"], 1, "batchSize"),
     (["compact"], 2, "--path required"),
     (["compact", "--path=/x"], 2, "--target required"),
-    (["replay"], 2, "--spool-dir or --storage required"),
+    (["replay"], 2, "--storage required"),
     (["replay", "--storage=file:///x"], 2, "--topic required"),
-    (["replay", *REPLAY, "--storage=file:///x"], 2, "use --storage or --spool-dir not both"),
-    (["replay", "--storage=file:///x", "--topic=t", "--channel=c", "--path=/x",
-      "--starting-offset=5"], 1, "is an offset of a spool: with storage"),
-    (["archive", *SOURCE, "--path=/x", "--storage=file:///x"], 2,
-     "use --storage or --nsqd-tcp-address not both"),
+    (["replay", *REPLAY, "--path=/x", "--starting-offset=5"], 1, "is none of committed"),
     (["archive", "--topic=t", "--storage=gs://x", "--checkpoint=/x", "--path=/x"], 1,
      "scheme 'gs' is not supported"),
     (["stream", "--topic=t", "--storage=file:///x", "--checkpoint=/x", "--sql=x",
       "--sink-topic=u"], 1, "needs an nsqd or lookupd of its own"),
     (["replay", *REPLAY], 1, "give a path or a sink_topic"),
     (["replay", *REPLAY, "--path=/x", "--sink-topic=t"], 1, "give a path or a sink_topic"),
-    (["replay", "--spool-dir=x", "--path=/x"], 1, "give an absolute path"),
+    (["replay", *REPLAY[1:], "--storage=x", "--path=/x"], 1, "give an absolute path"),
     (["replay", *REPLAY, "--path=/x", "--starting-offset=first"], 1, "is none of committed"),
-    (["replay", *REPLAY, "--path=/x", "--starting-offset=9", "--ending-offset=8"], 1,
-     "ends before it begins"),
+    (["replay", *REPLAY, "--path=/x", f"--starting-offset={AT % 9}",
+      f"--ending-offset={AT % 8}"], 1, "ends before it begins"),
     (["replay", *REPLAY, "--path=/x", "--starting-timestamp=noon"], 1, "write 2026-01-31T12"),
     (["replay", *REPLAY, "--path=/x", "--ending-timestamp=2026-01-31T12:00"], 1, "(no zone)"),
     (["replay", *REPLAY, "--path=/x", "--partition-by=day"], 1, "cannot partition by 'day'"),
     (["replay", *REPLAY, "--path=/x", "--producer-opt=snappy"], 1, "are for a sink_topic"),
     (["replay", *REPLAY, "--sink-topic=t"], 1, "give nsqd (host:port, TCP)"),
-    (["replay", *REPLAY, "--path=/x"], 1, "there is none: meta.json is missing"),
+    pytest.param(["replay", *REPLAY, "--path=/x"], 1, "has no log of t/c", marks=needs("pyarrow")),
     (["stream", *SOURCE], 1, "give one of --sql, --sql-file, --map"),
     (["stream", *SOURCE, "--sql=x", "--map=a:b"], 1, "give one of --sql"),
     pytest.param(["stream", *SOURCE, "--map=no_such_module_here:f"], 1,
@@ -100,7 +98,7 @@ def test_each_command_has_a_help_text(capsys, command):
     assert spark.main([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert "Examples:" in text
-    without_spark = ("status", "migrate")
+    without_spark = ("status",)
     assert ("--conf key=value" in text) != (command in without_spark)
 
 
@@ -113,26 +111,22 @@ def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
 
 
 @pytest.mark.parametrize("words, found", [
-    ([], "offsets (0, 3]: 3 segments, 6 messages, "),
-    (["--starting-offset=1", "--ending-offset=2"], "offsets (1, 2]: 1 segment, 2 messages, "),
-    (["--starting-offset=committed"], "offsets (0, 3]: 3 segments"),
+    ([], "shard n:1: offsets (0, 3]: 3 segments, 6 messages, "),
+    ([f"--starting-offset={AT % 1}", f"--ending-offset={AT % 2}"],
+     "shard n:1: offsets (1, 2]: 1 segment, 2 messages, "),
+    (["--starting-offset=committed"], "shard n:1: offsets (0, 3]: 3 segments"),
     (["--starting-timestamp=2020-01-01T00:00:00Z", "--ending-timestamp=1577836800000"],
-     "offsets (0, 0]: no segments"),
+     "shard n:1: offsets (0, 0]: no segments"),
 ])
-def test_a_dry_run_shows_what_a_spool_has(capsys, tmp_path, words, found):
-    """Without Spark, and without a lock: the query may run."""
+def test_a_dry_run_shows_what_a_log_has(capsys, tmp_path, words, found):
+    """Without Spark; the query may run."""
     pytest.importorskip("pyarrow")
-    from nsqclient.spark.spool.segment import encode_segment
-    from nsqclient.spark.spool.spool import Spool
+    from nsqclient.spark.storage.store import open_store
+    from tests.spark.logs import write_log
 
-    spool = Spool(str(tmp_path / "spool"), "t", "c")
-    spool.open(patience=0)
-    for number in range(3):
-        messages = [(1, 1, b"%016x" % (2 * number + n), b"body") for n in range(2)]
-        spool.append(spool.write_tmp(encode_segment("t", "c", [("n:1", messages)])), 2, [])
-    where = f"--spool-dir={tmp_path / 'spool'}"
-    assert spark.main(["replay", where, "--dry-run", *words]) == 0
-    spool.close()
+    write_log(open_store(str(tmp_path)), "n:1", 2, 2, 2)
+    assert spark.main(
+        ["replay", f"--storage={tmp_path}", *REPLAY[1:], "--dry-run", *words]) == 0
     assert capsys.readouterr().out.startswith(found)
 
 
@@ -146,8 +140,8 @@ def test_the_script_for_spark_submit_is_there(capsys):
 
 def test_options_of_the_source_keep_their_names():
     """A word alone means true."""
-    assert spark_run.read_options(["maxSpoolMessages,5", "tls_v1"], "consumer-opt") == {
-        "maxSpoolMessages": "5", "tls_v1": "true"}
+    assert spark_run.read_options(["maxLogMessages,5", "tls_v1"], "consumer-opt") == {
+        "maxLogMessages": "5", "tls_v1": "true"}
     with pytest.raises(FlagError):
         spark_run.read_options([" ,x"], "consumer-opt")
 
@@ -155,8 +149,8 @@ def test_options_of_the_source_keep_their_names():
 def test_a_query_that_failed_is_an_error_with_the_reason():
     """The library's own error, not Spark's page of it."""
     error = RuntimeError("[STREAM_FAILED] Query terminated\n  File x\n"
-                         "nsqclient.spark.errors.SpoolLockedError: spool /x: in use\n at y")
-    with pytest.raises(CommandLineError, match="the query failed: spool /x: in use"):
+                         "nsqclient.spark.errors.LogInUseError: log /x: in use\n at y")
+    with pytest.raises(CommandLineError, match="the query failed: log /x: in use"):
         spark_run.finish(FakeQuery(error), stopping=False)
 
 

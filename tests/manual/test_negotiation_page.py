@@ -139,7 +139,7 @@ def test_the_tls_options_of_spark_open_tls_on_both_sides(
     scope = run(terminal, text_of(named("Spark over TLS")), spark=Options(), df=Options(),
                 os=os)
     nsqd = {"nsqd": terminal.replace["127.0.0.1:4150"]}
-    read = read_options({**scope["events"].given, **nsqd, "spoolDir": "/nowhere"}, "stream")
+    read = read_options({**scope["events"].given, **nsqd, "storage": "/nowhere"}, "stream")
     written = write_options({**scope["sink"].given, **nsqd})
     for found in (read, written):
         publish(terminal, found.config, found.topic)

@@ -927,7 +927,7 @@ MUTANTS = [
     ),
     # -- Spark
     Mutant(
-        "spark_fin_too_soon", "the Spark source finishes what its spool has",
+        "spark_fin_too_soon", "the Spark source finishes what its log has",
         "nsqclient/spark/ingest/writer.py",
         "        fresh = segment\n",
         "        fresh = segment\n"
@@ -951,18 +951,18 @@ MUTANTS = [
         "::test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty",
     ),
     Mutant(
-        "spool_without_fsync", "a segment of the spool is on the disk",
-        "nsqclient/spark/spool/folder.py",
+        "log_without_fsync", "a segment of the log is on the disk",
+        "nsqclient/spark/storage/durable_files.py",
         "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",
         "view = view[os.write(descriptor, view):]",
-        "tests/spark/spool/test_spool.py::test_a_file_is_on_the_disk_when_it_was_written",
+        "tests/spark/storage/test_store.py::test_a_file_is_on_the_disk_when_it_was_created",
     ),
     Mutant(
-        "spool_forgets_spark", "a segment that Spark reads again is not deleted",
-        "nsqclient/spark/spool/spool.py",
-        "return min(self._released, self._unneeded, self._committed - 1)",
-        "return self._released",
-        "tests/spark/spool/test_spool.py::test_on_a_full_disk_a_start_frees_what_spark_has_passed",
+        "full_disk_forgets_spark", "a full disk deletes nothing that Spark has not committed",
+        "nsqclient/spark/shards/recovery.py",
+        "return max(0, min(committed, expired, clean_to, last - 1))",
+        "return max(0, min(clean_to, last - 1))",
+        "tests/spark/shards/test_shard_log.py::test_a_full_disk_frees_what_is_committed_only",
     ),
     Mutant(
         "shard_without_floor", "a segment under the floor, which nobody reads, is not finished",
@@ -980,16 +980,15 @@ MUTANTS = [
     ),
     Mutant(
         "shard_leaves_unnoted", "a shard leaves when the storage says where its reading goes on",
-        "nsqclient/spark/shard_reader.py",
+        "nsqclient/spark/reader.py",
         "if nsqd not in leaving or not log.is_noted(nsqd, number)}", "if nsqd not in leaving}",
-        "tests/spark/test_shard_reader.py"
+        "tests/spark/test_reader.py"
         "::test_a_shard_that_is_removed_leaves_when_it_was_read",
     ),
     Mutant(
-        "migration_unmarked", "no owner begins before a migration is over",
-        "nsqclient/spark/shards/shard_log.py",
-        "        self._check_migration()\n", "",
-        "tests/spark/test_migration.py"
-        "::test_a_migration_that_is_killed_is_repeated",
+        "log_read_twice", "a log has one reader at a time",
+        "nsqclient/spark/shards/reader_claim.py",
+        "                self._check_dead(newest)\n", "                pass\n",
+        "tests/spark/test_reader.py::test_a_second_query_on_a_log_is_refused[file]",
     ),
 ]

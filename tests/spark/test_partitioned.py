@@ -1,4 +1,4 @@
-"""Topics of partitioned NSQ: into the spool, into shards, and by a peek."""
+"""Topics of partitioned NSQ: into logs, and by a peek."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.channel_depth import make_query  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.receiver import Receiver  # noqa: E402 - needs pyarrow
+from nsqclient.spark.receiver import Receiver  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.subscription import (  # noqa: E402 - needs pyarrow
     partition_of_source,
     partition_source,
@@ -25,9 +25,8 @@ from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards import owner as owner_module  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.owners import ShardOwners, shards_of  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.segments import segment_rows  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.segment import read_rows  # noqa: E402 - needs pyarrow
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.spark.logs import rows_of  # noqa: E402 - needs pyarrow
 from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
 
 
@@ -41,7 +40,7 @@ def cluster():
 @pytest.fixture
 def texts(cluster, tmp_path):
     """The options of a source."""
-    return {"topic": "t", "channel": "c", "spoolDir": str(tmp_path / "spool"),
+    return {"topic": "t", "channel": "c", "storage": str(tmp_path / "log"),
             "lookupd": ",".join(cluster.lookupd_http_addresses), "rollIntervalMs": "10",
             "lookupd_poll_interval": "100ms", "idleMs": "500"}
 
@@ -52,7 +51,8 @@ def receive(texts):
     started = []
 
     def start(drain=False, **options):
-        receiver = Receiver(read_options({**texts, **options}, "stream"))
+        options = read_options({**texts, **options}, "stream")
+        receiver = Receiver(options, open_store(options.storage), lambda: None)
         started.append(receiver)
         if drain:
             receiver.prepare_drain()
@@ -71,19 +71,29 @@ def publish(cluster, partitions, count, first=0):
             cluster.publish("t", partition, b"%d" % number, trace_id=number)
 
 
-def rows_of(receiver):
-    """(source, message id, body) of every row in the spool, in order."""
-    spool = receiver.spool
-    found = []
-    for entry in spool.batch(0, spool.last):
-        rows = read_rows(spool.path_of(entry.number))
-        found += zip(*(rows.column(name).to_pylist() for name in ("nsqd", "message_id", "body")))
-    return found
+@pytest.fixture
+def stored_rows(texts):
+    """Return (source, message id, body) of every row in the logs, in order."""
+    store = open_store(texts["storage"])
+
+    def read():
+        found = []
+        for shard in store.list_objects("t/c/shards"):
+            keys = ShardKeys("t", "c", shard.key.rpartition("/")[2])
+            for one in store.list_objects(keys.of("segments")):
+                rows = rows_of(store, one.key)
+                found += zip(*(
+                    rows.column(name).to_pylist() for name in ("nsqd", "message_id", "body")))
+        return found
+
+    return read
 
 
-def has_rows(receiver, count):
-    wait_until(lambda: receiver.check() or receiver.spool.waiting[0] >= count, 20,
-               f"{count} rows in the spool")
+@pytest.fixture
+def has_rows(stored_rows):
+    """Wait for so many rows in the logs."""
+    return lambda count: wait_until(
+        lambda: len(stored_rows()) >= count, 20, f"{count} rows are stored")
 
 
 def by_partition(rows):
@@ -95,13 +105,13 @@ def by_partition(rows):
 
 
 @pytest.mark.parametrize("kind", [{}, {"ordered": True}, {"extended": True}])
-def test_every_partition_is_read_in_order(cluster, receive, kind):
+def test_every_partition_is_read_in_order(cluster, receive, kind, stored_rows, has_rows):
     """Ordered topics and those with headers are recognised; ids are texts that grow."""
     cluster.create_topic("t", 3, channels=["c"], **kind)
     publish(cluster, 3, 20)
-    receiver = receive(connections="1")
-    has_rows(receiver, 60)
-    rows = rows_of(receiver)
+    receive(connections="1")
+    has_rows(60)
+    rows = stored_rows()
     assert by_partition(rows) == {f"partition-{p}": list(range(20)) for p in range(3)}
     for partition in range(3):
         ids = [message_id for source, message_id, _ in rows if source == f"partition-{partition}"]
@@ -113,51 +123,57 @@ def test_every_partition_is_read_in_order(cluster, receive, kind):
 
 
 @pytest.mark.parametrize("kind", [{"ordered": True}, {"ordered": True, "extended": True}])
-def test_an_ordered_topic_without_metadata_is_read_in_order(cluster, receive, kind, caplog):
+def test_an_ordered_topic_without_metadata_is_read_in_order(
+    cluster, receive, kind, caplog, stored_rows, has_rows
+):
     """Where no nsqlookupd says that it is ordered, the nsqd's refusal does."""
     caplog.set_level("INFO", "nsqclient.consumer")
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     cluster.create_topic("t", 3, channels=["c"], **kind)
     publish(cluster, 3, 5)
-    receiver = receive(connections="1")
-    has_rows(receiver, 15)
-    assert by_partition(rows_of(receiver)) == {f"partition-{p}": list(range(5)) for p in range(3)}
-    assert caplog.text.count("the topic is ordered, as nsqd says") == 1
+    receive(connections="1")
+    has_rows(15)
+    assert by_partition(stored_rows()) == {f"partition-{p}": list(range(5)) for p in range(3)}
+    assert caplog.text.count("the topic is ordered, as nsqd says") == 3  # by each owner
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_moved_leader_costs_nothing_and_no_copies(cluster, receive, ordered):
+def test_a_moved_leader_costs_nothing_and_no_copies(
+    cluster, receive, ordered, stored_rows, has_rows
+):
     """Ids survive the move: what was stored and not finished is recognised."""
     cluster.create_topic("t", 2, replicas=2, ordered=ordered, channels=["c"])
-    receiver = receive()
+    receive()
     for step in range(4):
         publish(cluster, 2, 25, first=25 * step)
         cluster.move_leader("t", step % 2)
-    has_rows(receiver, 200)
+    has_rows(200)
     cluster.wait_until_empty("t", "c", 20.0)
-    found = by_partition(rows_of(receiver))
+    found = by_partition(stored_rows())
     assert {source: sorted(numbers) for source, numbers in found.items()} == {
         f"partition-{p}": list(range(100)) for p in range(2)}
     if ordered:
         assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
-def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive):
+def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive, stored_rows):
     """nsqd delivers the message again, and it is known by its id."""
     cluster.create_topic("t", 1, channels=["c"])
     receiver = receive(connections="1")
     wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
     cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
     publish(cluster, 1, 1)
-    wait_until(lambda: receiver.spool.copies_dropped == 1, 20)
+    wait_until(lambda: receiver.lag()["duplicates_dropped"] == 1, 20)
     cluster.wait_until_empty("t", "c")
-    assert len(rows_of(receiver)) == 1
+    assert len(stored_rows()) == 1
 
 
 @pytest.mark.parametrize("is_moved_first", [True, False], ids=["moved", "stopped"])
-def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive, is_moved_first):
-    """The spool knows the ids of the partition, whichever nsqd leads it.
+def test_a_copy_at_another_leader_is_recognised_after_a_restart(
+    cluster, receive, is_moved_first, stored_rows, has_rows
+):
+    """The log knows the ids of the partition, whichever nsqd leads it.
 
     CLOSE_WAIT means that nsqd has read each FIN, not that it accepted each.
     """
@@ -166,19 +182,19 @@ def test_a_copy_at_another_leader_is_recognised_after_a_restart(cluster, receive
     wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
     cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
     publish(cluster, 1, 1)
-    has_rows(first, 1)
+    has_rows(1)
     if is_moved_first:
         cluster.move_leader("t", 0)
         first.stop()
     else:
         first.stop()
         cluster.move_leader("t", 0)
-    second = receive(connections="1")
+    receive(connections="1")
     cluster.wait_until_empty("t", "c", 20.0)
-    assert len(rows_of(second)) == 1
+    assert len(stored_rows()) == 1
 
 
-def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts):
+def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_rows):
     """The depth is that of the channel in all partitions."""
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
@@ -186,7 +202,7 @@ def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts):
     assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
     receiver = receive(drain=True)
     wait_until(receiver.drain_is_over, 20)
-    assert len(rows_of(receiver)) == 40
+    assert len(stored_rows()) == 40
 
 
 def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
@@ -206,7 +222,7 @@ def test_each_partition_is_a_shard(cluster, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(membership, "INTERVAL", 0.05)
     url = f"file://{tmp_path}/storage"
     cluster.create_topic("t", 3, replicas=2, ordered=True, channels=["c"])
-    del texts["spoolDir"], texts["idleMs"]
+    del texts["idleMs"]
     store = open_store(url)
     owners = ShardOwners(ingest_options({**texts, "storage": url}), store)
     owners.open()
@@ -223,7 +239,7 @@ def test_each_partition_is_a_shard(cluster, texts, tmp_path, monkeypatch):
     for partition in range(3):
         keys = ShardKeys("t", "c", f"partition-{partition}")
         rows = [row for one in store.list_objects(keys.of("segments"))
-                for row in segment_rows(store.url, one.key, store.read(one.key)).to_pylist()]
+                for row in rows_of(store, one.key).to_pylist()]
         assert [int(row["body"]) for row in rows] == list(range(20))
         assert {row["nsqd"] for row in rows} == {f"partition-{partition}"}
 
@@ -244,7 +260,7 @@ def test_a_peek_sees_all_partitions_and_takes_nothing(cluster, texts):
     """The rows are those of the stream."""
     cluster.create_topic("t", 4, channels=["c"])
     publish(cluster, 4, 2)
-    del texts["spoolDir"]
+    del texts["storage"]
     found = peek(read_options(texts, "batch"))
     assert {source: [message[3] for message in messages] for source, messages in found} == {
         f"partition-{p}": [b"0", b"1"] for p in range(4)}
@@ -258,7 +274,7 @@ def test_a_peek_gives_all_that_uneven_partitions_have(cluster, texts):
     for partition, count in enumerate([1, 2, 40, 0, 7, 150]):
         for number in range(count):
             cluster.publish("t", partition, b"%d" % number)
-    del texts["spoolDir"]
+    del texts["storage"]
     found = peek(read_options(texts, "batch"))
     assert {source: len(messages) for source, messages in found} == {
         "partition-0": 1, "partition-1": 2, "partition-2": 40, "partition-4": 7,
@@ -269,7 +285,7 @@ def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
     """Each partition gets RDY at once."""
     cluster.create_topic("t", 6, channels=["c"])
     cluster.publish("t", 5, b"x")
-    del texts["spoolDir"]
+    del texts["storage"]
     (source, messages), = peek(read_options({**texts, "maxMessages": "1"}, "batch"))
     assert (source, messages[0][3]) == ("partition-5", b"x")
 
@@ -277,7 +293,7 @@ def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
 def test_a_peek_at_an_ordered_topic_is_refused(cluster, texts):
     """It would see one message of each partition; the text says what to do."""
     cluster.create_topic("t", 1, ordered=True, channels=["c"])
-    del texts["spoolDir"]
+    del texts["storage"]
     with pytest.raises(PartitionError, match="mode=drain"):
         peek(read_options(texts, "batch"))
 

@@ -16,8 +16,9 @@ from nsqclient.spark.progress import (  # noqa: E402 - needs pyspark
     progress_line,
 )
 
-LAG = {"seq": 9, "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,
-       "spool_messages": 5, "spool_bytes": 99, "redelivered": 3, "duplicates_dropped": 2}
+LAG = {"waiting": {"a:4150": {"messages": 5, "bytes": 99}},
+       "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,
+       "redelivered": 3, "duplicates_dropped": 2}
 
 
 def progress(rows=50_000, lag=None, **more):
@@ -29,8 +30,8 @@ def progress(rows=50_000, lag=None, **more):
 def test_a_batch_is_one_line_with_its_lag():
     """Rows, time, rate; what waits where; what came again."""
     assert progress_line(progress()) == (
-        "batch 12: 50000 rows in 0.50 s (100000/s), lag: depth 1200, in flight 900, spool 5,"
-        " redelivered 3, duplicates dropped 2")
+        "batch 12: 50000 rows in 0.50 s (100000/s), lag: depth 1200, in flight 900, 1 shard,"
+        " stored 5 (a:4150 5), redelivered 3, duplicates dropped 2")
 
 
 @pytest.mark.parametrize("lag, text", [
@@ -42,7 +43,7 @@ def test_a_batch_is_one_line_with_its_lag():
     ({**LAG, "depth": {}}, "depth unknown"),
     ({**LAG, "depth_unknown": ["c:4151"]}, "depth at least 1200"),
     ({**LAG, "connections": 0}, "NO CONNECTION"),
-    ({**LAG, "disk_full": True}, "DISK OF THE SPOOL FULL"),
+    ({**LAG, "disk_full": True}, "STORAGE FULL"),
 ])
 def test_the_lag_is_read_as_an_object_or_as_text(lag, text):
     """Spark nests JSON as text; perhaps no nsqd answers, or none is connected."""

@@ -22,8 +22,8 @@ GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150"}
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"SPOOLDIR": "/data/spool"}, {"spooldir": ""}, {"mode": "drain", "spoolDir": "/data"},
-    {"maxSpoolBytes": "5", "spoolDir": "/data"},
+    {}, {"STORAGE": "/data/log"}, {"storage": ""}, {"mode": "drain", "storage": "/data"},
+    {"maxLogBytes": "5", "storage": "/data"},
 ])
 def test_the_schema_is_known_at_load(options):
     """It does not depend on the options, which may be those of a stream or of a batch."""
@@ -31,9 +31,9 @@ def test_the_schema_is_known_at_load(options):
 
 
 @pytest.mark.parametrize("options, words", [
-    ({}, "option spoolDir is missing"),
-    ({"spoolDir": "/data", "chanel": "x"}, "did you mean channel"),
-    ({"spoolDir": "/data", "topic": "no spaces"}, "no spaces"),
+    ({}, "option storage is missing"),
+    ({"storage": "/data", "chanel": "x"}, "did you mean channel"),
+    ({"storage": "/data", "topic": "no spaces"}, "no spaces"),
 ])
 def test_a_stream_with_wrong_options_fails_in_its_first_call(options, words):
     """PySpark hides an error of ``streamReader`` itself behind an UnboundLocalError of its own."""
@@ -57,26 +57,26 @@ def test_an_error_of_the_options_has_a_short_traceback(call):
 def test_a_stream_on_an_older_pyspark_fails_in_its_first_call(monkeypatch):
     """It has not the classes that a stream needs; nothing imports them before."""
     monkeypatch.setattr(pyspark, "__version__", "4.1.1")
-    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, "spoolDir": "/data"})).streamReader(ROWS)
+    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, "storage": "/data"})).streamReader(ROWS)
     with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):
         reader.initialOffset()
 
 
 def test_a_stream_with_a_schema_of_its_own_fails_in_its_first_call():
     """The same: the error names what to leave out."""
-    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "spoolDir": "/data"}))
+    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "storage": "/data"}))
     with pytest.raises(ConfigError, match=r"leave out \.schema\(\)"):
         source.streamReader(StructType([])).initialOffset()
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"spoolDir": "data/spool"}, "give an absolute path"),
+    ({"storage": "data/log"}, "give an absolute path"),
     ({"includeHeaders": "true"}, "a message of NSQ has no headers"),
-    ({"connections": "0", "spoolDir": "/data"}, "from 1"),
-    ({"maxSpoolBytes": "5"}, "option spoolDir is missing"),
-    ({"mode": "drain"}, "option spoolDir is missing"),
-    ({"mode": "drain", "spoolDir": "/data", "maxSpoolBytes": "5"}, "it is for readStream"),
-    ({"nsqd": ""}, "give nsqd"),
+    ({"connections": "0", "storage": "/data"}, "from 1"),
+    ({"maxLogBytes": "5"}, "option storage is missing"),
+    ({"mode": "drain"}, "option storage is missing"),
+    ({"mode": "drain", "storage": "/data", "maxLogBytes": "5"}, "it is for readStream"),
+    ({"mode": "drain", "storage": "/data", "nsqd": ""}, "give nsqd"),
     ({"provider": "nsq", "option.topic": "t"}, "write CREATE TEMPORARY VIEW name USING nsq"),
 ])
 def test_a_wrong_option_is_refused_at_load(options, words):

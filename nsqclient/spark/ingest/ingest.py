@@ -1,4 +1,4 @@
-"""``Ingest``: everything that one process does to bring messages from nsqds into a sink.
+"""``Ingest``: everything that brings messages from nsqds into a sink.
 
 Several connections to an nsqd are lanes: each lane has its own ConnectionManager (connections,
 reconnects, discovery), all share one flow control, so ``max_in_flight`` is the total.
@@ -36,7 +36,7 @@ from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.spark.ingest.message_buffer import MessageBuffer
 from nsqclient.spark.ingest.subscription import BulkPartitionSubscription, BulkSubscription
-from nsqclient.spark.ingest.writer import Sink, Writer
+from nsqclient.spark.ingest.writer import Quota, Sink, Writer
 from nsqclient.spark.options import ReadOptions
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -61,10 +61,9 @@ class Ingest:
     Args:
         options: of the source; ``connections`` lanes are made.
         sink: where segments go.
-        name: distinguishes this process in the names of connections.
         on_stored: called by the writer after each segment.
         on_failed: called when nothing more can be stored or read; open messages are requeued.
-        limit: messages to take at most; None: all.
+        quota: of messages to take; None: all.
         partitions: those of a partitioned topic to read; None: all of them.
     """
 
@@ -72,14 +71,12 @@ class Ingest:
         self,
         options: ReadOptions,
         sink: Sink,
-        name: str = "0",
         on_stored: Callable[[], None] = lambda: None,
         on_failed: Callable[[NSQError], None] = lambda error: None,
-        limit: int | None = None,
+        quota: Quota | None = None,
         partitions: frozenset[int] | None = None,
     ) -> None:
         self._options = options
-        self._name = name
         self._serial = itertools.count()
         self._notify_stored = on_stored
         self._notify_failed = on_failed
@@ -105,9 +102,7 @@ class Ingest:
         self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
         self._is_held = False  # by the owner, or after a failure; guarded by _lock
         self._writer = Writer(
-            options.topic, options.channel, self._buffer, sink, self._on_stored,
-            self._on_failed, limit,
-        )
+            self._buffer, sink, self._on_stored, self._on_failed, quota)
         self._lanes = [
             ConnectionManager(
                 self._context, NsqdSources(options.nsqd, options.lookupd), self,
@@ -170,7 +165,7 @@ class Ingest:
         if written:
             self._writer.pass_reports()
         else:
-            stuck.append("nsq-spool-writer")
+            stuck.append("nsq-log-writer")
         if stuck:
             logger.warning("ingest: these threads did not end in time: %s", ", ".join(stuck))
 
@@ -241,7 +236,7 @@ class Ingest:
         """For ConnectionManager: shares need not be kept free for connections to come."""
 
     def _next_key(self) -> str:
-        return f"{self._name}-{next(self._serial)}"
+        return f"conn-{next(self._serial)}"
 
     def on_connected(self, sub: Subscription, expected: int) -> None:
         """For ConnectionManager: give it RDY, and start it."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.ingest.subscription import BulkSubscription
-from nsqclient.spark.spool.segment import ROW_BYTES, SEGMENT_BYTES
+from nsqclient.spark.segment import ROW_BYTES, SEGMENT_BYTES
 
 _Source = TypeVar("_Source")
 

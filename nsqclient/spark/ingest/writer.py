@@ -10,15 +10,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from nsqclient.errors import NSQError
+from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.spark.errors import SpoolFullError
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.ingest.known_ids import Claim
 from nsqclient.spark.ingest.message_buffer import MessageBuffer, SegmentBuffer, split_by_bytes
-from nsqclient.spark.spool.known_ids import Claim
-from nsqclient.spark.spool.segment import encode_segment
-from nsqclient.spark.spool.spool import AppendResult
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -27,21 +26,17 @@ _REPORT_INTERVAL = 0.5
 
 
 class Sink(Protocol):
-    """Where segments go: the spool, the process that has it, or a shard. Any thread; may block."""
-
-    def write_tmp(self, data: Any) -> Any:
-        """Write a temporary file, to disk, or what else ``append`` takes as ``tmp``."""
-        ...
+    """Where segments go: the log of a shard. Any thread; may block."""
 
     def append(
-        self, tmp: Any, rows: int, claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
-    ) -> AppendResult:
-        """Make it a segment; see ``Spool.append``."""
+    ) -> list[list[int]] | None:
+        """Make messages the next segment; see ``ShardLog.append``."""
         ...
 
-    def report_full(self, error: SpoolFullError) -> None:
-        """The disk is full. The owner pauses the flow, until there is space."""
+    def report_full(self, error: StorageError) -> None:
+        """The storage takes nothing. The owner pauses the flow, until it does."""
         ...
 
     def count_redelivered(self, number: int) -> None:
@@ -57,26 +52,52 @@ class Sink(Protocol):
         ...
 
 
+class Quota:
+    """How many messages may still be stored, by all writers together. Threads: any."""
+
+    def __init__(self, messages: int) -> None:
+        self._left = messages
+        self._lock = threading.Lock()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Return whether no more may be stored."""
+        return self._left <= 0
+
+    def take(self, wanted: int) -> int:
+        """Take so many, or as many as there are; return how many."""
+        with self._lock:
+            taken = min(wanted, self._left)
+            self._left -= taken
+            return taken
+
+    def give_back(self, messages: int) -> None:
+        """These were not stored."""
+        with self._lock:
+            self._left += messages
+
+
 class Writer:
     """Takes messages from the buffer and stores them as segments, in one thread.
 
     Life: ``start()``; ``finish()`` stores the rest and joins. Threads: ``report`` any.
+
+    Args:
+        quota: of messages to store; None: all.
     """
 
     def __init__(
-        self, topic: str, channel: str, buffer: MessageBuffer, sink: Sink,
-        on_stored: Callable[[int], None], on_failed: Callable[[NSQError], None],
-        limit: int | None = None,
+        self, buffer: MessageBuffer, sink: Sink, on_stored: Callable[[int], None],
+        on_failed: Callable[[NSQError], None], quota: Quota | None = None,
     ) -> None:
-        self._names = (topic, channel)
         self._buffer = buffer
         self._sink = sink
         self._on_stored = on_stored
         self._on_failed = on_failed
         self._reports: deque[Callable[[], None]] = deque()
-        self._left = limit  # messages that may still be stored; None: any number. By the thread
+        self._quota = quota
         self._failed = False  # by the thread
-        self._thread = threading.Thread(target=self._run, name="nsq-spool-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nsq-log-writer", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -116,18 +137,18 @@ class Writer:
     def _handle(self, segment: SegmentBuffer) -> None:
         # Messages of a lost connection come again, and were not stored.
         segment = [(sub, messages) for sub, messages in segment if not sub.is_lost]
-        if self._left is not None:
-            segment, rest = split_by_rows(segment, self._left)
-            self._left -= sum(len(messages) for _, messages in segment)
+        if self._quota is not None:
+            allowed = self._quota.take(sum(len(messages) for _, messages in segment))
+            segment, rest = split_by_rows(segment, allowed)
             for sub, messages in rest:
                 sub.requeue_ids([message[2] for message in messages])
         try:
             if segment and not self._failed:
                 self._on_stored(self._store(segment))
                 return
-        except SpoolFullError as exc:
-            if self._left is not None:
-                self._left += sum(len(messages) for _, messages in segment)
+        except StorageError as exc:
+            if self._quota is not None:
+                self._quota.give_back(sum(len(messages) for _, messages in segment))
             self._sink.report_full(exc)
             self._on_stored(0)  # the owner stops the flow, before what goes back comes again
         except NSQError as exc:
@@ -149,11 +170,11 @@ class Writer:
                   for sub, messages in segment]
         copies: list[Claim] = []
         fresh = segment
-        result = self._append(fresh, claims, copies)
-        while result.copies is not None:
-            fresh, claims, more = remove_messages(fresh, claims, result.copies)
+        known = self._append(fresh, claims, copies)
+        while known is not None:
+            fresh, claims, more = remove_messages(fresh, claims, known)
             copies += more
-            result = self._append(fresh, claims, copies)
+            known = self._append(fresh, claims, copies)
         for sub, messages in segment:
             try:
                 sub.finish_ids([message[2] for message in messages])
@@ -164,13 +185,9 @@ class Writer:
 
     def _append(
         self, segment: SegmentBuffer, claims: list[Claim], copies: list[Claim]
-    ) -> AppendResult:
-        rows = sum(len(messages) for _, messages in segment)
-        tmp = None
-        if rows:
-            parts = [(sub.source, messages) for sub, messages in segment]
-            tmp = self._sink.write_tmp(encode_segment(*self._names, parts))
-        return self._sink.append(tmp, rows, claims, copies)
+    ) -> list[list[int]] | None:
+        return self._sink.append(
+            [(sub.source, messages) for sub, messages in segment], claims, copies)
 
 
 def split_by_rows(segment: SegmentBuffer, rows: int) -> tuple[SegmentBuffer, SegmentBuffer]:

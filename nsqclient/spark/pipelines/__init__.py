@@ -2,7 +2,7 @@
 
 ``archiving`` writes a topic to Parquet or Delta by date and hour, ``compacting`` makes few large
 files of many small ones; ``streaming`` transforms and publishes, ``transforms`` are SQL texts and
-Python functions; ``replaying`` writes once more what a spool still has. The others read with
+Python functions; ``replaying`` writes once more what a log still has. The others read with
 ``sources``; ``sessions`` starts Spark. They are plain functions; importing them needs no pyspark,
 calling them does.
 """

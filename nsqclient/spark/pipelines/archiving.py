@@ -52,8 +52,8 @@ def archive(
 ) -> StreamingQuery:
     """Start to write a topic into files, and return the running query.
 
-    Exactly once from the spool into the files (Spark's file sink and Delta skip a batch that they
-    have); at least once from nsqd into the spool, less every duplicate that the source causes.
+    Exactly once from the log into the files (Spark's file sink and Delta skip a batch that they
+    have); at least once from nsqd into the log, less every duplicate that the source causes.
     Read the files with Spark, which passes over what a crash has left half done.
 
     Args:
@@ -77,9 +77,9 @@ def archive(
         dead_letter_path: or they are written there, as JSON lines with all columns and the error: a
             folder for its owner alone, which all executors see under that absolute path.
         sink_options: for ``dead_letter_topic``; as for ``stream``.
-        options: of the data source (``nsqd``, ``lookupd``, ``spoolDir``, ...); ``spoolDir`` is
-            ``<checkpoint>/nsq-spool`` by default. With ``storage`` there are none of these: owners
-            receive, and this query reads what they have stored.
+        options: of the data source (``nsqd``, ``lookupd``, ``storage``, ...); ``storage`` is
+            ``<checkpoint>/nsq-log`` by default. Without ``nsqd`` and ``lookupd`` owners receive,
+            and this query reads what they have stored.
 
     Raises:
         ConfigError: an argument or option is wrong, or delta-spark is missing.

@@ -1,4 +1,4 @@
-"""``replay``: what a spool or shared storage still has, once more, into files or a topic."""
+"""``replay``: what a log still has, once more, into files or a topic."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from nsqclient.spark.pipelines.sources import option_text
 from nsqclient.spark.pipelines.streaming import Sink
 
 if TYPE_CHECKING:
-    from nsqclient.spark.replay import Replay, StorageReplay
+    from nsqclient.spark.replay import Replay
     from pyspark.sql import SparkSession
 
 
 class Replayed(NamedTuple):
     """What a replay has written."""
 
-    #: The offset after which it began: the number of a segment, with storage one of each shard.
-    start: int | dict[str, int]
-    end: int | dict[str, int]  #: the offset with which it ended
+    start: dict[str, int]  #: the offset after which it began: the number of a segment, by nsqd
+    end: dict[str, int]  #: the offset with which it ended
     messages: int  #: in its segments; with failOnDataLoss=false some may be lost, which is logged
 
 
 def replay(
     spark: SparkSession,
     *,
-    spool_dir: str = "",
-    storage: str = "",
+    storage: str,
     path: str = "",
     sink_topic: str = "",
     partition_by: Sequence[str] = (DATE, HOUR),
@@ -41,7 +39,7 @@ def replay(
     sink_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Replayed:
-    """Write segments of a spool, or of shared storage, into new files, or publish them.
+    """Write segments of a log into new files, or publish them.
 
     After a power failure a sink may lack what Spark had committed, see the page on Spark. The
     query may run meanwhile: nothing in its log is changed. A segment whose retention is over
@@ -51,26 +49,24 @@ def replay(
 
     Args:
         spark: a session with a JVM beside it (not Spark Connect).
-        spool_dir: that of the query; or
-        storage: that of the query, with the options ``topic`` and ``channel``.
+        storage: that of the query.
         path: a folder that is not there yet, for files with the columns of an archive. Give this
             or ``sink_topic``.
         sink_topic: where to publish the bodies, at least once and in any order.
         partition_by, format: as for ``archive``.
         sink_options: for a topic: where nsqd is, and whatever else the sink takes.
-        options: ``startingOffsets`` or ``startingTimestamp``, ``endingOffsets`` or
-            ``endingTimestamp``, which say what (all, by default); ``failOnDataLoss``,
-            ``transport``.
+        options: ``topic`` and ``channel``; ``startingOffsets`` or ``startingTimestamp``,
+            ``endingOffsets`` or ``endingTimestamp``, which say what (all, by default);
+            ``failOnDataLoss``.
 
     Returns: what was written.
 
     Raises:
         ConfigError: an argument or option is wrong, or the path is there already.
-        SpoolMismatchError: there is no spool.
         StorageError: the storage cannot be used.
         DataLossError: segments of the range are not kept any more, or damaged.
     """
-    texts = replay_options(spool_dir, storage, options)
+    texts = replay_options(storage, options)
     sink = check_sink(path, sink_topic, partition_by, format, sink_options or {})
     if sink is None and HadoopFolder(spark, path).exists(""):
         raise ConfigError(
@@ -92,22 +88,22 @@ def replay(
     return Replayed(chosen.start, chosen.end, chosen.messages)
 
 
-def select(options: ReadOptions) -> Replay | StorageReplay:
-    """Find the segments that a replay reads, of a spool or of shared storage.
+def select(options: ReadOptions) -> Replay:
+    """Find the segments that a replay reads.
 
     Raises:
-        NSQError: see ``select_segments`` and ``select_stored``.
+        NSQError: see ``select_stored``.
     """
-    from nsqclient.spark.replay import select_segments, select_stored
+    from nsqclient.spark.replay import select_stored
 
-    return select_stored(options) if options.storage else select_segments(options)
-
-
-def _offset_text(offset: int | dict[str, int]) -> str:
-    return json.dumps({"seq": offset} if isinstance(offset, int) else {"v": 2, "shards": offset})
+    return select_stored(options)
 
 
-def replay_options(spool_dir: str, storage: str, options: Mapping[str, Any]) -> dict[str, str]:
+def _offset_text(offset: dict[str, int]) -> str:
+    return json.dumps({"v": 2, "shards": offset})
+
+
+def replay_options(storage: str, options: Mapping[str, Any]) -> dict[str, str]:
     """Complete and check the options of the source.
 
     Raises:
@@ -115,11 +111,7 @@ def replay_options(spool_dir: str, storage: str, options: Mapping[str, Any]) -> 
     """
     # Names ignore case; in lower case each can be replaced.
     texts = {name.strip().lower(): option_text(value) for name, value in options.items()}
-    texts |= {"mode": "replay"}
-    if spool_dir or not storage:
-        texts["spooldir"] = spool_dir
-    if storage:
-        texts["storage"] = storage
+    texts |= {"mode": "replay", "storage": storage}
     read_options(texts, BATCH)
     return texts
 

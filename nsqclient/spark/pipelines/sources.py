@@ -1,4 +1,4 @@
-"""What every pipeline reads with: checked options, a spool beside the checkpoint, a trigger."""
+"""What every pipeline reads with: checked options, a log beside the checkpoint, a trigger."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def source_options(
 ) -> dict[str, str]:
     """Complete and check the options of a source.
 
-    The spool is ``<checkpoint>/nsq-spool`` unless ``spoolDir`` or ``storage`` is given.
+    The log is ``<checkpoint>/nsq-log`` unless ``storage`` is given.
 
     Args:
         every: seconds between the starts of two batches, unless one is full before; 0: each as
             soon as the last has ended. The source paces the query, see :func:`trigger`.
 
     Raises:
-        ConfigError: an option is wrong, or the checkpoint is no local path and no spoolDir is
+        ConfigError: an option is wrong, or the checkpoint is no local path and no storage is
             given.
     """
     if not checkpoint:
@@ -41,9 +41,12 @@ def source_options(
     delay = round(to_seconds(every, "every") * 1000)
     if delay and "maxtriggerdelayms" not in names:
         found["maxTriggerDelayMs"] = str(delay)
-    if not names & {"spooldir", "storage"}:
+    if "storage" not in names:
         # Spark, too, begins a relative checkpoint in the working directory.
-        found["spoolDir"] = os.path.join(os.getcwd(), local_path(checkpoint), "nsq-spool")
+        found["storage"] = os.path.join(os.getcwd(), local_path(checkpoint), "nsq-log")
+        if not names & {"nsqd", "lookupd"}:
+            raise ConfigError("give nsqd (host:port, TCP) or lookupd (host:port, HTTP); or storage,"
+                              " where owners write")
     read_options(found, STREAM)
     return found
 
@@ -66,14 +69,14 @@ def local_path(folder: str) -> str:
     """Return the path of a folder on this machine.
 
     Raises:
-        ConfigError: it is elsewhere, where no spool can be.
+        ConfigError: it is elsewhere, where no log can be.
     """
     # As Hadoop reads it, which takes %20, # and ? for themselves.
     local = re.sub(r"^file:(//[^/]*)?(?=/)", "", folder)
     if "://" in local:
         raise ConfigError(
-            f"the checkpoint {folder} is not on a mounted file system, so the spool cannot stand"
-            " beside it: give spoolDir, a folder that outlives the driver")
+            f"the checkpoint {folder} is not on a mounted file system, so the log cannot stand"
+            " beside it: give storage, a folder that outlives the driver, or s3://bucket/prefix")
     return local.rstrip("/") or "/"
 
 

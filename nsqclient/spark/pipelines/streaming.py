@@ -72,8 +72,8 @@ def stream(
         checkpoint: folder in which the query keeps its place; one for one query.
         sink_topic: where to publish; not needed where rows have a column ``topic``.
         sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
-            with them TLS, authentication and compression. A source with ``storage`` has none, so
-            they are needed there. ``publish_timeout`` is 60 s by default.
+            with them TLS, authentication and compression. Where owners receive, the source has
+            none, so they are needed there. ``publish_timeout`` is 60 s by default.
         max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
         every: seconds between two batches, unless one is full before; 0: each as soon as the last
             has ended.
@@ -144,9 +144,9 @@ class Sink:
         self.dead_letter_topic = dead_letter_topic
         self.options: dict[str, str] = {_plain(key): str(value) for key, value in own.items()}
         if not any(key in _ADDRESSES for key in self.options):
-            if "storage" in map(_plain, source):
+            if source and not any(_plain(key) in _ADDRESSES for key in source):
                 raise ConfigError("the sink needs an nsqd or lookupd of its own (sink_options):"
-                                  " a source with storage has none")
+                                  " a source that owners receive for has none")
             # The same servers: TLS, authentication and time limits are the same as well.
             shared = {
                 _plain(key): value for key, value in source.items()

@@ -6,12 +6,12 @@ An offset is ``{"v": 2, "shards": {"host:4150": 812}}``: everything up to segmen
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
 from nsqclient.spark.shards.names import SegmentKey
-from nsqclient.spark.spool.segment import ROW_BYTES
+from nsqclient.spark.segment import ROW_BYTES
 
 VERSION = 2
 
@@ -25,12 +25,8 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
     """Read an offset: the last segment of each shard.
 
     Raises:
-        ConfigError: it is of a query with a spool, or of a later version.
+        ConfigError: it is of another version.
     """
-    if "seq" in offset:
-        raise ConfigError(
-            "the checkpoint is of a query with spoolDir, and this one has storage: give it a"
-            " checkpoint of its own, when the other one has read its spool to the end")
     if offset.get("v") != VERSION:
         raise ConfigError(
             f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"
@@ -237,8 +233,3 @@ def segments_of_batch(
     """The range of each shard in a batch: (nsqd, start, end), where it is not empty."""
     return [(nsqd, start[nsqd], number) for nsqd, number in end.items()
             if nsqd in start and number > start[nsqd]]
-
-
-def missing(have: Sequence[int], start: int, end: int) -> list[int]:
-    """The numbers in ``(start, end]`` that are not there."""
-    return sorted(set(range(start + 1, end + 1)).difference(have))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nsqclient.spark.errors import ObjectNotFoundError
+from nsqclient.spark.segment import WRITER_LENGTH
 from nsqclient.spark.shards.names import ShardKeys, parse_number
-from nsqclient.spark.shards.segments import WRITER_LENGTH
 from nsqclient.spark.storage.store import Store
 
 #: Epochs that are kept. A segment of a writer so many starts old is hardly the newest one.
@@ -46,7 +46,7 @@ def find_epoch(store: Store, keys: ShardKeys, writer: str) -> Epoch:
     """Find the start of the writer of a segment.
 
     Args:
-        writer: as ``segments.writer_of`` has it; empty: the newest start.
+        writer: as ``segment.writer_of`` has it; empty: the newest start.
 
     Raises:
         StorageError: the storage cannot be used.

@@ -14,8 +14,9 @@ from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.names import (
     ShardKeys, parse_number, parse_segment, parse_shard, registry,
 )
-from nsqclient.spark.spool.offsets import Bound, Found, end_of, find_end, find_start, start_of
-from nsqclient.spark.spool.selection import missing_numbers, ranges
+from nsqclient.spark.shards.offsets import (
+    Bound, Found, end_of, find_end, find_start, missing_numbers, ranges, start_of,
+)
 from nsqclient.spark.storage.store import Store, StoredObject
 
 #: Listings at once.

@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 from nsqclient.errors import NSQError
 from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
-from nsqclient.spark.shards.admission import ShardSegments, make_offset, missing, read_offset
+from nsqclient.spark.segment import warn_of_loss
+from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
+from nsqclient.spark.shards.deletion import delete_committed
 from nsqclient.spark.shards.listing import newest_number
 from nsqclient.spark.shards.names import (
-    SegmentKey, ShardKeys, parse_note, parse_number, parse_segment, parse_shard, registry,
+    SegmentKey, ShardKeys, channel_folder, parse_number, parse_segment, parse_shard, registry,
     start_key, starts,
 )
-from nsqclient.spark.shards.recovery import floor_of
-from nsqclient.spark.spool.retention import Retention
-from nsqclient.spark.spool.segment import warn_of_loss
-from nsqclient.spark.spool.selection import ranges
+from nsqclient.spark.shards.offsets import missing_numbers, ranges
+from nsqclient.spark.shards.retention import Retention
 from nsqclient.spark.storage.store import Store, StoredObject
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -73,6 +73,9 @@ class ShardedLog:
         self._pool = ThreadPoolExecutor(_LISTINGS, "nsq-storage")
         self._thread = threading.Thread(target=self._keep, name="nsq-retention", daemon=True)
 
+    def __str__(self) -> str:
+        return f"log {self._store.url}/{channel_folder(*self._names)}"
+
     def open(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -103,6 +106,31 @@ class ShardedLog:
         found = self._pool.map(
             lambda nsqd: newest_number(self._store, self._keys(nsqd).of("commits")), nsqds)
         return dict(zip(nsqds, found))
+
+    def check(self, position: Mapping[str, int]) -> list[str]:
+        """Check that the log has got as far as Spark's checkpoint; return the shards that have not.
+
+        A log keeps its newest segment, so a log that ends earlier was lost, and may be a new one.
+
+        Raises:
+            DataLossError: a shard has not.
+            StorageError: the storage does not answer.
+        """
+        reached = self._pool.map(
+            lambda one: one[1] == 0 or bool(self._list(one[0], one[1] - 1)), position.items())
+        lost = [nsqd for nsqd, is_there in zip(position, reached) if not is_there]
+        for nsqd in lost:
+            self._report(nsqd, f"ends before segment {position[nsqd]}, where the checkpoint is: it"
+                               " was lost, or it is another query's. What was acknowledged to nsqd"
+                               " and not processed is lost", "Restore the folder")
+        noted = self.places(position)
+        back = [nsqd for nsqd, number in position.items() if number < noted[nsqd]]
+        if back:
+            logger.warning(
+                "%s: Spark's checkpoint is at %s, and was at %s before: the last batches are read"
+                " again, and rows may be missing in the sink", self,
+                {nsqd: position[nsqd] for nsqd in back}, {nsqd: noted[nsqd] for nsqd in back})
+        return lost
 
     def begun(self, start: str) -> dict[str, int] | None:
         """Where a query began whose options say ``start``, and that has committed nothing yet.
@@ -170,7 +198,7 @@ class ShardedLog:
                 self._add(nsqd, shard, segment, size)
         keys = self._keys(nsqd)
         found = shard.between(start, end)
-        gone = missing([one.number for one in found], start, end)
+        gone = missing_numbers([one.number for one in found], start, end)
         if gone:
             self._report_loss(nsqd, ranges(gone))
         return [PlannedSegment(nsqd, keys.segment(*shard.key(one.number)), one.size)
@@ -188,11 +216,13 @@ class ShardedLog:
         return list(_parsed(listed))
 
     def _report_loss(self, nsqd: str, numbers: str) -> None:
+        self._report(nsqd, f"lacks segments {numbers}: the messages in them were acknowledged to"
+                           " nsqd and are lost", "Restore them")
+
+    def _report(self, nsqd: str, text: str, remedy: str) -> None:
         url = f"{self._store.url}/{self._keys(nsqd).folder}"
-        text = f"lacks segments {numbers}: the messages in them were acknowledged to nsqd"
         if self._fail_on_data_loss:
-            raise DataLossError(url, f"{text} and are lost. Restore them, or set"
-                                     " failOnDataLoss=false")
+            raise DataLossError(url, f"{text}. {remedy}, or set failOnDataLoss=false")
         warn_of_loss(url, text)
 
     def _keys(self, nsqd: str) -> ShardKeys:
@@ -251,29 +281,8 @@ class ShardedLog:
             StorageError: the storage does not answer.
         """
         for nsqd, number in list(self._noted.items()):
-            keys = self._keys(nsqd)
-            notes = [parse_note(found.key) for found in self._store.list_objects(keys.of("notes"))]
-            clean_to = max((note.clean_to for note in notes if note is not None), default=0)
-            listed = list(_parsed(self._store.list_objects(keys.of("segments"))))
-            if not listed:
-                continue
-            expired = self._retentions[nsqd].expired(now)
-            kept = 0  # bytes of committed segments, from the newest on
-            for segment, size in reversed(listed):
-                if segment.number <= number:
-                    kept += size
-                    if kept > self._retention_bytes:
-                        expired = max(expired, segment.number)
-                        break
-            floor = floor_of(number, expired, clean_to, listed[-1][0].number)
-            gone = [keys.segment(*segment) for segment, _ in listed if segment.number <= floor]
-            if not gone:
-                continue
-            # First the floor, which a writer looks at after a create, then what is under it.
-            self._store.create(keys.floor(floor), b"")
-            self._store.delete(gone)
-            self._store.delete(found.key for found in self._store.list_objects(keys.of("floors"))
-                               if (parse_number(found.key) or floor) < floor)
+            delete_committed(self._store, self._keys(nsqd), number,
+                             self._retentions[nsqd].expired(now), self._retention_bytes)
 
 
 def _parsed(listed: Iterable[StoredObject]) -> Iterable[tuple[SegmentKey, int]]:

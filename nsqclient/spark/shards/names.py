@@ -3,8 +3,9 @@
 ::
 
     TOPIC/CHANNEL/shards/HOST:PORT                there is such a shard
-    TOPIC/CHANNEL/migration/begun                 what a spool has is copied here; no owner begins,
-    TOPIC/CHANNEL/migration/done                  until this is there
+    TOPIC/CHANNEL/readers/000000000007/process    the process of the seventh query that reads this
+    TOPIC/CHANNEL/readers/000000000007/beats/000000000042
+                                                  its 42nd heartbeat
     TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         where a query without a checkpoint begins, until
                                                   its first commit; named by a hash of its option
     TOPIC/CHANNEL/HOST:PORT/segments/000000000/000000000812-000000000203000.arrow
@@ -116,26 +117,33 @@ class ShardKeys(NamedTuple):
         return f"{self.of('epochs')}/{number:012d}"
 
 
-class MigrationKeys(NamedTuple):
-    """The keys of a migration from a spool into a channel."""
+class ReaderKeys(NamedTuple):
+    """The keys of the queries that read, one after the other."""
 
     topic: str
     channel: str
 
     @property
     def folder(self) -> str:
-        """Where both are."""
-        return f"{channel_folder(self.topic, self.channel)}/migration"
+        """Where they are."""
+        return f"{channel_folder(self.topic, self.channel)}/readers"
 
-    @property
-    def begun(self) -> str:
-        """The object that says that it has begun."""
-        return f"{self.folder}/begun"
+    def reader(self, number: int) -> str:
+        """The key of a reader."""
+        return f"{self.folder}/{number:012d}/process"
 
-    @property
-    def done(self) -> str:
-        """The object that says that it is over."""
-        return f"{self.folder}/done"
+    def beats(self, number: int) -> str:
+        """The folder of its heartbeats."""
+        return f"{self.folder}/{number:012d}/beats"
+
+    def beat(self, number: int, serial: int) -> str:
+        """The key of a heartbeat."""
+        return f"{self.beats(number)}/{serial:012d}"
+
+    def number(self, key: str) -> int | None:
+        """Read the number from the key of a reader; None when it is none."""
+        head, _, name = key.rpartition("/")
+        return parse_number(head) if name == "process" else None
 
 
 def registry(topic: str, channel: str) -> str:

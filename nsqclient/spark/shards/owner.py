@@ -14,6 +14,7 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.subscription import partition_of_source
+from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.epochs import Epoch
 from nsqclient.spark.shards.names import ShardKeys
@@ -40,14 +41,17 @@ class ShardOwner:
     Life: created, ``start()``, ``stop()``; not started again. Threads: one; ``stop`` any.
 
     Args:
-        options: of ``nsqclient spark ingest``; the nsqds in it are not used.
+        options: the nsqds in it are not used.
         nsqd: address, or the name of a partition, which is read from the nsqd that leads it.
         on_failed: called when nothing more can be received, from any thread.
+        on_stored: called after each segment, and when the flow may have changed, from any thread.
+        quota: of messages to take; None: all.
     """
 
     def __init__(
         self, options: ReadOptions, store: Store, nsqd: str,
         on_failed: Callable[[NSQError], None] = lambda error: None,
+        on_stored: Callable[[], None] = lambda: None, quota: Quota | None = None,
     ) -> None:
         config = options.config
         patience = min(config.read_timeout, 2 * config.heartbeat_interval)
@@ -60,9 +64,12 @@ class ShardOwner:
             options, nsqd=(nsqd,) if partition is None else (), nsqd_http=(),
             lookupd=() if partition is None else options.lookupd)
         self._notify_failed = on_failed
+        self._notify_stored = on_stored
+        self._quota = quota
         self._ingest: Ingest | None = None
         self._is_failed = False
         self._is_held = False  # Spark is behind
+        self._wake = threading.Event()  # the storage takes nothing, or the end
         self._end = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
@@ -77,8 +84,8 @@ class ShardOwner:
         """
         self.log.open()
         self._ingest = Ingest(
-            self._options, self.log, on_stored=self.balance, on_failed=self._on_failed,
-            partitions=self._partitions)
+            self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,
+            quota=self._quota, partitions=self._partitions)
         self._ingest.start()
         self.balance()
         self._thread.start()
@@ -88,9 +95,16 @@ class ShardOwner:
         if self._ingest is None or self._end.is_set():
             return
         self._end.set()
+        self._wake.set()
         self._ingest.stop(timeout)
         self._thread.join(timeout)
         self.log.close()
+
+    @property
+    def ingest(self) -> Ingest:
+        """What receives. Only once it has started."""
+        assert self._ingest is not None
+        return self._ingest
 
     @property
     def is_connected(self) -> bool:
@@ -124,7 +138,7 @@ class ShardOwner:
         """Pause the flow (RDY 0) while Spark is behind, or the storage takes nothing."""
         rows, size = self.log.waiting
         options = self._options
-        part = max(rows / options.max_spool_messages, size / options.max_spool_bytes)
+        part = max(rows / options.max_log_messages, size / options.max_log_bytes)
         if part >= 1:
             self._is_held = True
         elif part < _RESUME:
@@ -132,18 +146,30 @@ class ShardOwner:
         if self._ingest is not None:
             self._ingest.set_paused(self._is_held or self.log.is_full or self._is_failed)
 
+    def _on_stored(self) -> None:
+        self.balance()
+        if self.log.is_full:
+            self._wake.set()  # for a first look at once
+        self._notify_stored()
+
     def _on_failed(self, error: NSQError) -> None:
         self._is_failed = True
         self._notify_failed(error)
 
     def _run(self) -> None:
         looks = 0
-        while not self._end.wait(_INTERVAL):
+        while True:
+            # After a wake the next look is a whole interval later, if the storage stays as it is.
+            self._wake.wait(_INTERVAL)
+            self._wake.clear()
+            if self._end.is_set():
+                return
             looks += 1
             try:
                 self.log.look_for_commits()
                 self.log.retry()
-                self.log.write_note(*((1,) if looks % _LOOKS_PER_NOTE == 0 else ()))
+                if not self.log.is_full:
+                    self.log.write_note(*((1,) if looks % _LOOKS_PER_NOTE == 0 else ()))
             except StorageError as exc:
                 logger.warning("shard %s: %s; trying again", self.nsqd, exc)
             except Exception:

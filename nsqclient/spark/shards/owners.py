@@ -15,6 +15,7 @@ from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.subscription import partition_source
+from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.membership import Membership
 from nsqclient.spark.shards.names import parse_shard, registry
@@ -35,21 +36,32 @@ class ShardOwners:
     """The owners of one process: of the shards that are assigned to it.
 
     It shares the shards that it can reach with all other processes that own shards of this topic
-    and channel on this storage (see ``assignment``).
+    and channel on this storage (see ``assignment``); or, alone, it owns all of them.
 
-    Life: ``open()``, ``update()`` as often as wanted or ``run()``, ``stop()``. Threads: one.
+    Life: ``open()``, ``tend()`` again and again or ``run()``, ``stop()``. Threads: one; ``owners``
+    may be read by any.
 
     Args:
-        options: of ``nsqclient spark ingest``.
+        options: where the nsqds are, and how to receive.
         job: name of the Spark job that this process works for, and ends with. Then a shard that
             fails is tried again at the next discovery, and the others go on.
+        is_alone: whether this is the process of a query, which owns what it reads.
+        on_stored: called after each segment, from any thread.
+        quota: of messages to take; None: all.
     """
 
-    def __init__(self, options: ReadOptions, store: Store, job: str = "") -> None:
+    def __init__(
+        self, options: ReadOptions, store: Store, job: str = "", is_alone: bool = False,
+        on_stored: Callable[[], None] = lambda: None, quota: Quota | None = None,
+    ) -> None:
         self._options = options
         self._store = store
         self._is_job = bool(job)
-        self.members: Membership = Membership(store, options.topic, options.channel, job)
+        self._on_stored = on_stored
+        self._quota = quota
+        self._members = None if is_alone else Membership(
+            store, options.topic, options.channel, job)
+        self._discovered = self._reported = time.monotonic()
         self._reachable: list[str] = []
         self._lock = threading.Lock()
         self._errors: dict[str, NSQError] = {}  # by nsqd, of owners that receive nothing; by _lock
@@ -67,7 +79,8 @@ class ShardOwners:
         if not self._is_job:
             check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
         self._discover()
-        self.members.join(self._reachable)
+        if self._members is not None:
+            self._members.join(self._reachable)
         self.rebalance()
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -79,18 +92,27 @@ class ShardOwners:
         Raises:
             NSQError: as ``update``.
         """
-        discovered = reported = time.monotonic()
-        while not wait(_CHECK_INTERVAL) and not self.members.is_over:
-            self.check()
-            now = time.monotonic()
-            if now - discovered >= self._options.config.lookupd_poll_interval:
-                discovered = now
-                self.update()
-            elif self.members.changed.is_set():
-                self.rebalance()
-            if now - reported >= _REPORT_INTERVAL:
-                reported = now
-                self._report()
+        while not wait(_CHECK_INTERVAL) and not (
+            self._members is not None and self._members.is_over
+        ):
+            self.tend()
+
+    def tend(self) -> None:
+        """Do what is due: look for failures, discover nsqds, take over shards, log.
+
+        Raises:
+            NSQError: as ``update``.
+        """
+        self.check()
+        now = time.monotonic()
+        if now - self._discovered >= self._options.config.lookupd_poll_interval:
+            self._discovered = now
+            self.update()
+        elif self._members is not None and self._members.changed.is_set():
+            self.rebalance()
+        if now - self._reported >= _REPORT_INTERVAL:
+            self._reported = now
+            self._report()
 
     def update(self) -> None:
         """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again.
@@ -105,7 +127,8 @@ class ShardOwners:
             self._errors = {nsqd: error for nsqd, error in self._errors.items()
                             if nsqd in self.owners}
         self._discover()
-        self.members.announce(self._reachable)
+        if self._members is not None:
+            self._members.announce(self._reachable)
         self.rebalance()
 
     def rebalance(self) -> None:
@@ -116,7 +139,9 @@ class ShardOwners:
         Raises:
             NSQError: an owner cannot begin; not in a job.
         """
-        assigned = self.members.assigned()
+        assigned = self._reachable
+        if self._members is not None:
+            assigned = self._members.assigned()
         gone = [nsqd for nsqd in self.owners if nsqd not in assigned]
         with self._lock:
             new = [nsqd for nsqd in assigned
@@ -135,7 +160,7 @@ class ShardOwners:
     def _begin(self, nsqd: str) -> None:
         logger.info("shard %s: receiving", nsqd)
         owner = ShardOwner(self._options, self._store, nsqd,
-                           lambda error: self._on_failed(nsqd, error))
+                           lambda error: self._on_failed(nsqd, error), self._on_stored, self._quota)
         try:
             owner.start()
         except NSQError as exc:
@@ -181,7 +206,8 @@ class ShardOwners:
         with ThreadPoolExecutor(_AT_ONCE, "nsq-shards") as pool:
             list(pool.map(lambda owner: owner.stop(timeout), self.owners.values()))
         self.owners.clear()
-        self.members.leave()
+        if self._members is not None:
+            self._members.leave()
 
     def _discover(self) -> None:
         """Find out which nsqds, or which partitions of the topic, can be reached from here."""

@@ -18,24 +18,20 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nsqclient.spark.errors import (
-    ObjectNotFoundError,
-    SpoolFullError,
-    StorageError,
-    StorageUnavailableError,
-)
+from nsqclient.display import show_size
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
+from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
+from nsqclient.spark.segment import SegmentIds, check_segment, encode_segment, read_ids
+from nsqclient.spark.shards.deletion import delete_committed
 from nsqclient.spark.shards.epochs import begin_epoch
 from nsqclient.spark.shards.names import (
-    MigrationKeys, NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment,
+    NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment,
 )
+from nsqclient.spark.shards.notes import decode_note, encode_note
 from nsqclient.spark.shards.recovery import End, is_void, plan_recovery
-from nsqclient.spark.shards.segments import (
-    SegmentIds, decode_note, encode_note, seal, segment_ids,
-)
-from nsqclient.spark.spool.known_ids import MOST_PROVEN, Claim, KnownIds
-from nsqclient.spark.spool.spool import AppendResult
 from nsqclient.spark.storage.store import Store, StoredObject
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -84,12 +80,13 @@ class ShardLog:
         #: What the newest note is about, as far as this writer knows, and whether it has news.
         self._note = NoteKey(0, 0)  # guarded by _appending
         self._must_note = False  # guarded by _appending
+        self._needed = 0  # bytes of the last segment. Guarded by _appending
         self._changed = threading.Lock()
         # Guarded by _changed, all below.
         self._waiting: deque[_Waiting] = deque()
         self._sums = (0, 0)  # rows and bytes of these
         self._committed = 0
-        self._full: SpoolFullError | None = None
+        self._full: StorageError | None = None  # why the last segment was not taken
         self._written = 0.0  # when the newest segment was stored, in seconds since 1970
         self.epoch: int = 0  #: the number of this start
         self.redelivered: int = 0  #: messages that came with attempts over 1
@@ -106,24 +103,14 @@ class ShardLog:
         """Register the shard, and read what other writers have left.
 
         Raises:
-            StorageError: the storage cannot be used, the log has a gap, or a migration from a
-                spool is not over.
+            StorageError: the storage cannot be used, or the log has a gap.
             DamagedSegmentError: a segment whose ids are needed is damaged.
         """
         self.register()
-        self._check_migration()
         self.epoch = begin_epoch(self._store, self._keys, self.writer)
         with self._appending:
             self._recover()
         self.look_for_commits()
-
-    def _check_migration(self) -> None:
-        keys = MigrationKeys(self._keys.topic, self._keys.channel)
-        found = {stored.key for stored in self._store.list_objects(keys.folder)}
-        if keys.begun in found and keys.done not in found:
-            raise StorageError(
-                self._store.url, f"a migration into {keys.topic}/{keys.channel} has begun and is"
-                " not over: run nsqclient spark migrate again, then start owners")
 
     def register(self) -> None:
         """Say that there is this shard.
@@ -199,56 +186,54 @@ class ShardLog:
 
     def _read(self, segment: SegmentKey) -> SegmentIds:
         key = self._keys.segment(*segment)
-        return segment_ids(self._store.url, key, self._store.read(key))
+        return read_ids(check_segment(self._store.url, key, self._store.read(key)))
 
     # -- writing: the sink of an ingest
 
-    def write_tmp(self, data: Any) -> bytes:
-        """Make the bytes of an object of the Arrow file; nothing is stored yet."""
-        return seal(data, self.writer)
-
     def append(
-        self, tmp: bytes | None, rows: int, claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
-    ) -> AppendResult:
-        """Make the bytes the next segment, unless some of its messages are known.
+    ) -> list[list[int]] | None:
+        """Make messages the next segment, unless some of them are known.
 
-        When this returns a number, FIN may be sent for ``claims`` and ``copies``. When it returns
-        positions instead, nothing was stored: make a segment without these messages, and hand them
+        When this returns None, FIN may be sent for ``claims`` and ``copies``. When it returns
+        positions in each claim instead, nothing was stored: leave these messages out, and hand them
         over as ``copies``.
 
+        Args:
+            parts: (nsqd address, messages); empty when there are only copies.
+
         Raises:
-            StorageUnavailableError: it may be stored or not; send no FIN. Later ones may be.
+            StorageError: it may be stored or not; send no FIN. Later ones may be.
         """
+        keys, rows = self._keys, sum(len(messages) for _, messages in parts)
+        data = b""
+        if rows:
+            data = bytes(encode_segment(keys.topic, keys.channel, parts, self.writer))
         with self._appending:
-            try:
-                number, found = self._append(tmp, rows, claims)
-            except StorageError as exc:
-                # What became of the create is not known; the next one finds out.
-                raise StorageUnavailableError(
-                    str(self), f"{exc.reason} (nothing of it is acknowledged to nsqd)",
-                    0 if tmp is None else len(tmp)) from exc
+            found = self._append(data, rows, claims)
             if found is not None:
-                return AppendResult(0, found)
+                return found
             if copies:
                 self._known.add_copies(copies, self._clock())
         with self._changed:
             self.copies_dropped += sum(len(claim.ids) for claim in copies)
-        return AppendResult(number, None)
+        return None
 
     def _append(
-        self, tmp: bytes | None, rows: int, claims: Sequence[Claim]
-    ) -> tuple[int, list[list[int]] | None]:
+        self, data: bytes, rows: int, claims: Sequence[Claim]
+    ) -> list[list[int]] | None:
         """Create the next segment; or return the positions of copies. Needs _appending."""
         while True:
             if self._is_lost:
                 self._recover()
             found = self._known.find_copies(claims)
-            if found is not None or tmp is None:
-                return 0, found
+            if found is not None or not rows:
+                return found
             number = self._end.number + 1
             key = self._keys.segment(number, self._end.rows)
-            if not self._store.create(key, tmp):
+            self._check_space(len(data))
+            if not self._store.create(key, data):
                 with self._changed:
                     self.lost_creates += 1
                 self._catch_up()
@@ -260,8 +245,15 @@ class ShardLog:
             else:
                 self._end = self._end.next(rows)
                 self._known.add(claims, number, self._clock())
-                self._add_waiting(number, rows, len(tmp))
-                return number, None
+                self._add_waiting(number, rows, len(data))
+                return None
+
+    def _check_space(self, size: int) -> None:
+        """Leave space for notes, without which nothing that is committed can be deleted."""
+        self._needed = size
+        missing = self._store.missing_space(size)
+        if missing:
+            raise StorageFullError(self._store.url, "no space left for a segment", missing)
 
     def _floor(self, number: int = 1) -> int:
         """The last segment that is deleted, or about to be; 0: none from ``number`` on."""
@@ -284,20 +276,24 @@ class ShardLog:
                 # The winner's segment is deleted already: much has happened.
                 self._is_lost = self._is_lost or is_first
                 return
-            content = segment_ids(self._store.url, key, data)
+            content = read_ids(check_segment(self._store.url, key, data))
             for nsqd, ids in content.ids.items():
                 self._known.doubt(nsqd, ids, segment.number)
             self._end = self._end.next(content.rows)
             self._add_waiting(segment.number, content.rows, len(data))
             is_first = False
 
-    def report_full(self, error: SpoolFullError) -> None:
+    def report_full(self, error: StorageError) -> None:
         """A segment could not be stored. The owner pauses the flow, and tries again."""
         with self._changed:
             is_new = self._full is None
             self._full = error
         if is_new:
-            logger.warning("%s; reading from its nsqd is paused until that works", error)
+            missing = ""
+            if isinstance(error, StorageFullError):
+                missing = f" ({show_size(error.missing)} more are needed)"
+            logger.warning("%s: %s%s; nothing of it is acknowledged to nsqd, and reading from its"
+                           " nsqd is paused until that works", self, error.reason, missing)
 
     def count_redelivered(self, number: int) -> None:
         """Messages came with attempts over 1."""
@@ -349,18 +345,43 @@ class ShardLog:
         """Return whether the storage did not take the last segment."""
         return self._full is not None
 
+    @property
+    def full_error(self) -> StorageError | None:
+        """Why the storage did not take the last segment; None: it did."""
+        return self._full
+
     def retry(self) -> None:
-        """Look whether the storage answers again, where it did not take a segment.
+        """Look whether the storage takes segments again, where it did not take one.
+
+        A disk that is full is given space first: what Spark has committed is deleted, though its
+        retention is not over.
 
         Raises:
-            StorageError: it does not.
+            StorageError: it does not answer.
         """
-        if self._full is None:
+        error = self._full
+        if error is None:
             return
         self.look_for_commits()
+        if isinstance(error, StorageFullError):
+            self._make_space()
+            if self._store.missing_space(self._needed):
+                return
         with self._changed:
             self._full = None
-        logger.info("%s: the storage answers again; reading from nsqd continues", self)
+        logger.info("%s: the storage takes segments again; reading from nsqd continues", self)
+
+    def _make_space(self) -> None:
+        """Delete all segments that Spark has committed, save for the newest."""
+        try:
+            self.write_note(1, is_full=True)
+        except StorageFullError as exc:
+            logger.debug("%s: %s", self, exc)  # what an older note says may be enough
+        floor, size = delete_committed(self._store, self._keys, self._committed, self._committed)
+        if size:
+            logger.warning(
+                "%s: the disk is full: committed segments up to %d (%s) were deleted before"
+                " retentionMs was over, and cannot be replayed", self, floor, show_size(size))
 
     def look_for_commits(self) -> None:
         """Find out what Spark has committed.
@@ -402,11 +423,12 @@ class ShardLog:
 
     # -- notes
 
-    def write_note(self, at_least: int = SEGMENTS_PER_NOTE) -> bool:
+    def write_note(self, at_least: int = SEGMENTS_PER_NOTE, is_full: bool = False) -> bool:
         """Write down which messages are perhaps not finished at nsqd; delete older notes.
 
         Args:
             at_least: segments that are new in it, where nothing else is.
+            is_full: whether it is about every segment, also those whose messages soon will be.
 
         Returns: whether there was something to note.
 
@@ -418,7 +440,9 @@ class ShardLog:
                 return False
             self._known.settle(self._clock() - self._settle_time)
             clean_to = self._note.clean_to
-            while clean_to < self._end.number and not self._known.is_held(clean_to + 1):
+            while clean_to < self._end.number and (
+                is_full or not self._known.is_held(clean_to + 1)
+            ):
                 clean_to += 1
             if clean_to - self._note.clean_to < at_least and not (
                 self._must_note or self._known.saved_grew

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.spark.errors import DamagedSegmentError, ObjectNotFoundError
+from nsqclient.spark.segment import check_segment, read_ids, writer_of
 from nsqclient.spark.shards.epochs import Epoch, find_epoch
 from nsqclient.spark.shards.listing import ListedSegment, ShardListing, list_shards
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.shards.segments import segment_ids, writer_of
 from nsqclient.spark.storage.store import Store
 
 #: Shards of which the newest segment is read at once.
@@ -88,6 +88,6 @@ def _read(store: Store, keys: ShardKeys, segment: ListedSegment) -> tuple[int, s
     key = keys.segment(segment.number, segment.before)
     try:
         data = store.read(key)
-        return segment_ids(store.url, key, data).rows, writer_of(data)
+        return read_ids(check_segment(store.url, key, data)).rows, writer_of(data)
     except (DamagedSegmentError, ObjectNotFoundError):
         return 0, ""

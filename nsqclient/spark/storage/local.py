@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import socket
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nsqclient.spark.errors import ObjectNotFoundError, StorageError
-from nsqclient.spark.spool.folder import make_durably, sync_folder, write_durably
-from nsqclient.spark.spool.names import TMP_PREFIX
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
+from nsqclient.spark.storage.durable_files import make_durably, sync_folder, write_durably
 from nsqclient.spark.storage.store import StoredObject
 
+TMP_PREFIX = ".tmp-"
 _counter = itertools.count()
+#: Space that is kept for what is small and lets segments be deleted: bytes, and part of the disk.
+_RESERVED, _RESERVED_PART = 1024 * 1024, 8
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Folders are deleted when they become empty, perhaps between two steps of a create.
 _TRIES = 5
 
@@ -38,11 +42,14 @@ class LocalStore:
         return f"file://{self._path}"
 
     @contextlib.contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
+    def _explained(self, doing: str, needed: int = 0) -> Iterator[None]:
         try:
             yield
         except OSError as exc:
-            raise StorageError(self.url, f"{doing}: {exc.strerror or exc}") from exc
+            reason = f"{doing}: {exc.strerror or exc}"
+            if exc.errno in _FULL:
+                raise StorageFullError(self.url, reason, needed) from exc
+            raise StorageError(self.url, reason) from exc
 
     def create(self, key: str, data: Any) -> bool:
         """See ``Store``."""
@@ -50,7 +57,7 @@ class LocalStore:
         # Of many machines, each with many processes.
         name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"
         tmp = os.path.join(os.path.dirname(path), name)
-        with self._explained(f"{key} cannot be written"):
+        with self._explained(f"{key} cannot be written", len(data)):
             for left in reversed(range(_TRIES)):
                 try:
                     return self._link(tmp, path, data)
@@ -99,7 +106,7 @@ class LocalStore:
             return
         with entries:
             for entry in entries:
-                key = f"{folder}/{entry.name}"
+                key = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith(TMP_PREFIX):
                     continue
                 if entry.is_dir():
@@ -128,9 +135,21 @@ class LocalStore:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
                 folders.add(os.path.dirname(path))
-        for folder in folders - {self._path}:
+        for folder in folders:
             with contextlib.suppress(OSError):
-                os.rmdir(folder)
+                while folder != self._path:
+                    os.rmdir(folder)
+                    folder = os.path.dirname(folder)
+
+    def missing_space(self, size: int) -> int:
+        """See ``Store``."""
+        with self._explained("the free space is not known"):
+            try:
+                disk = os.statvfs(self._path)
+            except FileNotFoundError:
+                return 0  # nothing is stored yet
+        reserved = min(_RESERVED, disk.f_blocks * disk.f_frsize // _RESERVED_PART)
+        return max(0, size + reserved - disk.f_bavail * disk.f_frsize)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -97,7 +97,7 @@ class S3Store:
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
         """See ``Store``: one request for each 1000 objects behind ``after``."""
-        arguments = {"Prefix": f"{self._prefix}{folder}/"}
+        arguments = {"Prefix": self._prefix + (f"{folder}/" if folder else "")}
         if after:
             arguments["StartAfter"] = self._prefix + after
         with self._explained(folder):
@@ -134,6 +134,10 @@ class S3Store:
                 for failed in answer.get("Errors", ()):
                     raise StorageError(
                         self.url, f"{failed['Key']} cannot be deleted: {failed['Code']}")
+
+    def missing_space(self, size: int) -> int:
+        """See ``Store``: an object store has no end."""
+        return 0
 
     def close(self) -> None:
         """See ``Store``: s3fs closes its session with its last reference."""

@@ -57,7 +57,7 @@ class Store(Protocol):
         ...
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """List what is under ``folder/``, in the order of the keys.
+        """List what is under ``folder/``, or with an empty name in the storage, by their keys.
 
         Args:
             after: only keys behind this text; keys before it cost nothing.
@@ -70,6 +70,13 @@ class Store(Protocol):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they are there, in this order."""
+        ...
+
+    def missing_space(self, size: int) -> int:
+        """How many bytes are missing for so many; 0: none, or that is not known.
+
+        Some space is kept back for small objects: those that let others be deleted.
+        """
         ...
 
     def close(self) -> None:

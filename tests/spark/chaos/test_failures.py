@@ -31,7 +31,7 @@ def settings(servers, folder, **options):
             "topic": "t", "channel": "c",
             "nsqd": ",".join(server.tcp_address for server in servers),
             "nsqdHttp": ",".join(server.http_address for server in servers),
-            "spoolDir": str(folder / "spool"), "maxMessagesPerTrigger": "50000", **options,
+            "storage": str(folder / "log"), "maxMessagesPerTrigger": "50000", **options,
         },
     }
 
@@ -77,11 +77,10 @@ def test_a_failed_task_loses_and_repeats_no_row(nsqd, tmp_path, when):
     assert marker.exists()
 
 
-@pytest.mark.parametrize("transport", ["inline", "file"])
-def test_killed_executors_lose_and_repeat_no_row(nsqd, tmp_path, transport):
+def test_killed_executors_lose_and_repeat_no_row(nsqd, tmp_path):
     """Two executors of a local cluster, each killed once."""
     publish(nsqd)
-    run = settings([nsqd], tmp_path, transport=transport, maxMessagesPerTrigger="20000")
+    run = settings([nsqd], tmp_path, maxMessagesPerTrigger="20000")
     job = Job(**{**run, "master": "local-cluster[2,1,1024]"})
     try:
         for batch in (0, 2):
@@ -166,7 +165,7 @@ def test_a_lost_nsqd_loses_only_what_it_had_not_sent(real_nsqd, tmp_path):
         make_channel(server)
         publish(server, COUNT // 2, index * COUNT // 2)
     gone, stays = servers
-    job = Job(**{**settings(servers, tmp_path, maxSpoolMessages="40000"), "now": False})
+    job = Job(**{**settings(servers, tmp_path, maxLogMessages="40000"), "now": False})
     try:
         wait_until(lambda: gone.stats("t", "c")["depth"] < COUNT * 0.4, WAIT, "it reads")
         gone.stop()
@@ -182,7 +181,7 @@ def test_a_lost_nsqd_loses_only_what_it_had_not_sent(real_nsqd, tmp_path):
     check(Job(**settings(servers, tmp_path)).finish())
 
 
-def test_a_deleted_checkpoint_with_its_spool_repeats_no_row(nsqd, tmp_path):
+def test_a_deleted_checkpoint_with_its_log_repeats_no_row(nsqd, tmp_path):
     """The next query begins behind what was committed; nothing comes twice."""
     run = settings([nsqd], tmp_path)
     publish(nsqd, COUNT // 2)
@@ -196,7 +195,7 @@ def test_a_deleted_checkpoint_with_its_spool_repeats_no_row(nsqd, tmp_path):
     check(done, COUNT // 2)
 
 
-def test_a_second_query_on_one_spool_is_rejected(nsqd, tmp_path):
+def test_a_second_query_on_one_log_is_rejected(nsqd, tmp_path):
     """The second is refused, the first goes on."""
     publish(nsqd)
     first = Job(**{**settings([nsqd], tmp_path), "now": False})
@@ -206,7 +205,7 @@ def test_a_second_query_on_one_spool_is_rejected(nsqd, tmp_path):
         second |= {"checkpoint": str(tmp_path / "other"), "out": str(tmp_path / "other-out")}
         error = Job(**second).failure()
         print(error[:1500])
-        assert "is used by process" in error and "spoolDir of its own" in error
+        assert "another query (" in error and "use a separate channel" in error
         wait_until(lambda: nsqd.stats("t", "c")["depth"] == 0, WAIT, "the first reads on")
     finally:
         first.kill()
@@ -221,13 +220,12 @@ def test_a_full_disk_heals_and_loses_nothing(nsqd, tmp_path):
         pytest.skip("mounting a small disk needs root")
     try:
         publish(nsqd)
-        run = settings([nsqd], tmp_path, spoolDir=str(small / "spool"))
+        run = settings([nsqd], tmp_path, storage=str(small / "log"))
         running = Job(**{**run, "now": False})
         try:
-            wait_until(lambda: nsqd.stats("t", "c")["depth"] == 0, WAIT, "all was stored")
+            wait_until(lambda: nsqd.stats("t", "c")["depth"] < COUNT // 2, WAIT, "it goes on")
         finally:
             running.kill()
-        assert os.system(f"mount -o remount,size=512m '{small}'") == 0
         check(Job(**run).finish())
     finally:
         os.system(f"umount -l '{small}'")
@@ -243,7 +241,7 @@ def test_flipped_bytes_are_noticed_and_repeat_no_row(nsqd, tmp_path):
         wait_until_empty(nsqd)
     finally:
         job.kill()
-    segment = max((tmp_path / "spool").rglob("*.arrow"))
+    segment = max((tmp_path / "log").rglob("*.arrow"))
     good = segment.read_bytes()
     middle = len(good) // 2
     damaged = bytes(byte ^ 0xFF for byte in good[middle:middle + 3])
@@ -253,9 +251,3 @@ def test_flipped_bytes_are_noticed_and_repeat_no_row(nsqd, tmp_path):
     assert segment.name in error and nsqd.tcp_address in error
     segment.write_bytes(good)
     check(Job(**run).finish())
-
-
-def test_several_processes_read_each_message_once(nsqd, tmp_path):
-    """One numbering, one set of known messages."""
-    publish(nsqd)
-    check(Job(**settings([nsqd], tmp_path, ingestProcesses="2", msg_timeout="2s")).finish())

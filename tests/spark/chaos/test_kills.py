@@ -25,7 +25,7 @@ def settings(nsqd, folder, **options):
         "checkpoint": str(folder / "checkpoint"),
         "options": {
             "topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
-            "nsqdHttp": nsqd.http_address, "spoolDir": str(folder / "spool"), **options,
+            "nsqdHttp": nsqd.http_address, "storage": str(folder / "log"), **options,
         },
     }
 
@@ -43,7 +43,7 @@ def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
     rng = random.Random(SEED)
     nsqd = real_nsqd(mem_queue_size=1_000_000)
     run = settings(nsqd, tmp_path, msg_timeout="5s", maxMessagesPerTrigger="20000",
-                   maxSpoolMessages="40000")
+                   maxLogMessages="40000")
     publisher = Publisher(nsqd.tcp_address, "t", COUNT, per_second=max(200, COUNT // (8 * KILLS)))
     try:
         for number in range(KILLS):

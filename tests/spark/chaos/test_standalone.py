@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,14 +14,12 @@ from tempfile import TemporaryDirectory
 import pyspark
 import pytest
 
-from tests.spark.chaos.test_failures import COUNT, WAIT, check, make_channel, publish, settings
+from tests.spark.chaos.test_failures import WAIT, make_channel, publish, settings
 from tests.spark.jobs import FAST_START, Job
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(1800)]
 
-SEED = int(os.environ.get("SEED", "1"))
-KILLS = 4
 #: Executors of root's tests run as this user, which owns nothing.
 NOBODY = 65534
 
@@ -136,39 +132,14 @@ def make_folder(cluster: Cluster) -> Path:
     return folder
 
 
-def test_killed_executors_of_a_cluster_lose_and_repeat_no_row(real_nsqd, master):
-    """They are another user's, in other folders, so they get the rows with their tasks."""
-    cluster, address = master
-    nsqd = real_nsqd(mem_queue_size=1_000_000)
-    make_channel(nsqd)
-    publish(nsqd)
-    options = settings([nsqd], make_folder(cluster), maxMessagesPerTrigger=str(COUNT // 20))
-    run = {**options, "master": address,
-           "python": python_of(cluster.user, cluster.folder),
-           "conf": {"spark.executor.memory": "768m", "spark.task.maxFailures": "12"}}
-    rng = random.Random(SEED)
-    job = Job(**run)
-    try:
-        for batch in range(0, 4 * KILLS, 4):
-            job.wait_for(batch=batch)
-            executors = cluster.executors()
-            assert executors
-            os.kill(rng.choice(executors), signal.SIGKILL)
-        check(job.finish())
-    finally:
-        job.kill()
-
-
-def test_a_cluster_that_does_not_see_the_spool_says_so(real_nsqd, master):
-    """With transport=file; started again with inline, the query reads each row once."""
+def test_a_cluster_that_does_not_see_the_log_says_so(real_nsqd, master):
+    """Its executors are another user's, on other machines as far as they see."""
     nsqd = real_nsqd(mem_queue_size=1_000_000)
     make_channel(nsqd)
     publish(nsqd, 1000)
     cluster, address = master
-    run = {**settings([nsqd], make_folder(cluster), transport="file"), "master": address,
+    run = {**settings([nsqd], make_folder(cluster)), "master": address,
            "python": python_of(cluster.user, cluster.folder),
            "conf": {"spark.executor.memory": "768m"}}
     error = Job(**run).failure()
-    assert "transport=inline" in error
-    run["options"]["transport"] = "inline"
-    check(Job(**run).finish(), 1000)
+    assert "cannot be read: Permission denied" in error or "does not have what the driver" in error

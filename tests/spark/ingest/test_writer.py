@@ -8,17 +8,16 @@ pytest.importorskip("pyarrow")
 
 from nsqclient.errors import ClosedError  # noqa: E402 - needs pyarrow
 from nsqclient.runtime.deadline import Deadline  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import SpoolError, SpoolFullError  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import LogError, StorageError  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest import message_buffer  # noqa: E402 - needs pyarrow
 from nsqclient.spark.ingest.message_buffer import (  # noqa: E402 - needs pyarrow
     MessageBuffer,
     split_by_bytes,
 )
 from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.writer import Writer, split_by_rows  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.known_ids import KnownIds  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.segment import ROW_BYTES  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.spool import AppendResult  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows  # noqa: E402 - needs pyarrow
+from nsqclient.spark.ingest.known_ids import KnownIds  # noqa: E402 - needs pyarrow
+from nsqclient.spark.segment import ROW_BYTES  # noqa: E402 - needs pyarrow
 from tests.support.consumer_context import make_context  # noqa: E402 - needs pyarrow
 
 
@@ -42,33 +41,30 @@ class FakeSub:
 
 
 class FakeSink:
-    """A spool in memory."""
+    """A log in memory."""
 
     def __init__(self, error=None):
         self.known, self.rows, self.closed, self.refusals = KnownIds(), [], [], []
         self.redelivered, self.error, self.full = 0, error, []
-
-    def write_tmp(self, data):
-        """A name is enough."""
-        if self.error is not None:
-            raise self.error
-        return "tmp"
 
     def report_full(self, error):
         """There is space again at once."""
         self.full.append(error)
         self.error = None
 
-    def append(self, tmp, rows, claims, copies=()):
+    def append(self, parts, claims, copies=()):
         """Note what became durable."""
+        if self.error is not None:
+            raise self.error
+        rows = sum(len(messages) for _, messages in parts)
         found = self.known.find_copies(claims)
         if found is not None:
-            return AppendResult(0, found)
+            return found
         if rows:
             self.rows.append(rows)
             self.known.add(claims, len(self.rows), 0.0)
         self.known.add_copies(copies, 0.0)
-        return AppendResult(len(self.rows), None)
+        return None
 
     def count_redelivered(self, number):
         """For the progress."""
@@ -93,7 +89,7 @@ def run(sink, *segments, limit=None):
     failures = []
     buffer = MessageBuffer(roll_interval=60.0)
     stored = []
-    writer = Writer("t", "c", buffer, sink, stored.append, failures.append, limit)
+    writer = Writer(buffer, sink, stored.append, failures.append, limit and Quota(limit))
     for sub, messages in segments:
         assert buffer.add(sub, messages)
     buffer.close()
@@ -120,18 +116,18 @@ def test_copies_are_finished_and_not_stored():
 
 def test_messages_that_cannot_be_stored_are_requeued():
     """And nothing is finished, now or later."""
-    sink, sub = FakeSink(SpoolError("/x", "disk full")), FakeSub()
+    sink, sub = FakeSink(LogError("/x", "damaged")), FakeSub()
     failures = run(sink, (sub, [message(1), message(2)]))
     assert sub.finished == [] and sub.requeued_unstarted == [message(1)[2], message(2)[2]]
-    assert [str(error) for error in failures] == ["spool /x: disk full"]
+    assert [str(error) for error in failures] == ["log /x: damaged"]
 
 
 def test_a_full_disk_is_no_failure():
     """What cannot be stored goes back, and what comes later is stored; a limit counts rows."""
-    error = SpoolFullError("/x", "disk full", 7)
+    error = StorageError("/x", "disk full")
     sink, one, two = FakeSink(error), FakeSub("1"), FakeSub("2")
     buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []
-    writer = Writer("t", "c", buffer, sink, stored.append, failures.append, limit=1)
+    writer = Writer(buffer, sink, stored.append, failures.append, Quota(1))
     writer._handle([(one, [message(1)])])
     writer._handle([(two, [message(2)])])
     assert one.requeued_unstarted == [message(1)[2]] and two.finished == [message(2)[2]]

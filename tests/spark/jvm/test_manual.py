@@ -60,15 +60,15 @@ def test_the_writers_of_the_manual_work(spark, cluster, tmp_path):
 
 
 def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
-    """What waited is in the files, nsqd has nothing left, and the spool is released."""
+    """What waited is in the files, nsqd has nothing left, and the snapshot is released."""
     nsqd, places = cluster
-    spool = str(tmp_path / "spool")
+    storage = str(tmp_path / "log")
     nsqd.create_channel("orders", "look")
     where = {"nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "topic": "orders",
-             "channel": "look", "spoolDir": spool}
-    run(spark, cluster, text_of(named("Spark drain")), where=where, spool_dir=spool)
+             "channel": "look", "storage": storage}
+    run(spark, cluster, text_of(named("Spark drain")), where=where, storage=storage)
     assert spark.read.parquet(places["/data"] + "/may").count() == COUNT
-    assert nsqd.messages("orders", "look") == [] == nsqclient.spark.snapshots(spool)
+    assert nsqd.messages("orders", "look") == [] == nsqclient.spark.snapshots(storage)
 
 
 @pytest.mark.spark

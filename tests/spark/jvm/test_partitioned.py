@@ -15,7 +15,7 @@ def test_two_runs_read_every_partition_once_although_a_leader_moves(spark, tmp_p
         cluster.create_topic("t", 4, replicas=2, ordered=ordered, channels=["c"])
         frame = spark.readStream.format("nsq").options(
             topic="t", channel="c", lookupd=",".join(cluster.lookupd_http_addresses),
-            spoolDir=str(tmp_path / "spool"), lookupd_poll_interval="100ms", rollIntervalMs="50",
+            storage=str(tmp_path / "log"), lookupd_poll_interval="100ms", rollIntervalMs="50",
         ).load()
         for run in range(2):
             for number in range(10 * run, 10 * run + 10):

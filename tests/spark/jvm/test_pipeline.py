@@ -33,7 +33,7 @@ def publish(server, count, first=0):
 def options(nsqd, tmp_path, **more):
     """What a query needs."""
     return {"topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
-            "nsqdHttp": nsqd.http_address, "spoolDir": str(tmp_path / "the spool"), **more}
+            "nsqdHttp": nsqd.http_address, "storage": str(tmp_path / "the log"), **more}
 
 
 def to_parquet(spark, nsqd, tmp_path, change=lambda frame: frame, **more):
@@ -59,7 +59,7 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
     query = to_parquet(spark, nsqd, tmp_path)
     assert written(spark, tmp_path) == list(range(500))
     lag = next(p for p in query.recentProgress if p["numInputRows"])["sources"][0]["latestOffset"]
-    assert '"spool_messages"' in str(lag).replace("'", '"')
+    assert '"waiting"' in str(lag).replace("'", '"')
     publish(nsqd, 100, 500)
     to_parquet(spark, nsqd, tmp_path)
     assert written(spark, tmp_path) == list(range(600))
@@ -69,10 +69,10 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
 
 @pytest.mark.long
 def test_a_new_query_reads_again_what_is_kept(spark, nsqd, tmp_path):
-    """Its sink and its checkpoint are new, the spool is not; then it goes on with what comes."""
+    """Its sink and its checkpoint are new, the log is not; then it goes on with what comes."""
     to_parquet(spark, nsqd, tmp_path)
     publish(nsqd, 100, 500)
-    more = {"spoolDir": str(tmp_path / "the spool"), "startingOffsets": "earliest"}
+    more = {"storage": str(tmp_path / "the log"), "startingOffsets": "earliest"}
     for number in range(2):
         to_parquet(spark, nsqd, tmp_path / "again", **more)
         assert written(spark, tmp_path / "again") == list(range(600 + 10 * number))
@@ -97,8 +97,7 @@ def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path
 def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
     """Before it has read its rows, or after."""
     marker = str(tmp_path / "marker")
-    to_parquet(spark, nsqd, tmp_path, lambda frame: with_failure(frame, marker, when),
-               transport="inline")
+    to_parquet(spark, nsqd, tmp_path, lambda frame: with_failure(frame, marker, when))
     assert written(spark, tmp_path) == list(range(500))
 
 
@@ -124,7 +123,9 @@ def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
 def test_a_peek_and_a_drain_are_snapshots(spark, nsqd, tmp_path):
     """Each action on one DataFrame sees the same rows."""
     source = spark.read.format("nsq")
-    peek = source.options(**options(nsqd, tmp_path, channel="p", maxMessages="50")).load()
+    texts = options(nsqd, tmp_path, channel="p", maxMessages="50")
+    del texts["storage"]
+    peek = source.options(**texts).load()
     assert peek.count() == 50
     assert peek.union(peek).select("message_id").distinct().count() == 50
     more = {"channel": "p", "mode": "drain", "maxMessages": "0"}

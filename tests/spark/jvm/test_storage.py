@@ -1,4 +1,4 @@
-"""Shared storage with Spark itself: the programs of the page, a restart, S3, and a migration."""
+"""Shared storage with Spark itself: the programs of the page, a restart, and S3."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import contextlib
 
 import pytest
 
-from nsqclient.spark.migration import migrate
 from nsqclient.spark.options import ingest_options
-from nsqclient.spark.pipelines import archive
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.spool.segment import encode_segment
-from nsqclient.spark.spool.spool import Spool
 from nsqclient.spark.storage.store import open_store
 from tests.spark.pages import COUNT, ORDERS, run
 from tests.support.docs.pages import named, text_of
@@ -92,27 +88,3 @@ def test_executors_find_the_credentials_of_an_object_store_by_themselves(
             f" --path={tmp_path}/out --checkpoint={tmp_path}/cp")
         assert started.end(LIMIT) == 0, started.log
     assert bodies(spark, tmp_path / "out") == sorted(ORDERS)
-
-
-@pytest.mark.long
-def test_a_query_with_a_spool_goes_on_with_shared_storage(spark, cluster, tmp_path):
-    """From its checkpoint, after the command: what its spool had left, and what is stored since."""
-    nsqd = cluster[0]
-    url = f"file://{tmp_path}/nsq"
-    where = {"topic": "orders", "channel": "archive", "path": str(tmp_path / "out"),
-             "checkpoint": str(tmp_path / "cp"), "available_now": True}
-    nsqd.create_channel("orders", "archive")
-    archive(spark, nsqd=nsqd.tcp_address, nsqdHttp=nsqd.http_address, **where).awaitTermination()
-    spool = Spool(str(tmp_path / "cp/nsq-spool"), "orders", "archive")
-    spool.open(patience=30)
-    messages = [(1, 1, b"%016d" % number, b"left") for number in range(3)]
-    spool.append(spool.write_tmp(
-        encode_segment("orders", "archive", [(nsqd.tcp_address, messages)])), 3, [])
-    spool.close()
-    store = open_store(url)
-    assert migrate(spool.folder.path, str(tmp_path / "cp"), store).messages == 3
-    store.close()
-    nsqd.publish_many("orders", [b"later"] * 5)
-    own(url, nsqd, "orders", "archive")
-    archive(spark, storage=url, **where).awaitTermination()
-    assert bodies(spark, tmp_path / "out") == sorted([*ORDERS, *[b"left"] * 3, *[b"later"] * 5])

@@ -26,7 +26,7 @@ def nsqd(real_nsqd):
 def where(nsqd, tmp_path):
     """Options of a source on it."""
     return {"nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "topic": "t", "channel": "c",
-            "spoolDir": str(tmp_path / "spool")}
+            "storage": str(tmp_path / "log")}
 
 
 def write(spark, nsqd):
@@ -85,10 +85,10 @@ def test_a_streaming_read_works_or_says_what_it_needs(spark, nsqd, where, tmp_pa
     assert "UnboundLocalError" not in str(caught.value)
 
 
-def test_a_stream_without_a_spool_ends_with_our_line(spark, where, tmp_path):
+def test_a_stream_without_a_storage_ends_with_our_line(spark, where, tmp_path):
     """An option that ``load()`` cannot miss, since a peek needs none."""
     nsqclient.spark.register(spark)
-    del where["spoolDir"]
+    del where["storage"]
     query = spark.readStream.format("nsq").options(**where).load().writeStream.format(
         "noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(Exception) as caught:

@@ -114,17 +114,18 @@ def test_what_is_kept_is_replayed_into_files_and_into_a_topic(spark, nsqd, tmp_p
     """By offsets; a folder that is there is refused, be it of a query or of an earlier replay."""
     arguments, out = source(nsqd, tmp_path), str(tmp_path / "out")
     archive(spark, path=out, **arguments).awaitTermination()
-    spool = f"{arguments['checkpoint']}/nsq-spool"
+    log = {"storage": f"{arguments['checkpoint']}/nsq-log", "topic": arguments["topic"],
+           "channel": arguments["channel"]}
     files = str(tmp_path / "replayed")
-    done = replay(spark, spool_dir=spool, path=files, startingOffsets='{"seq": 0}')
-    assert done.start == 0 and done.end >= 1 and done.messages == COUNT
+    done = replay(spark, path=files, startingOffsets="earliest", **log)
+    assert set(done.start.values()) == {0} and done.messages == COUNT
     rows = spark.read.parquet(files)
     assert rows.select("body").distinct().count() == COUNT and "hour" in rows.columns
     for path in (out, files):
         with pytest.raises(ConfigError, match="is there already"):
-            replay(spark, spool_dir=spool, path=path)
-    done = replay(spark, spool_dir=spool, sink_topic="again", sink_options={
-        "nsqd": nsqd.tcp_address}, startingTimestamp=0)
+            replay(spark, path=path, **log)
+    done = replay(spark, sink_topic="again", sink_options={
+        "nsqd": nsqd.tcp_address}, startingTimestamp=0, **log)
     assert done.messages == COUNT == len(bodies(nsqd, "again"))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,11 +14,10 @@ from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
 from nsqclient.spark.pipelines import replay, replaying  # noqa: E402 - needs pyspark
 from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
 from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyspark
-from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyspark
-from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyspark
-from nsqclient.spark.spool.spool import Spool  # noqa: E402 - needs pyspark
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
+from tests.spark.logs import write_log  # noqa: E402 - needs pyspark
+
+WHERE = {"topic": "t", "channel": "c"}
 
 
 class FakeSpark:
@@ -34,7 +31,7 @@ class FakeSpark:
         return self
 
     def options(self, **options):
-        self._reader = NsqBatchReader(read_options(options, "batch"), "file", "x")
+        self._reader = NsqBatchReader(read_options(options, "batch"), "x")
         return self
 
     def load(self):
@@ -46,15 +43,11 @@ class FakeSpark:
 
 
 @pytest.fixture
-def spool_dir(tmp_path):
-    """The folder of an open spool with segments 1 to 3 of two messages each."""
-    spool = Spool(str(tmp_path / "spool"), "t", "c")
-    spool.open(patience=0)
-    for number in range(1, 4):
-        messages = [(1, 1, b"%016x" % (2 * number + n), b"%d" % number) for n in range(2)]
-        spool.append(spool.write_tmp(encode_segment("t", "c", [("n:1", messages)])), 2, [])
-    yield spool.folder.path
-    spool.close()
+def storage(tmp_path):
+    """The path of a log whose shard n:1 has segments 1 to 3 of two messages each."""
+    path = str(tmp_path / "log")
+    write_log(open_store(path), "n:1", 2, 2, 2)
+    return path
 
 
 @pytest.fixture
@@ -67,62 +60,37 @@ def published(monkeypatch):
 
 
 @pytest.mark.parametrize("options, done, bodies", [
-    ({}, (0, 3, 6), [b"1", b"1", b"2", b"2", b"3", b"3"]),
-    ({"startingOffsets": '{"seq": 1}', "ENDINGOFFSETS": '{"seq": 2}'}, (1, 2, 2), [b"2", b"2"]),
-    ({"startingTimestamp": 0, "endingTimestamp": 1}, (0, 0, 0), []),
-    ({"startingOffsets": "committed", "failOnDataLoss": False}, (0, 3, 6), [
-        b"1", b"1", b"2", b"2", b"3", b"3"]),
+    ({}, ({"n:1": 0}, {"n:1": 3}, 6), range(6)),
+    ({"startingOffsets": {"v": 2, "shards": {"n:1": 1}},
+      "ENDINGOFFSETS": '{"v": 2, "shards": {"n:1": 2}}'},
+     ({"n:1": 1}, {"n:1": 2}, 2), range(2, 4)),
+    ({"endingOffsets": '{"v": 2, "shards": {}}'}, ({"n:1": 0}, {"n:1": 0}, 0), ()),
+    ({"startingTimestamp": 0, "endingTimestamp": 1}, ({"n:1": 0}, {"n:1": 0}, 0), ()),
+    ({"startingOffsets": "committed", "failOnDataLoss": False},
+     ({"n:1": 0}, {"n:1": 3}, 6), range(6)),
 ])
-def test_bodies_of_a_range_are_published(spool_dir, published, options, done, bodies):
-    """The offsets that it was are returned."""
-    assert replay(FakeSpark(), spool_dir=spool_dir, sink_topic="again",
-                  sink_options={"nsqd": "127.0.0.1:1"}, **options) == done
-    assert published == bodies
+def test_bodies_of_a_range_are_published(storage, published, options, done, bodies):
+    """The offsets that it was are returned; a shard that the last one does not name is left out."""
+    assert replay(FakeSpark(), storage=storage, sink_topic="again",
+                  sink_options={"nsqd": "127.0.0.1:1"}, **WHERE, **options) == done
+    assert published == [b"%d" % number for number in bodies]
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_files_are_written_into_a_folder_of_their_own(spool_dir, published, monkeypatch, there):
+def test_files_are_written_into_a_folder_of_their_own(storage, published, monkeypatch, there):
     """What is there already may be a query's, whose readers pass over other files."""
     monkeypatch.setattr(replaying, "HadoopFolder", lambda spark, path: FakeFolder(there))
     monkeypatch.setattr(replaying, "with_date_and_hour", lambda rows, parts: FakeFrame(parts))
     if there:
         with pytest.raises(ConfigError, match="/out is there already: a replay writes into a fol"):
-            replay(FakeSpark(), spool_dir=spool_dir, path="/out")
+            replay(FakeSpark(), storage=storage, path="/out", **WHERE)
     else:
-        assert replay(FakeSpark(), spool_dir=spool_dir, path="/out").messages == 6
-
-
-@pytest.fixture
-def storage(tmp_path):
-    """The URL of a storage whose shard n:1 has segments 1 to 3 of two messages each."""
-    url = f"file://{tmp_path}/storage"
-    store = open_store(url)
-    log = ShardLog(store, ShardKeys("t", "c", "n:1"))
-    log.open()
-    for number in range(1, 4):
-        ids = [b"%016x" % (2 * number + n) for n in range(2)]
-        data = encode_segment("t", "c", [("n:1", [(1, 1, one, b"%d" % number) for one in ids])])
-        log.append(log.write_tmp(data), 2, [Claim("n:1", "c", 10, ids)])
-    return url
-
-
-@pytest.mark.parametrize("options, done, bodies", [
-    ({}, ({"n:1": 0}, {"n:1": 3}, 6), [b"1", b"1", b"2", b"2", b"3", b"3"]),
-    ({"startingOffsets": {"v": 2, "shards": {"n:1": 1}},
-      "endingOffsets": '{"v": 2, "shards": {"n:1": 2}}'},
-     ({"n:1": 1}, {"n:1": 2}, 2), [b"2", b"2"]),
-    ({"endingOffsets": '{"v": 2, "shards": {}}'}, ({"n:1": 0}, {"n:1": 0}, 0), []),
-])
-def test_bodies_of_shared_storage_are_published(storage, published, options, done, bodies):
-    """The offsets name shards; a shard that the last offset does not name is left out."""
-    assert replay(FakeSpark(), storage=storage, topic="t", channel="c", sink_topic="again",
-                  sink_options={"nsqd": "127.0.0.1:1"}, **options) == done
-    assert published == bodies
+        assert replay(FakeSpark(), storage=storage, path="/out", **WHERE).messages == 6
 
 
 def test_a_storage_without_such_shards_is_an_error(storage, published):
     """Rather than a replay of nothing."""
-    with pytest.raises(StorageError, match="has no shards of t/d: no owner"):
+    with pytest.raises(StorageError, match="has no log of t/d: no query and no owner"):
         replay(FakeSpark(), storage=storage, topic="t", channel="d", sink_topic="again",
                sink_options={"nsqd": "127.0.0.1:1"})
 
@@ -156,16 +124,15 @@ class FakeFrame:
         assert path == "/out"
 
 
-def test_a_range_that_is_not_there_is_an_error_before_anything_is_read(spool_dir, published):
+def test_a_range_that_is_not_there_is_an_error_before_anything_is_read(storage, published):
     """The nearest is taken where that is accepted."""
-    os.unlink(os.path.join(spool_dir, min(
-        name for name in os.listdir(spool_dir) if name.endswith(".arrow"))))
-    where = {"spool_dir": spool_dir, "sink_topic": "again", "startingOffsets": '{"seq": 0}',
-             "sink_options": {"nsqd": "127.0.0.1:1"}}
+    open_store(storage).delete([ShardKeys("t", "c", "n:1").segment(1, 0)])
+    where = {"storage": storage, "sink_topic": "again", "sink_options": {"nsqd": "127.0.0.1:1"},
+             "startingOffsets": '{"v": 2, "shards": {"n:1": 0}}', **WHERE}
     with pytest.raises(DataLossError, match="so 1 is not there"):
         replay(FakeSpark(), **where)
     assert published == []
-    assert replay(FakeSpark(), failOnDataLoss=False, **where) == (1, 3, 4)
+    assert replay(FakeSpark(), failOnDataLoss=False, **where) == ({"n:1": 1}, {"n:1": 3}, 4)
 
 
 @pytest.mark.parametrize("arguments, words", [
@@ -178,9 +145,9 @@ def test_a_range_that_is_not_there_is_an_error_before_anything_is_read(spool_dir
     ({"sink_topic": "a b", "sink_options": {"nsqd": "127.0.0.1:1"}}, "a b"),
     ({"path": "/x", "startingOffsets": "now"}, "is none of committed, earliest, latest"),
     ({"path": "/x", "max_in_flght": 5}, "did you mean max_in_flight"),
-    ({"path": "/x", "spool_dir": "x"}, "give an absolute path"),
+    ({"path": "/x", "storage": "x"}, "give an absolute path"),
 ])
 def test_an_invalid_replay_is_rejected_at_once(arguments, words):
     """Before Spark is asked for anything."""
     with pytest.raises(NSQError, match=words):
-        replay(None, **{"spool_dir": "/nowhere", **arguments})
+        replay(None, **{"storage": "/nowhere", **WHERE, **arguments})

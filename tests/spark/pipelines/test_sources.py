@@ -18,36 +18,35 @@ from nsqclient.spark.pipelines.sources import (
 NOON = 1769862600.0
 
 
-def test_the_spool_stands_beside_the_checkpoint():
+def test_the_log_stands_beside_the_checkpoint():
     """Unless another folder is given."""
     found = source_options("t", "c", "/data/cp/", {"nsqd": ["a:1", "b:2"], "tls_v1": True})
     assert found == {"topic": "t", "channel": "c", "nsqd": "a:1,b:2", "tls_v1": "true",
-                     "spoolDir": "/data/cp/nsq-spool"}
-    assert source_options("t", "c", "hdfs://x/cp", {"nsqd": "a:1", "spooldir": "/s"}
-                          )["spooldir"] == "/s"
+                     "storage": "/data/cp/nsq-log"}
+    assert source_options("t", "c", "hdfs://x/cp", {"nsqd": "a:1", "STORAGE": "/s"}
+                          )["STORAGE"] == "/s"
 
 
-def test_with_storage_there_is_no_spool():
+def test_where_owners_receive_there_are_no_addresses():
     """The checkpoint may be anywhere."""
     found = source_options("t", "c", "s3://bucket/cp", {"storage": "file:///mnt/nsq"}, 5)
     assert found == {"topic": "t", "channel": "c", "storage": "file:///mnt/nsq",
                      "maxTriggerDelayMs": "5000"}
 
 
-def test_the_spool_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
+def test_the_log_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
     """It is where Spark puts the checkpoint."""
     monkeypatch.chdir(tmp_path)
     found = source_options("t", "c", "cp", {"nsqd": "a:1"})
-    assert found["spoolDir"] == str(tmp_path / "cp" / "nsq-spool")
+    assert found["storage"] == str(tmp_path / "cp" / "nsq-log")
 
 
 @pytest.mark.parametrize("checkpoint, options, words", [
     ("", {"nsqd": "a:1"}, "give a checkpoint"),
-    ("s3://bucket/cp", {"nsqd": "a:1"}, "give spoolDir"),
+    ("s3://bucket/cp", {"nsqd": "a:1"}, "give storage"),
     ("/cp", {}, "give nsqd"),
-    ("/cp", {"nsqd": "a:1", "spoolDir": "spool"}, "give an absolute path"),
+    ("/cp", {"nsqd": "a:1", "storage": "log"}, "give an absolute path"),
     ("/cp", {"nsqd": "a:1", "chanel": "x"}, "did you mean channel"),
-    ("/cp", {"nsqd": "a:1", "storage": "file:///x"}, "have no meaning with storage"),
     ("/cp", {"storage": "gs://x"}, "scheme 'gs' is not supported"),
 ])
 def test_a_missing_option_is_an_error_before_anything_starts(checkpoint, options, words):

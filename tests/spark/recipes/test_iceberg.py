@@ -36,9 +36,9 @@ def test_a_channel_is_drained_into_an_iceberg_table(spark, cluster, tmp_path):
     recipe = text_of(named("Spark recipe: Iceberg"))
     with pytest.raises(NameError):
         run(spark, cluster, recipe.replace("nsqclient.spark.release", "killed"))
-    assert [left.name for left in nsqclient.spark.snapshots(f"{places['/data']}/spool")] == ["now"]
+    assert [left.name for left in nsqclient.spark.snapshots(f"{places['/data']}/log")] == ["now"]
     nsqd.publish_many("events", [b"later"])
     run(spark, cluster, recipe)
     rows = spark.table("lake.shop.events").collect()
     assert sorted(bytes(row.body) for row in rows) == sorted([*ORDERS, b"later"])
-    assert nsqclient.spark.snapshots(f"{places['/data']}/spool") == []
+    assert nsqclient.spark.snapshots(f"{places['/data']}/log") == []

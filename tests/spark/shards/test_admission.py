@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 
 from nsqclient.errors import ConfigError  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.admission import (  # noqa: E402 - needs pyarrow
-    Segment, ShardSegments, join_and_leave, make_offset, missing, plan_batch, read_offset,
+    Segment, ShardSegments, join_and_leave, make_offset, plan_batch, read_offset,
     segments_of_batch,
 )
 from nsqclient.spark.shards.names import SegmentKey  # noqa: E402 - needs pyarrow
@@ -34,7 +34,7 @@ def test_an_offset_names_shards_in_order():
 
 
 @pytest.mark.parametrize("offset, words", [
-    ({"seq": 5}, "a query with spoolDir"), ({"v": 3, "shards": {}}, "version 3"),
+    ({"seq": 5}, "version None"), ({"v": 3, "shards": {}}, "version 3"),
     ({}, "version None"),
 ])
 def test_another_checkpoint_is_refused_on_one_line(offset, words):
@@ -151,7 +151,6 @@ def test_shards_join_and_leave_between_batches():
     assert join_and_leave(start, {"a": 0, "c": 3}, {"a": 9, "b": 8}) == ({"c": 3}, [])
     assert join_and_leave(start, {"a": 0, "c": 3}, {"a": 9, "b": 7}) == ({"c": 3}, ["b"])
     assert segments_of_batch({"a": 5, "b": 7}, {"a": 6, "b": 7, "c": 3}) == [("a", 5, 6)]
-    assert missing([3, 5], 2, 6) == [4, 6]
 
 
 def test_planning_does_not_look_at_every_segment():

@@ -25,8 +25,8 @@ from nsqclient.spark.shards import owners as owners_module  # noqa: E402 - needs
 from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.owner import ShardOwner  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.owners import ShardOwners  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.segments import segment_rows  # noqa: E402 - needs pyarrow
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.spark.logs import rows_of  # noqa: E402 - needs pyarrow
 from tests.support.docs.pages import named  # noqa: E402 - needs pyarrow
 from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
 from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
@@ -74,7 +74,7 @@ def publish(server, count, first=0):
 def numbers_of(storage, key, address):
     """The bodies of a segment, as numbers."""
     store = open_store(storage)
-    rows = segment_rows(store.url, key, store.read(key))
+    rows = rows_of(store, key)
     assert set(rows.column("nsqd").to_pylist()) == {address}
     return tuple(map(int, rows.column("body").to_pylist()))
 
@@ -210,7 +210,7 @@ def test_an_owner_that_dies_after_the_create_makes_no_duplicate(server_factory, 
 def test_an_owner_pauses_while_spark_is_behind(server, own, storage):
     """Messages wait at nsqd; with a commit it goes on."""
     publish(server, 3000)
-    owner = own(server, max_in_flight="200", maxSpoolMessages="1000")
+    owner = own(server, max_in_flight="200", maxLogMessages="1000")
     wait_until(lambda: owner.log.waiting[0] >= 1000, 30, "it is full")
     wait_until(lambda: counts(server)[1] == 0, 30, "nothing is in flight")
     taken = owner.log.end
@@ -401,7 +401,7 @@ def test_a_process_that_falls_silent_and_goes_on_doubles_nothing(
     second, _ = process(*servers, max_in_flight="50")
     wait_until(lambda: len(first.owners) == len(second.owners) == 1, 30, "each has one")
     with monkeypatch.context() as patch:
-        patch.setattr(second.members, "look", lambda: None)
+        patch.setattr(second._members, "look", lambda: None)
         wait_until(lambda: len(first.owners) == 2, 30, "it is taken for dead")
         for number, server in enumerate(servers):
             publish(server, 500, 500 * number)
@@ -467,7 +467,7 @@ def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
     store = open_store(f"file://{tmp_path}/data/nsq")
     keys = ShardKeys("events", "spark", server.tcp_address)
     rows = [row for found in store.list_objects(keys.of("segments"))
-            for row in segment_rows(store.url, found.key, store.read(found.key)).to_pylist()]
+            for row in rows_of(store, found.key).to_pylist()]
     stats = server.stats("events", "spark")
     assert stats["in_flight_count"] == 0 and len(rows) + stats["depth"] == 1500
     assert len({row["message_id"] for row in rows}) == len(rows)

@@ -9,19 +9,18 @@ pytest.importorskip("pyarrow")
 from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
     DamagedSegmentError,
     StorageError,
-    StorageUnavailableError,
+    StorageFullError,
 )
+from nsqclient.spark.segment import encode_segment  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards import shard_log as module  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.log_reader import ShardedLog  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.names import (  # noqa: E402 - needs pyarrow
     ShardKeys, parse_note, parse_segment,
 )
-from nsqclient.spark.shards.segments import (  # noqa: E402 - needs pyarrow
-    decode_note, seal, segment_ids, segment_rows, unseal,
-)
+from nsqclient.spark.shards.notes import decode_note  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyarrow
+from tests.spark import logs  # noqa: E402 - needs pyarrow
+from tests.spark.logs import message_id, rows_of  # noqa: E402 - needs pyarrow
 
 NSQD = "node:4150"
 KEYS = ShardKeys("t", "c", NSQD)
@@ -43,31 +42,16 @@ def log(store, clock):
     return start
 
 
-def message_id(number):
-    """The id of a message."""
-    return b"%016d" % number
-
-
 def put(log, numbers, conn="x-0", window=2500):
     """Store messages as the writer thread of an ingest does; return those that were stored."""
-    numbers, copies = list(numbers), []
-    while True:
-        claim = Claim(NSQD, conn, window, [message_id(number) for number in numbers])
-        messages = [(number, 1, message_id(number), b"%d" % number) for number in numbers]
-        tmp = log.write_tmp(encode_segment("t", "c", [(NSQD, messages)])) if numbers else None
-        result = log.append(tmp, len(numbers), [claim] if numbers else [], copies)
-        if result.copies is None:
-            return numbers
-        copies += [claim._replace(ids=[claim.ids[n] for n in result.copies[0]])]
-        numbers = [number for n, number in enumerate(numbers) if n not in result.copies[0]]
+    return logs.put(log, NSQD, numbers, conn, window)
 
 
 def bodies(store, after=0):
     """Every body on the storage, in the order of the log."""
     found = []
     for stored in store.list_objects(KEYS.of("segments"), KEYS.after_segment(after)):
-        rows = segment_rows(store.url, stored.key, store.read(stored.key))
-        found += map(int, rows.column("body").to_pylist())
+        found += map(int, rows_of(store, stored.key).column("body").to_pylist())
     return found
 
 
@@ -129,7 +113,7 @@ def test_a_create_whose_outcome_is_unknown_is_found_out_by_the_next(store, log, 
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "create", lose)
-        with pytest.raises(StorageUnavailableError, match="nothing of it is acknowledged"):
+        with pytest.raises(StorageError, match="no answer"):
             put(one, [1, 2])
     assert put(one, [2, 3, 1]) == [3]
     assert bodies(store) == [1, 2, 3]
@@ -146,7 +130,7 @@ def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(store, "create", fail)
         patch.setattr(store, "list_objects", fail)
-        with pytest.raises(StorageUnavailableError) as failed:
+        with pytest.raises(StorageError) as failed:
             put(one, [1])
         one.report_full(failed.value)
         one.report_full(failed.value)
@@ -156,7 +140,7 @@ def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, 
     one.retry()
     assert not one.is_full
     one.retry()
-    assert caplog.text.count("until that works") == caplog.text.count("answers again") == 1
+    assert caplog.text.count("until that works") == caplog.text.count("takes segments again") == 1
     assert put(one, [1]) == [1]
 
 
@@ -262,6 +246,27 @@ def test_what_no_note_has_is_not_deleted(store, log, clock, monkeypatch):
     assert one.waiting == (0, 0)
 
 
+def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplog):
+    """Also before its retention is over and its FINs are proven; and says what is missing."""
+    one = log()
+    for number in range(5):
+        put(one, [number])
+    store.create(KEYS.commit(3), b"")
+    missing = [700]
+    monkeypatch.setattr(type(store), "missing_space", lambda self, size: missing[0])
+    with pytest.raises(StorageFullError) as failed:
+        put(one, [5])
+    one.report_full(failed.value)
+    one.retry()
+    assert numbers(store) == [4, 5] and one.is_full  # what is deleted is not enough
+    assert "700 B more are needed" in caplog.text
+    assert "committed segments up to 3" in caplog.text and "cannot be replayed" in caplog.text
+    missing[0] = 0
+    one.retry()
+    assert not one.is_full and put(one, [2, 4, 5]) == [5]
+    assert put(log(), [1, 3, 6]) == [6]
+
+
 def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock, monkeypatch):
     """Its create succeeds where a deleted segment was; nobody would read it."""
     asleep, awake = log(), log()
@@ -299,7 +304,8 @@ def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(
     clock[0] = 100.0
     one.write_note(1)
     retain(store, 5, monkeypatch)
-    store.create(KEYS.segment(1, 0), seal(b"anything", "w" * 32))
+    data = bytes(encode_segment("t", "c", [(NSQD, [(1, 1, message_id(1), b"x")])]))
+    store.create(KEYS.segment(1, 0), data)
     assert put(log(), [5]) == [5] and numbers(store) == [1, 5, 6]
 
 
@@ -333,17 +339,7 @@ def test_a_recovery_begins_again_when_something_is_deleted_meanwhile(store, log,
     assert put(log(), [2]) == [2] and failed
 
 
-def test_damage_is_noticed_wherever_it_is():
-    """One byte flipped, or cut off."""
-    data = seal(bytes(encode_segment("t", "c", [(NSQD, [(1, 1, message_id(1), b"x")])])), "w" * 32)
-    assert segment_ids("", "k", data) == (1, {NSQD: [message_id(1)]})
-    for position in range(0, len(data), 7):
-        broken = bytearray(data)
-        broken[position] ^= 4
-        with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
-            unseal("u", "k", bytes(broken))
-    for length in (0, 10, 40, len(data) - 1):
-        with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
-            unseal("u", "k", data[:length])
+def test_a_damaged_note_is_an_error():
+    """It is named."""
     with pytest.raises(DamagedSegmentError, match="note k is damaged"):
         decode_note("u", "k", b"[]")

@@ -23,9 +23,8 @@ from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyar
 from nsqclient.spark.shards.status import (  # noqa: E402 - needs pyarrow
     ShardStatus, list_channels, read_status,
 )
-from nsqclient.spark.spool.known_ids import Claim  # noqa: E402 - needs pyarrow
-from nsqclient.spark.spool.segment import encode_segment  # noqa: E402 - needs pyarrow
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
+from tests.spark.logs import write_log  # noqa: E402 - needs pyarrow
 from tests.support.docs.pages import named  # noqa: E402 - needs pyarrow
 from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
 from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
@@ -46,13 +45,7 @@ def write(store, keys, *sizes):
     """Write segments of so many messages, as a new writer; return its log."""
     log = ShardLog(store, keys)
     log.open()
-    for size in sizes:
-        first = log.end.rows
-        ids = [b"%016d" % number for number in range(first, first + size)]
-        messages = [(1, 1, one, b"body") for one in ids]
-        data = log.write_tmp(encode_segment(keys.topic, keys.channel, [(keys.nsqd, messages)]))
-        assert log.append(data, size, [Claim(keys.nsqd, "c-0", 2500, ids)]).copies is None
-    return log
+    return write_log(store, keys.nsqd, *sizes, first=log.end.rows, log=log)
 
 
 def test_the_state_of_a_shard_is_what_its_storage_has(store):

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from nsqclient.spark.segment import check_segment, read_ids  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.names import ShardKeys, parse_segment  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.segments import segment_ids  # noqa: E402 - needs pyarrow
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
 from tests.spark.jobs import Publisher  # noqa: E402 - needs pyarrow
 from tests.spark.shards.test_owners import counts  # noqa: E402 - needs pyarrow
@@ -58,7 +58,7 @@ def ids(store, servers):
     found = []
     for server in servers:
         for one in store.list_objects(ShardKeys("t", "c", server.tcp_address).of("segments")):
-            stored = segment_ids(store.url, one.key, store.read(one.key)).ids
+            stored = read_ids(check_segment(store.url, one.key, store.read(one.key))).ids
             found += [(nsqd, id) for nsqd, some in stored.items() for id in some]
     return found
 

@@ -16,7 +16,7 @@ from nsqclient.cli.spark import main  # noqa: E402 - needs pyspark
 from nsqclient.errors import NSQError  # noqa: E402 - needs pyspark
 from nsqclient.spark.errors import StorageUnsuitableError  # noqa: E402 - needs pyspark
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.shard_reader import NsqShardReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
 from nsqclient.spark.storage import local  # noqa: E402 - needs pyspark
 from tests.support.servers.object_store import environment, serve  # noqa: E402 - needs pyspark
 
@@ -51,32 +51,27 @@ def denying_server():
         yield endpoint
 
 
-def use(command, url, tmp_path, capfd):
+def use(command, url, capfd):
     """Give a storage to a command, or to a query; return what is said."""
     words = {
         "ingest": ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], "status": [],
         "replay": ["--topic=t", "--channel=c", "--dry-run"],
-        "migrate": [f"--checkpoint={tmp_path / 'cp'}"],
     }
     if command == "query":
         with pytest.raises(NSQError) as failed:
-            NsqShardReader(read_options({"topic": "t", "channel": "c", "storage": url}, "stream")
-                           ).initialOffset()
+            NsqStreamReader(read_options({"topic": "t", "channel": "c", "storage": url}, "stream")
+                            ).initialOffset()
         return str(failed.value)
-    if command == "migrate":
-        (tmp_path / "cp/nsq-spool").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "cp/nsq-spool/meta.json").write_text(
-            '{"version": 2, "topic": "t", "channel": "c", "id": "x"}')
     assert main([command, *words[command], f"--storage={url}", "--log-level=error"]) == 1
     return capfd.readouterr().err.strip()
 
 
-COMMANDS = ["ingest", "status", "replay", "migrate", "query"]
+COMMANDS = ["ingest", "status", "replay", "query"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("problem, words", [
-    ("scheme", "scheme 'gs' is not supported: use file:///folder"),
+    ("scheme", "scheme 'gs' is not supported: use a path, on a disk"),
     ("bucket", "there is no bucket no-such: create it, or correct the URL"),
     ("credentials", "there are no credentials: set AWS_ACCESS_KEY_ID"),
     ("denied", "access was denied (SignatureDoesNotMatch): check the credentials"),
@@ -99,11 +94,11 @@ def test_a_storage_that_cannot_be_used(
         if problem == "library":
             monkeypatch.delitem(sys.modules, "nsqclient.spark.storage.s3", raising=False)
             monkeypatch.setitem(sys.modules, "s3fs", None)
-        said = use(command, url, tmp_path, capfd)
+        said = use(command, url, capfd)
     assert words in said and "\n" not in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize("command", ["ingest", "migrate", "query"])  # the others only read
+@pytest.mark.parametrize("command", ["ingest", "query"])  # the others only read
 def test_a_storage_that_replaces_objects_is_refused_at_the_start(
     monkeypatch, tmp_path, capfd, command
 ):
@@ -122,7 +117,7 @@ def test_a_storage_that_replaces_objects_is_refused_at_the_start(
         return create(self, key, data)
 
     monkeypatch.setattr(local.LocalStore, "create", made)
-    said = use(command, f"file://{tmp_path}/s", tmp_path, capfd)
+    said = use(command, f"file://{tmp_path}/s", capfd)
     assert "replaces an object that was to be created only if there was none" in said
     assert "\n" not in said
     assert issubclass(StorageUnsuitableError, NSQError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import stat
@@ -11,7 +12,9 @@ import time
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageUnsuitableError
+from nsqclient.spark.errors import (
+    ObjectNotFoundError, StorageError, StorageFullError, StorageUnsuitableError,
+)
 from nsqclient.spark.options import check_storage
 from nsqclient.spark.storage import local
 from nsqclient.spark.storage.store import open_store, probe, shared_store
@@ -135,7 +138,7 @@ def test_the_probe_refuses_other_failures(monkeypatch, answers, words):
 @pytest.mark.parametrize("url, words", [
     ("gs://bucket/x", "scheme 'gs' is not supported"),
     ("hdfs://node/x", "scheme 'hdfs' is not supported"),
-    ("/mnt/x", "a URL without a scheme is not supported"),
+    ("mnt/x", "give an absolute path"),
     ("file://host/mnt", "absolute path"), ("file:relative", "absolute path"),
     ("file:///", "absolute path"), ("s3:///x", "give a bucket"),
     ("s3://key:secret@bucket/x", "without user, password"),
@@ -268,3 +271,33 @@ def test_a_process_opens_a_storage_for_its_tasks_once(tmp_path):
     """To open S3 takes long."""
     url = f"file://{tmp_path}"
     assert shared_store(url) is shared_store(url)
+
+
+def test_a_file_is_on_the_disk_when_it_was_created(tmp_path, monkeypatch):
+    """Its bytes, and then its name."""
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda one: synced.append(
+        os.readlink(f"/proc/self/fd/{one}")) or fsync(one))
+    store = open_store(str(tmp_path / "log"))
+    store.create("t/a", b"x")
+    assert os.path.basename(synced[-2]).startswith(".tmp-")
+    assert synced[-1] == str(tmp_path / "log" / "t")
+
+
+def test_a_full_disk_says_what_is_missing(tmp_path, monkeypatch):
+    """Some space is kept for what lets segments be deleted."""
+    disk = os.statvfs(tmp_path)
+    store = open_store(str(tmp_path / "log"))
+    assert store.missing_space(10 ** 18) == 0  # nothing is stored yet
+    store.create("t/a", b"x")
+    free = disk.f_bavail * disk.f_frsize
+    assert store.missing_space(0) == 0 < store.missing_space(free + 2 ** 30)
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(local, "write_durably", full)
+    with pytest.raises(StorageFullError, match="t/b cannot be written: No space left") as failed:
+        store.create("t/b", b"xyz")
+    assert pickle.loads(pickle.dumps(failed.value)).missing == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.spark.spool.retention import Retention
+from nsqclient.spark.shards.retention import Retention
 
 
 def test_a_segment_expires_some_time_after_its_commit():

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.spark.spool.offsets import (
+from nsqclient.spark.shards.offsets import (
     COMMITTED,
     EARLIEST,
     LATEST,
-    Bound,
     after_seq,
     at_time,
     find_end,
     find_start,
+    missing_numbers,
+    ranges,
 )
 
 #: Segments 4 to 9, which were stored at the times 40.0 to 90.0; Spark has committed up to 7.
@@ -37,7 +38,7 @@ def test_reading_begins_after_a_number(bound, seq):
 
 @pytest.mark.parametrize("bound, seq", [
     (EARLIEST, 9), (LATEST, 9), (after_seq(9), 9), (at_time(0.0), 9)])
-def test_in_an_empty_spool_it_begins_at_the_end(bound, seq):
+def test_in_an_empty_log_it_begins_at_the_end(bound, seq):
     """Numbers go on where they were."""
     assert start(bound, numbers=[]) == (seq, "")
 
@@ -63,14 +64,13 @@ def test_reading_ends_with_a_number(bound, seq):
 
 
 def test_an_end_out_of_range_is_a_loss():
-    """An empty spool ends where its numbers do."""
+    """An empty log ends where its numbers do."""
     found = find_end(after_seq(10), NUMBERS, 9, lambda number: 0.0)
     assert found == (9, "ends at number 9; reading was to end with 10")
     assert find_end(at_time(5.0), [], 9, lambda number: 0.0) == (9, "")
 
 
-def test_a_bound_is_recognised_by_its_text():
-    """It is noted until the first commit of the query."""
-    bounds = [COMMITTED, EARLIEST, LATEST, after_seq(5), after_seq(6), at_time(5.0), at_time(5.001)]
-    assert len({str(bound) for bound in bounds}) == len(bounds)
-    assert str(after_seq(5)) == str(Bound("seq", 5)) == "seq 5"
+def test_missing_numbers_are_shown_as_ranges():
+    """A gap of a thousand is short."""
+    assert ranges(missing_numbers([3, 7], 2, 8)) == "4..6, 8"
+    assert ranges([]) == ""

@@ -1,27 +1,21 @@
-"""Where in a spool reading begins and ends: by a word, a number or a time. Pure.
+"""Where in the log of a shard reading begins and ends: by a word, a number or a time. Pure.
 
 An offset is the number of a segment, and means everything up to its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nsqclient.spark.options import Offset, ReadOptions
-from nsqclient.spark.spool.selection import ranges
 
 
 class Bound(NamedTuple):
-    """A place in a spool."""
+    """A place in a log."""
 
     kind: str  #: "committed", "earliest", "latest", "seq" or "time"
     value: float = 0  #: the number of a segment, or seconds since 1970
-
-    def __str__(self) -> str:
-        if self.kind == "seq":
-            return f"seq {self.value:.0f}"
-        return f"time {self.value:.3f}" if self.kind == "time" else self.kind
 
 
 COMMITTED, EARLIEST, LATEST = Bound("committed"), Bound("earliest"), Bound("latest")
@@ -37,17 +31,16 @@ def at_time(seconds: float) -> Bound:
     return Bound("time", seconds)
 
 
-def start_of(options: ReadOptions, default: Bound, nsqd: str = "") -> Bound:
-    """Where reading begins, as the options say.
+def start_of(options: ReadOptions, default: Bound, nsqd: str) -> Bound:
+    """Where reading of a shard begins, as the options say.
 
     Args:
         default: where they do not.
-        nsqd: of which shard; empty: of a spool.
     """
     return _bound(options.starting_offsets, options.starting_timestamp, default, nsqd)
 
 
-def end_of(options: ReadOptions, nsqd: str = "") -> Bound:
+def end_of(options: ReadOptions, nsqd: str) -> Bound:
     """Where reading ends, as the options say; of a shard that an offset does not name at 0."""
     default = after_seq(0) if isinstance(options.ending_offsets, Mapping) else LATEST
     return _bound(options.ending_offsets, options.ending_timestamp, default, nsqd)
@@ -58,9 +51,23 @@ def _bound(offset: Offset | None, timestamp: float | None, default: Bound, nsqd:
         return at_time(timestamp)
     if isinstance(offset, Mapping):
         return after_seq(offset[nsqd]) if nsqd in offset else default
-    if offset is None:
-        return default
-    return after_seq(offset) if isinstance(offset, int) else Bound(offset)
+    return default if offset is None else Bound(offset)
+
+
+def missing_numbers(have: Iterable[int], start: int, end: int) -> list[int]:
+    """Numbers in ``(start, end]`` that are not there."""
+    return sorted(set(range(start + 1, end + 1)).difference(have))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write sorted numbers as a reader would: ``3..5, 9``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}..{b}" for a, b in parts)
 
 
 class Found(NamedTuple):

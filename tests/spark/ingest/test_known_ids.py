@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsqclient.spark.spool import known_ids
-from nsqclient.spark.spool.known_ids import Claim, KnownIds
+from nsqclient.spark.ingest import known_ids
+from nsqclient.spark.ingest.known_ids import Claim, KnownIds
 
 
 def ids(first: int, count: int) -> list[bytes]:

@@ -1,0 +1,271 @@
+"""``Receiver``: the owners that the driver of a query, or a drain, starts by itself.
+
+``nsq-receiver`` is its only thread: it discovers nsqds and looks after their owners, and asks nsqds
+for their depth, so that no call of Spark waits for an HTTP answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nsqclient.consumer.drain_decision import DrainRules, NsqdState, Step
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.http.channel_depth import ChannelDepths
+from nsqclient.runtime.silence import Silence
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.ingest.channel_depth import make_query
+from nsqclient.spark.ingest.draining import Drain, Progress
+from nsqclient.spark.ingest.ingest import Ingest
+from nsqclient.spark.ingest.writer import Quota
+from nsqclient.spark.options import ReadOptions
+from nsqclient.spark.shards.owners import ShardOwners
+from nsqclient.spark.storage.store import Store
+
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two questions for the depth, in general and at the end of a drain.
+_LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
+#: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
+_SPACE_PATIENCE = 10.0
+#: The most seconds between two looks of a drain that count as time of waiting.
+_LONGEST_LOOK = 0.5
+#: Seconds without a message, after a connection was opened, in which the first ones come.
+_FIRST_SILENCE = 0.5
+
+
+class Receiver:
+    """Brings messages from nsqds into their logs.
+
+    Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one uses it; ``stop`` any.
+
+    Args:
+        options: of the source.
+        store: where the logs are.
+        on_stored: called after each segment, from any thread.
+        limit: messages to take at most; None: all.
+    """
+
+    def __init__(
+        self, options: ReadOptions, store: Store, on_stored: Callable[[], None],
+        limit: int | None = None,
+    ) -> None:
+        self._options = options
+        self._quota = None if limit is None else Quota(limit)
+        self._notify_stored = on_stored
+        self._owners = ShardOwners(
+            options, store, is_alone=True, on_stored=on_stored, quota=self._quota)
+        self._lock = threading.Lock()
+        self._error: NSQError | None = None  # by _lock
+        #: When the nsqds were asked last, and what they said. Replaced by _lock, never changed.
+        self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
+        self._asking = threading.Lock()  # a thread uses _query
+        self._query = make_query(options)
+        self._drain: Drain | None = None
+        self._silence = Silence(_LONGEST_LOOK)
+        self._started = 0.0
+        self._full_since = 0.0  # 0: no disk is full
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="nsq-receiver", daemon=True)
+
+    # -- life
+
+    def prepare_drain(self) -> None:
+        """Read what is there now, and end then. Call it before ``open()``.
+
+        Raises:
+            ConfigError: an nsqd cannot be asked for its depth, and ``idleMs`` is not set.
+            NSQError: see ``check_handshakes``; a drain of nothing would not connect otherwise.
+        """
+        options = self._options
+        check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+        depths = self._query.fetch()
+        if depths.without_http and not options.idle_ms:
+            raise ConfigError(
+                "a drain asks each nsqd at its HTTP port whether the channel is empty, and the HTTP"
+                f" address of {', '.join(depths.without_http)} is not known: set nsqdHttp or"
+                " lookupd; or idleMs, which allows an end by silence that is not verified")
+        target = depths.waiting + depths.in_flight if depths.is_complete else None
+        logger.info(
+            "drain: reading %s",
+            "an unknown number of messages" if target is None else counted(target, "message"))
+        self._drain = Drain(target, DrainRules(
+            options.config.drain_patience, options.idle_ms or None))
+
+    def open(self) -> None:
+        """Own every shard that can be reached, and begin to receive.
+
+        Raises:
+            StorageError, LogError: see ``ShardLog.open``.
+            NSQError: an nsqd does not grant what was asked for.
+        """
+        self._started = time.monotonic()
+        self._owners.open()
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Store and finish what has come, requeue the rest, close the logs. Idempotent."""
+        self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._owners.stop(timeout)
+
+    def check(self) -> None:
+        """Raise the error that has stopped an owner, if there is one."""
+        with self._lock:
+            error = self._error
+        if error is not None:
+            raise error
+
+    def _watch(self) -> None:
+        interval = _LAG_INTERVAL if self._drain is None else _DRAIN_INTERVAL
+        while True:
+            try:
+                self._look()
+                self._owners.tend()
+            except NSQError as exc:
+                with self._lock:
+                    self._error = self._error or exc
+                self._notify_stored()
+            except Exception:
+                logger.exception("looking after owners failed; the query continues")
+            if self._end.wait(interval):
+                return
+
+    def _look(self) -> None:
+        """Ask the nsqds for their depth. Blocks: see ``DepthQuery.fetch``."""
+        asked = time.monotonic()
+        with self._asking:
+            depths = self._query.fetch()
+        with self._lock:
+            if asked >= self._seen[0]:
+                self._seen = (asked, depths)
+
+    # -- questions
+
+    @property
+    def _ingests(self) -> list[Ingest]:
+        return [owner.ingest for owner in list(self._owners.owners.values())]
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether a flow is stopped: Spark is behind, or the storage takes nothing."""
+        return any(owner.is_paused for owner in list(self._owners.owners.values()))
+
+    def is_silent(self) -> bool:
+        """Return whether connections are open, and nothing comes that is not stored already."""
+        ingests = self._ingests
+        is_connected = any(ingest.connections for ingest in ingests)  # before last_arrival
+        return is_connected and all(
+            time.monotonic() - ingest.last_arrival >= _FIRST_SILENCE and ingest.is_idle
+            for ingest in ingests)
+
+    def lag(self) -> dict[str, object]:
+        """What the progress of the query says about the source."""
+        owners = list(self._owners.owners.values())
+        depths = self._seen[1]
+        return {
+            "depth": {address: one.depth for address, one in depths.known.items()},
+            "depth_unknown": list(depths.unknown),
+            "in_flight": sum(owner.in_flight for owner in owners),
+            "connections": sum(owner.connections for owner in owners),
+            "disk_full": any(owner.log.is_full for owner in owners),
+            "redelivered": sum(owner.log.redelivered for owner in owners),
+            "duplicates_dropped": sum(owner.log.copies_dropped for owner in owners),
+            "drained": self._drain is not None and self._end.is_set(),
+        }
+
+    # -- the end of a drain
+
+    def drain_is_over(self) -> bool:
+        """Return whether all that was there is stored; stops the owners then.
+
+        Raises:
+            NSQError: no nsqd can be reached at all, or an owner failed.
+        """
+        drain = self._drain
+        assert drain is not None
+        if self._end.is_set():
+            return True
+        self.check()
+        owners = list(self._owners.owners.values())
+        ingests = self._ingests
+        now = time.monotonic()
+        is_connected = any(ingest.connections for ingest in ingests)  # before last_arrival
+        last = max([self._started, *(ingest.last_arrival for ingest in ingests)])
+        asked, depths = self._seen
+        progress = Progress(
+            stored=sum(owner.ingest.stored - owner.log.copies_dropped for owner in owners),
+            last_arrival=last,
+            # While a flow is paused no message is expected.
+            silence=self._silence.watch(now if self.is_paused else last, now),
+            is_connected=is_connected,
+            is_idle=all(ingest.is_idle for ingest in ingests),
+        )
+        if asked:
+            drain.note(asked, depths, now)
+        has_enough = self._quota is not None and self._quota.is_used_up
+        step = drain.decide(progress, now)
+        if has_enough and progress.is_idle:
+            step = Step.END
+        if step in (Step.WAIT, Step.FLUSH):
+            return False
+        if step is Step.FAIL_STUCK or step is Step.FAIL_WITHOUT_HTTP:
+            errors = [ingest.last_error for ingest in ingests if ingest.last_error is not None]
+            raise self._failure(drain.nsqds(progress, now), depths, errors[-1] if errors else None)
+        self._log_end(step, depths, has_enough or drain.has_reached_target(progress))
+        self.stop()
+        self._look()  # so that the last progress has what is left, now that every FIN was read
+        self.check()
+        return True
+
+    def _failure(
+        self, nsqds: tuple[NsqdState, ...], depths: ChannelDepths, cause: NSQError | None
+    ) -> NSQError:
+        options = self._options
+        patience = options.config.drain_patience
+        stuck = "; ".join(
+            f"{one.address}: {one.waiting} wait and do not come" if one.waiting else
+            f"{one.address}: {depths.unknown.get(one.address, 'no answer')}"
+            for one in nsqds if one.stuck >= patience or not one.has_http)
+        error = NSQError(
+            f"{options.topic}/{options.channel}: a drain could not see that the channel is empty"
+            f" for {patience:g} s (drain_patience): {stuck}"
+            + (f"; the last failure: {cause}" if cause else ""))
+        error.__cause__ = cause
+        return error
+
+    def _log_end(self, step: Step, depths: ChannelDepths, has_enough: bool) -> None:
+        """Log what a drain leaves, or cannot know."""
+        options = self._options
+        if step is Step.FAIL_UNKNOWN_TOPIC:
+            logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
+                           options.topic)
+        elif step is Step.END_UNKNOWN:
+            logger.warning(
+                "%s/%s: the depth is unknown, so the read ends after %g s without a message"
+                " (idleMs): %s", options.topic, options.channel, options.idle_ms,
+                "; ".join(f"{address}: {why}" for address, why in depths.unknown.items()))
+        elif depths.paused and not has_enough:
+            logger.warning(
+                "%s/%s: the channel or the topic is paused. Left for the next run: %s",
+                options.topic, options.channel, counted(depths.paused, "message"))
+
+    def check_space(self, waiting_since: float = 0.0) -> None:
+        """Raise the error of a storage that takes nothing: a drain has an end, and nothing to do.
+
+        Raises:
+            StorageError: it has taken nothing for long, while the caller waited.
+        """
+        errors = [error for owner in list(self._owners.owners.values())
+                  if (error := owner.log.full_error) is not None]
+        now = time.monotonic()
+        if not errors:
+            self._full_since = 0.0
+            return
+        self._full_since = self._full_since or now
+        if now - max(self._full_since, waiting_since) >= _SPACE_PATIENCE:
+            raise errors[0]

@@ -1,0 +1,155 @@
+"""``ReaderClaim``: says that a query reads a log, so that no other one does at the same time.
+
+Two queries with checkpoints of their own would delete segments that the other one has not read. So
+a query takes the next number of the readers of a log, and creates a heartbeat again and again;
+another query that sees new heartbeats does not begin. A query that finds a higher number than its
+own, since it was suspended for long, ends. ``nsq-reader-claim`` is the only thread here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+
+from nsqclient.spark.errors import LogInUseError, ObjectNotFoundError, StorageError
+from nsqclient.spark.shards.names import ReaderKeys, parse_number
+from nsqclient.spark.storage.store import Store
+
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
+
+#: Seconds between two heartbeats; and heartbeats that a reader misses before it is dead.
+INTERVAL, _MISSED = 1.0, 5
+
+
+class ReaderClaim:
+    """The claim of one query on the logs of a topic and channel.
+
+    Life: created, ``take()``, ``release()``; not used again. Threads: any.
+    """
+
+    def __init__(self, store: Store, topic: str, channel: str) -> None:
+        self._store = store
+        self._keys = ReaderKeys(topic, channel)
+        self._number = 0
+        self._beats: list[str] = []  # keys of heartbeats that may be there; of the thread
+        self._error: LogInUseError | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nsq-reader-claim", daemon=True)
+
+    def take(self) -> None:
+        """Become the reader.
+
+        Blocks: as long as it takes to see that a former reader is dead; a moment where that was a
+        process of this machine.
+
+        Raises:
+            LogInUseError: another query reads the log.
+            StorageError: the storage does not answer.
+        """
+        while True:
+            numbers = self._numbers()
+            newest = max(numbers, default=0)
+            if newest:
+                self._check_dead(newest)
+            key = self._keys.reader(newest + 1)
+            if self._store.create(key, json.dumps(_this_process()).encode()):
+                break
+        self._number = newest + 1
+        for number in numbers:
+            self._delete(number)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Be the reader no longer. Idempotent."""
+        self._end.set()
+        if self._thread.ident is None:
+            return
+        self._thread.join()
+        with contextlib.suppress(StorageError):  # then the next reader notices that it is dead
+            self._delete(self._number)
+
+    def check(self) -> None:
+        """Raise that another query reads the log now, if one does."""
+        if self._error is not None:
+            raise self._error
+
+    def _numbers(self) -> list[int]:
+        found = (self._keys.number(one.key) for one in self._store.list_objects(self._keys.folder))
+        return sorted({number for number in found if number})
+
+    def _check_dead(self, number: int) -> None:
+        """Wait until it is sure that the reader of this number has ended.
+
+        Raises:
+            LogInUseError: it has not.
+        """
+        try:
+            holder = json.loads(self._store.read(self._keys.reader(number)))
+        except ObjectNotFoundError:
+            return  # it has ended just now
+        if holder["machine"] == _machine() and not _is_alive(holder["pid"]):
+            return
+        before = self._newest_beat(number)
+        for _ in range(_MISSED):
+            self._end.wait(INTERVAL)
+            if self._newest_beat(number) != before:
+                raise LogInUseError(
+                    f"{self._store.url}/{self._keys.folder}", f"another query ({holder['host']},"
+                    f" process {holder['pid']}) reads it: use a separate channel for each query, or"
+                    " end the other one first")
+
+    def _newest_beat(self, number: int) -> int:
+        return max((parse_number(one.key) or 0 for one in self._store.list_objects(
+            self._keys.beats(number))), default=0)
+
+    def _delete(self, number: int) -> None:
+        self._store.delete([
+            *(one.key for one in self._store.list_objects(self._keys.beats(number))),
+            self._keys.reader(number)])
+
+    def _run(self) -> None:
+        serial = 0
+        while not self._end.wait(INTERVAL):
+            serial += 1
+            try:
+                key = self._keys.beat(self._number, serial)
+                self._store.create(key, b"")
+                if self._beats:
+                    self._store.delete(self._beats)
+                self._beats = [key]
+                if max(self._numbers(), default=0) > self._number:
+                    self._error = LogInUseError(
+                        f"{self._store.url}/{self._keys.folder}", "another query has begun to read"
+                        " it, since this one gave no sign for long")
+                    return
+            except StorageError as exc:
+                logger.warning("%s; trying again", exc)
+            except Exception:
+                logger.exception("a heartbeat failed; the query continues")
+
+
+def _this_process() -> dict[str, object]:
+    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
+
+
+def _machine() -> str:
+    """Name what process numbers belong to: a start of a machine, and a namespace there."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{socket.gethostname()} without /proc"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

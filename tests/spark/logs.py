@@ -1,0 +1,58 @@
+"""Logs of shards that a test writes by itself: numbered messages, without an nsqd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsqclient.spark.ingest.known_ids import Claim
+from nsqclient.spark.segment import check_segment, read_rows
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.shard_log import ShardLog
+
+
+def message_id(number: int) -> bytes:
+    """The id of a message."""
+    return b"%016d" % number
+
+
+def put(log: ShardLog, nsqd: str, numbers: Any, conn: str = "c-0", window: int = 2500,
+        ) -> list[int]:
+    """Store messages as the writer thread of an ingest does; return those that were stored."""
+    numbers, copies = list(numbers), []
+    while True:
+        claims = []
+        parts = []
+        if numbers:
+            claims = [Claim(nsqd, conn, window, [message_id(number) for number in numbers])]
+            parts = [(nsqd, [(n, 1, message_id(n), b"%d" % n) for n in numbers])]
+        known = log.append(parts, claims, copies)
+        if known is None:
+            return numbers
+        copies += [claims[0]._replace(ids=[claims[0].ids[n] for n in known[0]])]
+        numbers = [number for n, number in enumerate(numbers) if n not in known[0]]
+
+
+def write_log(
+    store: Any, nsqd: str, *sizes: int, first: int = 0, topic: str = "t", channel: str = "c",
+    log: ShardLog | None = None,
+) -> ShardLog:
+    """Write segments of so many messages with consecutive numbers; return their log."""
+    if log is None:
+        log = ShardLog(store, ShardKeys(topic, channel, nsqd))
+        log.open()
+    for size in sizes:
+        assert len(put(log, nsqd, range(first, first + size))) == size
+        first += size
+    return log
+
+
+def rows_of(store: Any, key: str) -> Any:
+    """The rows of a segment, as Spark is given them."""
+    return read_rows(check_segment(store.url, key, store.read(key)))
+
+
+def numbers_of(store: Any, nsqd: str, topic: str = "t", channel: str = "c") -> list[int]:
+    """The bodies of all segments of a shard, as numbers, in order."""
+    keys = ShardKeys(topic, channel, nsqd)
+    return [int(body) for found in store.list_objects(keys.of("segments"))
+            for body in rows_of(store, found.key).column("body").to_pylist()]

@@ -1,0 +1,155 @@
+"""What ``spark.read`` gives: peeks and drains, on both kinds of server. No JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from nsqclient.consumer.consumer import Consumer  # noqa: E402 - needs pyspark
+from nsqclient.errors import ConfigError  # noqa: E402 - needs pyspark
+from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyspark
+from nsqclient.spark import batch_reader  # noqa: E402 - needs pyspark
+from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.errors import (  # noqa: E402 - needs pyspark
+    DamagedSegmentError,
+    LogInUseError,
+)
+from nsqclient.spark.ingest.message_buffer import split_by_bytes  # noqa: E402 - needs pyspark
+from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
+from nsqclient.spark.peeking import peek  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards import reader_claim  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards.reader_claim import ReaderClaim  # noqa: E402 - needs pyspark
+from nsqclient.spark.snapshot import release, snapshots, url_of  # noqa: E402 - needs pyspark
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """Where snapshots are."""
+    return f"file://{tmp_path}/log"
+
+
+@pytest.fixture
+def texts(server):
+    """Options of a source on one server."""
+    return {"topic": "t", "channel": "c", "nsqd": server.tcp_address,
+            "nsqdHttp": server.http_address}
+
+
+def publish(server, count, first=0):
+    """Messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
+
+
+def batch_rows(texts, name="s", **options):
+    """What a batch read gives."""
+    one = NsqBatchReader(read_options({**texts, **options}, "batch"), name)
+    return [body for partition in one.partitions()
+            for rows in one.read(partition) for body in rows.column("body").to_pylist()]
+
+
+def test_a_peek_requeues_every_message(server, texts):
+    """Nothing is removed, and nothing stays out."""
+    publish(server, 50)
+    server.post("/channel/create", topic="t", channel="c")
+    wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "the channel has all")
+    assert len(set(batch_rows(texts, maxMessages="20"))) == 20
+    wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "all went back")
+    assert len(set(batch_rows(texts))) == 50
+
+
+def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
+    """One of two may have nearly all; each message is delivered once."""
+    servers = [server_factory(), server_factory()]
+    for server, count in zip(servers, (90, 10)):
+        publish(server, count)
+        server.post("/channel/create", topic="t", channel="c")
+    texts |= {"nsqd": ",".join(server.tcp_address for server in servers),
+              "nsqdHttp": ",".join(server.http_address for server in servers)}
+    for attempts in (1, 2):
+        rows = [row for _, rows in peek(read_options(texts, "batch")) for row in rows]
+        assert len(rows) == 100 and {row[1] for row in rows} == {attempts}
+
+
+def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatch):
+    """A thousand of 1 MiB would be more than Spark sends with a task."""
+    monkeypatch.setattr(batch_reader, "split_by_bytes", lambda parts: split_by_bytes(parts, 100))
+    publish(server, 50)
+    assert len(NsqBatchReader(read_options(texts, "batch"), "s").partitions()) == 25
+
+
+def test_a_peek_at_an_empty_channel_is_empty(server, texts):
+    """It does not wait when the depth is known."""
+    assert batch_rows(texts) == []
+
+
+def test_a_peek_at_a_channel_in_use_is_refused(server, texts):
+    """It would hold messages back from others."""
+    with Consumer("t", "c", lambda message: None, nsqd_tcp_addresses=[server.tcp_address]):
+        wait_until(lambda: server.stats("t", "c").get("client_count"), 30, "it is connected")
+        with pytest.raises(ConfigError, match="allowShared=true"):
+            batch_rows(texts)
+
+
+def test_a_drain_takes_max_messages_and_keeps_them(server, texts, storage):
+    """Exactly maxMessages; the rest of the channel by the next one; again by name."""
+    publish(server, 500)
+    texts |= {"mode": "drain", "storage": storage}
+    first = batch_rows(texts, "one", maxMessages="120")
+    assert len(first) == 120
+    second = batch_rows(texts, "two")
+    assert sorted(map(int, first + second)) == list(range(500))
+    assert sorted(batch_rows(texts, "x", snapshot="one")) == sorted(first)
+    assert snapshots(storage) == [("one", 120, True), ("two", 380, True)]
+
+
+def test_a_drain_of_an_unknown_topic_is_empty(lookupd_factory, texts, storage):
+    """And a snapshot all the same."""
+    texts |= {"nsqd": "", "nsqdHttp": "", "lookupd": lookupd_factory().http_address}
+    assert batch_rows(texts, "one", mode="drain", storage=storage) == []
+    assert snapshots(storage) == [("one", 0, True)]
+
+
+def test_a_drain_that_was_cut_off_goes_on(server, texts, storage):
+    """Under its name: what it had stored is in it, once."""
+    publish(server, 100)
+    texts |= {"mode": "drain", "storage": storage}
+    first = batch_rows(texts, "one", maxMessages="40")
+    store = open_store(url_of(storage, "one"))
+    store.delete([found.key for found in store.list_objects("%complete")])
+    assert snapshots(storage) == [("one", 40, False)]
+    assert sorted(map(int, batch_rows(texts, "one"))) == list(range(100)) and len(first) == 40
+
+
+def test_a_damaged_segment_of_a_snapshot_is_an_error(server, texts, storage, tmp_path):
+    """It is the only copy; the rest can be read."""
+    publish(server, 50)
+    texts |= {"mode": "drain", "storage": storage}
+    batch_rows(texts, "one")
+    path = next(tmp_path.rglob("*.arrow"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(DamagedSegmentError):
+        batch_rows(texts, "one")
+    assert len(batch_rows(texts, "one", failOnDataLoss="false")) < 50
+
+
+def test_a_snapshot_can_be_released_once(server, texts, storage, monkeypatch):
+    """And is gone then; not while a drain is filling it."""
+    monkeypatch.setattr(reader_claim, "INTERVAL", 0.05)
+    publish(server, 5)
+    batch_rows(texts, "one", mode="drain", storage=storage)
+    claim = ReaderClaim(open_store(url_of(storage, "one")), "t", "c")
+    claim.take()
+    with pytest.raises(LogInUseError):
+        release(storage, "one")
+    claim.release()
+    release(storage, "one")
+    assert snapshots(storage) == []
+    with pytest.raises(ConfigError, match="no snapshot 'one'"):
+        release(storage, "one")

@@ -1,0 +1,410 @@
+"""A query that receives by itself: from nsqd into the log and out of it, on both kinds of server.
+
+No JVM. What an owner does is tested in ``shards/test_owners.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import subprocess
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.streaming.datasource import (  # noqa: E402 - needs pyspark
+    ReadAllAvailable,
+    ReadMaxRows,
+)
+
+from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
+from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyspark
+from nsqclient.spark import receiver as module  # noqa: E402 - needs pyspark
+from nsqclient.spark.errors import StorageFullError  # noqa: E402 - needs pyspark
+from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
+from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
+from nsqclient.spark.receiver import Receiver  # noqa: E402 - needs pyspark
+from nsqclient.spark.shards import log_reader, owner  # noqa: E402 - needs pyspark
+from nsqclient.spark.storage.local import LocalStore  # noqa: E402 - needs pyspark
+from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
+from tests.support.servers.http_api import registered  # noqa: E402 - needs pyspark
+from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+
+ALL = ReadMaxRows(1_000_000)
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    """Commits are noted, and looked for, at once rather than after seconds."""
+    monkeypatch.setattr(owner, "_INTERVAL", 0.05)
+    monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 0.05)
+    monkeypatch.setattr(module, "_LAG_INTERVAL", 0.05)
+    monkeypatch.setattr(module, "_DRAIN_INTERVAL", 0.05)
+
+
+@pytest.fixture
+def log_path(tmp_path):
+    """A plain path, which is the storage of one machine."""
+    return str(tmp_path / "the lög 漢 #1")
+
+
+@pytest.fixture
+def reader(log_path):
+    """Factory of stream readers; each stops the one before, and the test the last."""
+    started = []
+
+    def start(*servers, drains=False, **options):
+        for one in started:
+            one.stop()
+        texts = {
+            "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
+            "nsqd": ",".join(server.tcp_address for server in servers),
+            "nsqdHttp": ",".join(server.http_address for server in servers), **options}
+        found = NsqStreamReader(read_options(texts, "stream"))
+        started.append(found)
+        if drains:
+            found.prepareForTriggerAvailableNow()
+        return found
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def publish(server, count, first=0, size=0):
+    """Messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        for start in range(first, first + count, 10_000):
+            producer.publish_many(
+                "t", [b"%0*d" % (size, number)
+                      for number in range(start, min(start + 10_000, first + count))])
+
+
+def counts(server):
+    """Depth and messages in flight of the channel."""
+    stats = server.stats("t", "c")
+    return stats["depth"], stats["in_flight_count"]
+
+
+def bodies(reader, start, end):
+    """What executors read of a batch, through pickle as Spark does it."""
+    far = pickle.loads(pickle.dumps(reader))
+    return [int(body) for partition in reader.partitions(start, end)
+            for batch in far.read(pickle.loads(pickle.dumps(partition)))
+            for body in batch.column("body").to_pylist()]
+
+
+def run(reader, limit=ALL, start=None, until=None):
+    """Do as Spark does with a drain, or until so many rows were read; return rows and the place."""
+    found, place, batches = [], start or reader.initialOffset(), 0
+    while until is None or len(found) < until:
+        end = reader.latestOffset(place, limit)
+        if end is place and until is None:
+            break
+        if end is not place:
+            found += bodies(reader, place, end)
+            batches += 1
+        place = end
+    return sorted(found), place, batches
+
+
+def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
+    """Each message once, whatever number of times a batch is read; nsqd has nothing left."""
+    publish(server, 3000)
+    one = reader(server)
+    found, place, _ = run(one, until=3000)
+    assert found == list(range(3000))
+    publish(server, 1, 3000)
+    assert run(one, start=place, until=1)[0] == [3000]
+    wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
+
+
+def test_the_first_batch_has_what_is_there(server, reader):
+    """It waits for the connection, rather than leave the messages to the next trigger."""
+    publish(server, 100)
+    one = reader(server)
+    start = one.initialOffset()
+    assert one.latestOffset(start, ALL) is not start
+
+
+def test_nsqds_are_found_through_lookupd(server_factory, lookupd_factory, reader):
+    """An nsqd that comes later, too: it is given an owner, and read."""
+    lookupd = lookupd_factory()
+    first = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(first, 100)
+    wait_until(lambda: registered(lookupd, "t"))
+    one = reader(nsqd="", nsqdHttp="", lookupd=lookupd.http_address, lookupd_poll_interval="100ms")
+    found, place, _ = run(one, until=100)
+    second = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(second, 50, 100)
+    assert found + run(one, start=place, until=50)[0] == list(range(150))
+
+
+def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
+    """Also what was finished by nobody, since it was killed."""
+    server = server_factory(msg_timeout=1.0)
+    publish(server, 500)
+    one = reader(server)
+    found, place, _ = run(one, until=500)
+    publish(server, 500, 500)
+    more, place, _ = run(reader(server), start=place, until=500)
+    assert found + more == list(range(1000))
+
+
+def test_a_batch_is_replayed_after_a_restart(server, reader):
+    """The offset was logged, the batch not committed."""
+    publish(server, 300)
+    one = reader(server)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ALL)
+    before = bodies(one, start, end)
+    assert bodies(reader(server), start, end) == before
+
+
+def test_a_full_log_stops_the_flow_until_spark_has_caught_up(server, reader):
+    """Messages wait at nsqd, not here; a batch does not wait for its trigger delay then."""
+    publish(server, 3000)
+    one = reader(server, maxLogMessages="1000", max_in_flight="200", maxTriggerDelayMs="3600000")
+    start = one.initialOffset()
+    wait_until(lambda: one._opened.receiver.is_paused and counts(server)[1] == 0, 30, "it is full")
+    found, place, _ = run(one, start=start, until=1000)
+    assert len(found) < 1600
+    rest, _, _ = run(one, start=place, until=1000)
+    assert len({*found, *rest}) == len(found) + len(rest) >= 2000
+
+
+def test_a_batch_waits_for_the_trigger_delay(server, reader):
+    """The first is planned at once, the next one when the time is over, or when it is full."""
+    publish(server, 100)
+    one = reader(server, maxTriggerDelayMs="3600000", max_in_flight="50")
+    first = one.latestOffset(one.initialOffset(), ALL)
+    publish(server, 500, 100)
+    wait_until(lambda: counts(server) == (0, 0), 30, "more is there")
+    assert one.latestOffset(first, ALL) is first
+    full = one.latestOffset(first, ReadMaxRows(1))
+    assert full is not first and one.reportLatestOffset()["batch_full"]
+    one._due = 0.0
+    assert one.latestOffset(full, ALL) is not full
+
+
+def test_the_lag_is_reported(server, reader):
+    """Spark shows it in the progress."""
+    publish(server, 100)
+    one = reader(server)
+    run(one, until=100)
+    report = one.reportLatestOffset()
+    assert report["connections"] == 2 and not report["disk_full"]
+    wait_until(lambda: one.reportLatestOffset()["depth"] == {server.http_address: 0}, 30)
+
+
+def test_available_now_reads_in_batches_what_was_there_and_ends(server_factory, reader):
+    """Of all nsqds; what is published later is left for the next run."""
+    servers = [server_factory(), server_factory()]
+    for number, server in enumerate(servers):
+        publish(server, 450, 450 * number)
+    one = reader(*servers, drains=True, max_in_flight="100")
+    found, place, batches = run(one, ReadMaxRows(300))
+    assert found == list(range(900)) and batches >= 3
+    publish(servers[0], 5)
+    assert one.latestOffset(place, ALL) is place
+    assert counts(servers[0]) == (5, 0) and one.reportLatestOffset()["drained"]
+
+
+def test_available_now_reads_an_nsqd_that_is_new_to_the_checkpoint(server_factory, reader):
+    """It joins in the drain, and is read in it."""
+    first, second = server_factory(), server_factory()
+    publish(first, 10)
+    _, place, _ = run(reader(first, drains=True))
+    publish(second, 10, 10)
+    assert run(reader(first, second, drains=True), start=place)[0] == list(range(10, 20))
+
+
+def test_the_trigger_once_is_refused(reader, tmp_path):
+    """It would take what comes in the first moment; nothing is read or written."""
+    with pytest.raises(ConfigError, match=r"use trigger\(availableNow=True\)"):
+        reader(nsqd="127.0.0.1:1").latestOffset({"v": 2, "shards": {}}, ReadAllAvailable())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_no_retry_fixes_ends_the_query(server, reader):
+    """nsqd refuses us: TLS was asked for and is not there."""
+    with pytest.raises(NSQError, match="(?i)tls"):
+        reader(server, tls_v1="true").initialOffset()
+
+
+def test_executors_are_given_no_secret(reader):
+    """They read segments, and talk to no nsqd."""
+    assert b"s3cret" not in pickle.dumps(reader(nsqd="127.0.0.1:1", auth_secret="s3cret"))
+
+
+# -- the end of a drain
+
+@pytest.fixture
+def drain(log_path):
+    """Factory of receivers that drain; they are stopped with the test."""
+    started = []
+
+    def start(*servers, **options):
+        texts = {
+            "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
+            "nsqd": ",".join(server.tcp_address for server in servers),
+            "nsqdHttp": ",".join(server.http_address for server in servers), **options}
+        receiver = Receiver(read_options(texts, "stream"), open_store(log_path), lambda: None)
+        started.append(receiver)
+        receiver.prepare_drain()
+        receiver.open()
+        return receiver
+
+    yield start
+    for receiver in started:
+        receiver.stop()
+
+
+def test_a_drain_of_an_empty_channel_ends(server, drain):
+    """With nothing."""
+    wait_until(drain(server).drain_is_over, 20)
+
+
+def test_a_drain_of_an_unknown_topic_ends(lookupd_factory, drain, caplog):
+    """nsqlookupd was asked, and knows no such topic: nothing is not an error."""
+    wait_until(drain(nsqd="", lookupd=lookupd_factory().http_address).drain_is_over, 20)
+    assert "lists no nsqd with the topic t" in caplog.text
+
+
+def test_a_drain_without_http_ends_after_a_silence(server, drain):
+    """No HTTP port reports the depth."""
+    publish(server, 100)
+    wait_until(drain(server, nsqdHttp="", idleMs="1000").drain_is_over, 20)
+    assert counts(server) == (0, 0)
+
+
+def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory, drain, caplog):
+    """Its messages are not in the sum of the depths, which had ended the drain too early."""
+    servers = [server_factory(), server_factory()]
+    for number, one in enumerate(servers):
+        publish(one, 1500, number * 1500)
+    receiver = drain(*servers, max_in_flight="100", idleMs="1000",
+                     nsqdHttp=f"{servers[0].http_address},127.0.0.1:1")
+    wait_until(receiver.drain_is_over, 20)
+    assert [counts(server) for server in servers] == [(0, 0), (0, 0)]
+    assert "t/c: the depth is unknown, so the read ends after 1 s without" in caplog.text
+    assert receiver.lag()["depth_unknown"] == ["127.0.0.1:1"]
+
+
+def test_a_drain_that_cannot_know_its_end_fails(server, drain):
+    """Before it takes a message, where nsqd has no HTTP address; else after drain_patience."""
+    publish(server, 10)
+    with pytest.raises(ConfigError, match=f"{server.tcp_address} is not known: set nsqdHttp"):
+        drain(server, nsqdHttp="")
+    receiver = drain(server, nsqdHttp="127.0.0.1:1", drain_patience="500ms")
+    with pytest.raises(NSQError, match="for 0.5 s .drain_patience.: 127.0.0.1:1: .*refused"):
+        wait_until(receiver.drain_is_over, 20)
+
+
+def test_a_drain_without_any_nsqd_fails(drain):
+    """With the reason of the last dial."""
+    receiver = drain(nsqd="127.0.0.1:1", drain_patience="500ms")
+    with pytest.raises(NSQError, match="127.0.0.1:1"):
+        wait_until(receiver.drain_is_over, 20)
+
+
+def test_a_drain_that_leaves_messages_logs_a_warning(server, drain, caplog):
+    """A paused channel gives nothing, and the next run begins there."""
+    publish(server, 10)
+    server.post("/channel/create", topic="t", channel="c")
+    server.post("/channel/pause", topic="t", channel="c")
+    wait_until(drain(server).drain_is_over, 20)
+    assert "is paused. Left for the next run: 10 messages" in caplog.text
+
+
+# -- a full disk
+
+@pytest.fixture
+def disk(monkeypatch):
+    """How many bytes fit on the disk; 0: any number. As statvfs says it, and a write."""
+    limit = [0]
+    link = LocalStore._link
+
+    def used(store):
+        return sum(found.size for found in store.list_objects(""))
+
+    def missing(store, size):
+        return max(0, used(store) + size + limit[0] // 8 - limit[0]) if limit[0] else 0
+
+    def write(store, tmp, path, data):
+        if limit[0] and used(store) + len(data) > limit[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return link(store, tmp, path, data)
+
+    monkeypatch.setattr(LocalStore, "missing_space", missing)
+    monkeypatch.setattr(LocalStore, "_link", write)
+    return limit
+
+
+@pytest.mark.parametrize("drains", [True, False], ids=["availableNow", "stream"])
+def test_a_disk_smaller_than_the_topic_passes_every_message_once(
+    server, reader, disk, drains, caplog
+):
+    """Full, it deletes what is committed though its retention is not over, and says so."""
+    publish(server, 20_000, size=200)
+    disk[0] = 1_500_000
+    one = reader(server, drains=drains, max_in_flight="2000")
+    found, _, batches = run(one, until=None if drains else 20_000)
+    assert found == list(range(20_000)) and batches > 2
+    assert "were deleted before retentionMs was over, and cannot be replayed" in caplog.text
+    assert "more are needed); nothing of it is acknowledged to nsqd" in caplog.text
+
+
+@pytest.fixture(params=[6, 20], ids=["6 MB", "20 MB"])
+def small_disk(request, tmp_path):
+    """A disk of its own that is smaller than the topic."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("drains", [True, False], ids=["availableNow", "stream"])
+def test_a_real_disk_smaller_than_the_topic_passes_every_message_once(
+    small_disk, server, reader, drains
+):
+    """With the default options."""
+    count = 150_000
+    publish(server, count, size=200)
+    one = reader(server, drains=drains, storage=str(small_disk / "log"), msg_timeout="10s")
+    assert run(one, until=None if drains else count)[0] == list(range(count))
+
+
+def test_what_is_not_committed_is_never_deleted(server, reader, disk):
+    """The flow pauses, all that is not stored goes back, and the query goes on with space."""
+    disk[0] = 300_000
+    publish(server, 3000, size=200)
+    one = reader(server, max_in_flight="200")
+    start = one.initialOffset()
+    wait_until(lambda: one.reportLatestOffset()["disk_full"], 30, "the disk is full")
+    wait_until(lambda: counts(server)[1] == 0, 30, "what does not fit went back")
+    end = one.latestOffset(start, ALL)
+    stored = bodies(one, start, end)
+    assert 0 < len(stored) < 3000
+    disk[0] = 0
+    rest, _, _ = run(one, start=end, until=3000 - len(stored))
+    assert sorted(stored + rest) == list(range(3000))
+
+
+def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypatch):
+    """It has an end: what is stored is read, and the rest is at nsqd."""
+    monkeypatch.setattr(module, "_SPACE_PATIENCE", 0.2)
+    publish(server, 100, size=200)
+    disk[0] = 3000
+    one = reader(server, drains=True)
+    with pytest.raises(StorageFullError, match="no space left for a segment"):
+        run(one)
+    one.stop()
+    wait_until(lambda: counts(server) == (100, 0), 30, "all is at nsqd")
