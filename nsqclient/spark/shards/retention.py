@@ -1,6 +1,6 @@
 """``Retention``: how long segments are kept that Spark has committed. Pure.
 
-After a power failure Spark's sink and checkpoint may lack what the spool has on disk, so committed
+After a power failure Spark's sink and checkpoint may lack what the log has, so committed
 segments can be read again for a while. What counts is the time since the commit: before it a
 segment is needed anyway, and it is Spark's files that are the younger ones. A start begins that
 time anew, since the machine may have been off for longer.
