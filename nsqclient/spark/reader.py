@@ -58,7 +58,8 @@ class _Opened:
     """
 
     def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
-        self.news: threading.Event = threading.Event()  # a segment was stored here, or something went wrong
+        #: Set when a segment was stored here, or something went wrong.
+        self.news: threading.Event = threading.Event()
         self._store: Store = open_store(options.storage)
         self.log: ShardedLog = ShardedLog(
             self._store, options.topic, options.channel, options.retention_ms,
