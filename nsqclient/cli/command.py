@@ -29,6 +29,8 @@ from nsqclient.version import __version__
 
 #: Exit status of a SIGINT that nothing else handles.
 _INTERRUPTED = 128 + signal.SIGINT
+#: Before each value: argparse of Python 3.12 and older drops a value that is "--".
+_MARK = "="
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,7 +96,7 @@ class Command:
         """Add a flag to the current group. A list may be given several times."""
         def read(text: str) -> Any:
             try:
-                return kind.parse(text)
+                return kind.parse(text.removeprefix(_MARK))
             except ValueError as exc:
                 raise argparse.ArgumentTypeError(str(exc)) from exc
 
@@ -189,7 +191,7 @@ class Command:
                 if not flag.kind.is_switch and not left:
                     raise FlagError(f"--{name} needs a value")
                 text = "true" if flag.kind.is_switch else left.pop(0)
-            found.append(f"--{name}={text}")
+            found.append(f"--{name}={_MARK}{text}")
         return found, rest
 
     def _fill(self, given: dict[str, Any], texts: Texts) -> None:
@@ -198,7 +200,8 @@ class Command:
         for name, (place, values) in texts.items():
             if name not in hidden | given.keys():
                 try:
-                    given |= vars(self.parser.parse_args([f"--{name}={text}" for text in values]))
+                    given |= vars(self.parser.parse_args(
+                        [f"--{name}={_MARK}{text}" for text in values]))
                 except FlagError as exc:
                     raise FlagError(f"{place}: {exc}") from None
 

@@ -9,6 +9,7 @@ is published whole. With several nsqds each gets every record, as in the origina
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -17,7 +18,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
@@ -287,6 +288,10 @@ class Publisher:
                 raise
 
 
+class _Stopped(Exception):
+    """A signal came: what was read of the next record is no record."""
+
+
 class _Copy:
     """Moves records from stdin to the publishers until the end, a signal or an error."""
 
@@ -298,9 +303,8 @@ class _Copy:
         self._signals = signals
         self._progress = progress
         self._is_json = values["format"] == "jsonl"
-        limit = config.nsqd_max_msg_size
-        self._splitter = RecordSplitter(
-            values["delimiter"], limit * _JSON_SIZE if self._is_json else limit)
+        self._delimiter = values["delimiter"]
+        self._limit = config.nsqd_max_msg_size * (_JSON_SIZE if self._is_json else 1)
         self._limiter = RateLimiter(values["rate"], time.monotonic())
         self._handed_over = 0
         self._size = 0
@@ -312,20 +316,26 @@ class _Copy:
     def run(self, source: int) -> None:
         """Read a descriptor to the end."""
         try:
-            while not self._signals.is_stopping:
-                stop = self._signals.fileno()
-                if stop in select.select([source, stop], [], [])[0]:
-                    break
-                data = os.read(source, _CHUNK)
-                self._size += len(data)
-                self._take(self._splitter.feed(data) if data else self._splitter.end())
-                if not data:
-                    break
+            for records in split_records(self._chunks(source), self._delimiter, self._limit):
+                self._take(records)
+        except _Stopped:
+            pass
         except ValueError as exc:
-            self._take(getattr(exc, "records", []))
             self.error = CommandLineError(f"record {self._handed_over + 1}: {exc}")
         finally:
             self._progress.update(self._handed_over, self._size, last=True)
+
+    def _chunks(self, source: int) -> Iterator[bytes]:
+        while not self._signals.is_stopping:
+            stop = self._signals.fileno()
+            if stop in select.select([source, stop], [], [])[0]:
+                break
+            data = os.read(source, _CHUNK)
+            if not data:
+                return
+            self._size += len(data)
+            yield data
+        raise _Stopped
 
     def _take(self, records: list[bytes]) -> None:
         """Hand over what was read; of JSON lines the bodies, up to the first that has none."""
@@ -354,56 +364,38 @@ class _Copy:
 
 
 class RecordTooLong(ValueError):
-    """A record is longer than a message may be. ``records`` are those before it."""
+    """A record is longer than a message may be."""
 
-    def __init__(self, limit: int, records: list[bytes]) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(f"it is over {limit} bytes, the largest message (nsqd_max_msg_size)")
-        self.records = records
 
 
-class RecordSplitter:
-    """Cuts a stream at a delimiter, without empty records, as the original does. Pure.
+def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iterator[list[bytes]]:
+    """Cut a stream at a delimiter, as the original does; yield the records of each chunk. Pure.
+
+    There are no empty records, and the last one needs no delimiter.
 
     Args:
         delimiter: one byte or several.
         limit: bytes of the longest record.
+
+    Raises:
+        RecordTooLong: the next record is too long; those before it were yielded.
     """
-
-    def __init__(self, delimiter: bytes, limit: int) -> None:
-        self._delimiter = delimiter
-        self._limit = limit
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take more of the stream; return the records that are whole now.
-
-        Raises:
-            RecordTooLong: the next record is, or becomes, too long.
-        """
-        *records, self._rest = (self._rest + data).split(self._delimiter)
-        records = list(filter(None, records))
+    rest = b""
+    for data in chunks:
+        *records, rest = (rest + data).split(delimiter)
+        yield from _up_to(limit, records)
         # The rest may hold all of a delimiter but its last byte.
-        if len(self._rest) >= self._limit + len(self._delimiter):
-            self._reject(records)
-        if records and max(map(len, records)) > self._limit:
-            self._reject(records)
-        return records
+        if len(rest) >= limit + len(delimiter):
+            raise RecordTooLong(limit)
+    yield from _up_to(limit, [rest])
 
-    def end(self) -> list[bytes]:
-        """The stream ended: return the last record, whole, if it had no delimiter.
 
-        Raises:
-            RecordTooLong: it is too long.
-        """
-        rest, self._rest = self._rest, b""
-        if len(rest) > self._limit:
-            raise RecordTooLong(self._limit, [])
-        return [rest] if rest else []
-
-    def _reject(self, records: list[bytes]) -> None:
-        good: list[bytes] = []
-        for record in records:
-            if len(record) > self._limit:
-                break
-            good.append(record)
-        raise RecordTooLong(self._limit, good)
+def _up_to(limit: int, records: list[bytes]) -> Iterator[list[bytes]]:
+    has_long = max(map(len, records), default=0) > limit
+    if has_long:
+        records = list(itertools.takewhile(lambda record: len(record) <= limit, records))
+    yield list(filter(None, records))
+    if has_long:
+        raise RecordTooLong(limit)

@@ -71,7 +71,9 @@ def read(monkeypatch, tmp_path):
 @pytest.mark.parametrize("words, flag, value", [
     (["-topic", "v"], "topic", "v"), (["--topic", "v"], "topic", "v"),
     (["-topic=v"], "topic", "v"), (["--topic=v"], "topic", "v"), (["--topic="], "topic", ""),
-    (["--topic", "--fast"], "topic", "--fast"), (["--topic=a=b\nc"], "topic", "a=b\nc"),
+    (["--topic", "--fast"], "topic", "--fast"),
+    (["--topic=--"], "topic", "--"), (["--topic==x"], "topic", "=x"),
+    (["--topic=a=b\nc"], "topic", "a=b\nc"),
     (["-n", "-1"], "n", -1), (["--n=5"], "n", 5), ([], "n", 0),
     (["-wait=1h30m"], "wait", 5400.0), (["-wait=0"], "wait", 0.0),
     (["-fast"], "fast", True), (["-fast=false"], "fast", False), (["--fast=F"], "fast", False),

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.cli import main, terminal
-from nsqclient.cli.to_nsq import Publisher, RecordSplitter, RecordTooLong
+from nsqclient.cli.to_nsq import Publisher, RecordTooLong, split_records
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
 from tests.support.docs.tool_runs import run_tool
 from tests.support.waiting import wait_until
 
 
+def chunks(data, size):
+    """Cut a stream into pieces."""
+    return [data[at:at + size] for at in range(0, len(data), size)]
+
+
 def split(data, delimiter, size):
-    """Feed a stream in pieces of a size; return all its records."""
-    splitter = RecordSplitter(delimiter, 100)
-    records = []
-    for at in range(0, len(data), size):
-        records += splitter.feed(data[at:at + size])
-    return records + splitter.end()
+    """Return all records of a stream that is read in pieces of a size."""
+    return list(itertools.chain(*split_records(chunks(data, size), delimiter, 100)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -53,26 +56,25 @@ def test_records_do_not_depend_on_the_reads(data, delimiter, size):
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_record_that_is_too_long_is_rejected_early(size):
     """What stands before it is kept; memory is not taken for all of it."""
-    data = b"good\n" + b"x" * 1000
-    splitter = RecordSplitter(b"\n", 100)
+    reads = iter(chunks(b"good\n" + b"x" * 1000, size))
     records = []
-    with pytest.raises(RecordTooLong) as caught:
-        for at in range(0, len(data), size):
-            records += splitter.feed(data[at:at + size])
-    assert records + caught.value.records == [b"good"]
-
-
-def test_a_record_of_exactly_the_limit_is_accepted():
-    """The limit is what nsqd takes; the next byte is too much, at the end of the stream too."""
-    splitter = RecordSplitter(b"\n", 4)
-    assert splitter.feed(b"abcd\nabcd") == [b"abcd"] and splitter.end() == [b"abcd"]
-    splitter = RecordSplitter(b"--", 4)
-    assert splitter.feed(b"abcde") == []  # its fifth byte may begin a delimiter
     with pytest.raises(RecordTooLong):
-        splitter.end()
-    with pytest.raises(RecordTooLong) as caught:
-        RecordSplitter(b"\n", 4).feed(b"ab\nabcde\nab\n")
-    assert caught.value.records == [b"ab"]
+        for found in split_records(reads, b"\n", 100):
+            records += found
+    assert records == [b"good"] and sum(map(len, reads)) >= 1000 - 100 - 2 * size
+
+
+@pytest.mark.parametrize("data, delimiter, records", [
+    (b"abcd--", b"--", [b"abcd"]), (b"abcd", b"--", [b"abcd"]), (b"abcde", b"--", []),
+    (b"ab\nabcde\nab\n", b"\n", [b"ab"]),
+])
+def test_the_limit_is_that_of_a_message(data, delimiter, records):
+    """A record of exactly the limit is stored, also before a delimiter of several bytes."""
+    found = []
+    with contextlib.suppress(RecordTooLong):
+        for each in split_records([data], delimiter, 4):
+            found += each
+    assert found == records
 
 
 def test_the_progress_line_has_counts_and_the_rate():
