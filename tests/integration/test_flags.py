@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from nsqclient.cli import main
 from tests.support.servers.real_servers import program
 from tests.support.waiting import wait_until
 
@@ -106,12 +107,14 @@ def test_these_are_taken(command, words, tmp_path):
 
 
 @pytest.mark.parametrize("words, status", REFUSED)
-def test_these_are_refused(command, words, status, tmp_path):
+def test_these_are_refused(words, status, tmp_path, capsys):
     """With the same exit status, and a reason."""
-    process, log = start(command, words, tmp_path)
+    process, log = start([str(program("nsqd"))], words, tmp_path)
     try:
         assert process.wait(60) == status
     finally:
         process.kill()
         process.wait()
     assert log.read_text()
+    assert main(["nsqd", *ANY, f"--data-path={tmp_path}", *words.split()]) == status
+    assert capsys.readouterr().err

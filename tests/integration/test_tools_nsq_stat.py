@@ -44,6 +44,7 @@ def test_rows_are_those_of_the_original(nsqd):
     assert len(ours.stdout.splitlines()) == 4
 
 
+@pytest.mark.long
 def test_rates_are_those_of_the_original(nsqd):
     """What is published between two looks shows as ingress in both."""
     # Long enough for both to start, and for the publish, on a busy machine.

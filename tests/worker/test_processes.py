@@ -76,34 +76,6 @@ def test_a_frozen_child_is_replaced(worker, nsqd):
     assert running.end() == 0
 
 
-DYING = """
-import os, threading, nsqclient
-
-@nsqclient.handler("orders", "billing")
-def bill(message): ...
-
-def die():
-    while not os.path.exists("consuming"):
-        threading.Event().wait(0.01)
-    os._exit(7)
-
-threading.Thread(target=die, daemon=True).start()
-"""
-
-
-def test_a_child_that_dies_at_once_five_times_ends_the_worker(worker, nsqd, project):
-    """Each death is a line, the status is 3, and the other processes are stopped."""
-    save(project, code=DYING)
-    running = worker("shop", "--processes=2")
-    wait_until(lambda: "process 2 runs with pid" in running.log, LIMIT)
-    pids = running.children()
-    (project / "consuming").touch()
-    assert running.process.wait(LIMIT) == 3
-    assert "ended right after its start 5 times in a row: the worker ends" in running.log
-    assert "ended with status 7; it starts again in 4 s" in running.log
-    assert "Traceback" not in running.log and not any(map(lives, pids))
-
-
 def test_a_killed_supervisor_leaves_no_child(pair, nsqd):
     """The children stop as after SIGTERM: a running handler finishes."""
     nsqd.publish("orders", b"1")
