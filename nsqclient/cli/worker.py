@@ -22,9 +22,10 @@ from nsqclient.cli.tool_flags import (
     LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config,
 )
 from nsqclient.errors import ConfigError, LocalProtocolError
-from nsqclient.worker.errors import UsageError
 from nsqclient.worker.group import ConsumerGroup, add_all
-from nsqclient.worker.loading import load_handler, load_module, load_object, submodules_of
+from nsqclient.worker.loading import (
+    UsageError, load_handler, load_module, load_object, submodules_of,
+)
 from nsqclient.worker.registry import register, registry
 from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
 

@@ -34,7 +34,7 @@ from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Duration
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
 from nsqclient.worker.registry import HandlerOptions, HandlerRegistry, registry
 from nsqclient.worker.runner import run_worker

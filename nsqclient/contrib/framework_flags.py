@@ -19,7 +19,7 @@ from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.arguments import closest
 from nsqclient.secrets import SECRETS
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 
 #: The worker's flags that the commands have; how code is reloaded is the framework's.
 _SHARED = (

@@ -16,7 +16,7 @@ from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.user_functions import check_function
 from nsqclient.sanitize import without_password
-from nsqclient.worker.errors import UnknownTargetError
+from nsqclient.worker.loading import UnknownTargetError
 from nsqclient.worker.registry import Registration
 
 if TYPE_CHECKING:

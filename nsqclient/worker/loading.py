@@ -1,4 +1,7 @@
-"""Imports what a command line names: modules with handlers, a handler, a middleware."""
+"""Imports what a command line names: modules with handlers, a handler, a middleware.
+
+Also why a worker cannot start; beside these there are the errors of Config and Consumer.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,23 @@ from typing import Any, cast
 from nsqclient.consumer.processor import Handler
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.user_functions import check_function
-from nsqclient.worker.errors import ImportFailedError, UnknownTargetError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Frames of these say nothing about the module that failed.
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class UsageError(ConfigError):
+    """The command line is wrong, and no change of the code would help."""
+
+
+class UnknownTargetError(UsageError):
+    """The command line names a module or a function that does not exist."""
+
+
+class ImportFailedError(ConfigError):
+    """A module raised an exception while it was imported; its text is one line."""
 
 
 def load_module(name: str) -> ModuleType:

@@ -23,7 +23,7 @@ from nsqclient.metrics import check_prometheus
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 from nsqclient.worker.checks import check_group
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 from nsqclient.worker.group import ConsumerGroup, stop_error
 from nsqclient.worker.lifeline import RELOADED, Lifeline, attach
 from nsqclient.worker.logs import WorkerLog

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.threads import LibraryThread
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 

@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.contrib.framework_flags import read_flags, read_settings
 from nsqclient.errors import ConfigError
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 
 SETTING = {
     "NSQD_TCP_ADDRESSES": ["s:4150"], "LOOKUPD_HTTP_ADDRESSES": ["s:4161"],

@@ -173,7 +173,7 @@ def exported_names():
     """The names of all metrics of consumers and producers, and of an outbox."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     django_settings.configure()
-    from nsqclient.contrib.django.outbox.metrics import OutboxCounters
+    from nsqclient.contrib.django.outbox.relay import OutboxCounters
 
     return {f"{metric.name}_total" if metric.type == "counter" else metric.name
             for metric in [*NSQCollector(None).describe(), *OutboxCounters().collect()]}

@@ -71,28 +71,28 @@ MUTANTS = [
     ),
     Mutant(
         "worker_pauses", "the pause before a restart doubles with each death at once",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "_FIRST_PAUSE * 2.0 ** min(self._pauses - 1, 16)", "_FIRST_PAUSE * 2.0",
         "tests/worker/test_supervisor.py::"
         "test_pauses_between_deaths_at_once_grow_until_the_fifth",
     ),
     Mutant(
         "worker_fifth_death", "the fifth death at once ends the worker",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "if self.deaths >= MOST_DEATHS:", "if self.deaths > MOST_DEATHS:",
         "tests/worker/test_supervisor.py::"
         "test_pauses_between_deaths_at_once_grow_until_the_fifth",
     ),
     Mutant(
         "worker_deaths_forgotten", "a child that worked for a while forgets the deaths before it",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "            self.deaths = 0\n", "",
         "tests/worker/test_supervisor.py::"
         "test_a_child_that_worked_for_a_minute_starts_again_at_once",
     ),
     Mutant(
         "worker_never_consumed", "a child that never came to consume has died at once",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "if has_started and lived >= self._at_once:", "if lived >= self._at_once:",
         "tests/worker/test_supervisor.py::"
         "test_a_child_that_worked_for_a_minute_starts_again_at_once",
@@ -106,7 +106,7 @@ MUTANTS = [
     ),
     Mutant(
         "worker_hangs", "a child that reports nothing any more is killed",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "return 0 < self._limit <= self._seconds", "return False",
         "tests/worker/test_supervisor.py::test_a_child_without_a_report_hangs_after_its_limit",
     ),
@@ -119,7 +119,7 @@ MUTANTS = [
     ),
     Mutant(
         "worker_suspended", "a supervisor that was suspended kills no child",
-        "nsqclient/worker/restarts.py",
+        "nsqclient/worker/supervisor.py",
         "self._seconds += min(elapsed, _LONGEST_LOOK)", "self._seconds += elapsed",
         "tests/worker/test_supervisor.py::test_a_supervisor_that_was_suspended_kills_no_child",
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nsqclient import BatchHandler, ConfigError
-from nsqclient.worker.errors import ImportFailedError, UnknownTargetError
-from nsqclient.worker.loading import load_handler, load_module, submodules_of
+from nsqclient.worker.loading import (
+    ImportFailedError, UnknownTargetError, load_handler, load_module, submodules_of,
+)
 
 
 def handle(message):

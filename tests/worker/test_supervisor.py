@@ -14,7 +14,7 @@ import pytest
 
 from nsqclient.worker import supervisor as module
 from nsqclient.worker.lifeline import Child
-from nsqclient.worker.restarts import MOST_DEATHS, RestartPolicy, Silence
+from nsqclient.worker.supervisor import MOST_DEATHS, RestartPolicy, Silence
 from nsqclient.worker.supervisor import Supervisor
 
 #: Reports that it consumes, then does what follows.
@@ -102,7 +102,7 @@ def supervise(monkeypatch):
             return Child(child, ours)
 
         monkeypatch.setattr(module, "spawn", spawn)
-        monkeypatch.setattr("nsqclient.worker.restarts._FIRST_PAUSE", 0.0)
+        monkeypatch.setattr("nsqclient.worker.supervisor._FIRST_PAUSE", 0.0)
         return Supervisor(processes, 0.0, **options).run()
 
     run.started = started
@@ -210,7 +210,7 @@ def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
         raise OSError("too many processes")
 
     monkeypatch.setattr(module, "spawn", spawn)
-    monkeypatch.setattr("nsqclient.worker.restarts._FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("nsqclient.worker.supervisor._FIRST_PAUSE", 0.0)
     assert Supervisor(1, 0.0).run() == 3
     assert "too many processes" in caplog.text
 

@@ -22,9 +22,8 @@ from nsqclient.cli.flags import Parsed
 from nsqclient.cli.worker import add_function, read_options
 from nsqclient.consumer.middleware import Handling, Middleware
 from nsqclient.contrib.framework_flags import read_flags, read_settings, worker_flags
-from nsqclient.worker.errors import UnknownTargetError, UsageError
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
-from nsqclient.worker.loading import load_module
+from nsqclient.worker.loading import UnknownTargetError, UsageError, load_module
 from nsqclient.worker.registry import registry
 from nsqclient.worker.runner import run_worker
 

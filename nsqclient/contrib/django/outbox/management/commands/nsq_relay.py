@@ -18,7 +18,7 @@ from nsqclient.contrib.django.publishing import get_producer
 from nsqclient.errors import ConfigError
 from nsqclient.metrics import check_prometheus
 from nsqclient.version import __version__
-from nsqclient.worker.errors import UsageError
+from nsqclient.worker.loading import UsageError
 from nsqclient.worker.status_server import Response, live_response, serve_status
 
 #: Exit status of a command line that cannot be right, as argparse has it.
