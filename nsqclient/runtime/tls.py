@@ -22,6 +22,9 @@ VERSIONS = {
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for.
 _NO_CHECK_TIME = 0x200000
+#: OpenSSL's SSL_OP_NO_RX_CERTIFICATE_COMPRESSION, from 3.2 on: a compressed certificate comes in
+#: a message of another type. Older versions ignore it.
+_NO_COMPRESSED_CERTIFICATE = 1 << 33
 _HANDSHAKE = 22  # content type of a TLS record
 _CERTIFICATE = 11  # type of a handshake message
 
@@ -114,6 +117,7 @@ def _trust_any_certificate(context: ssl.SSLContext) -> None:
     makes it an authority. The proof that the client has the key is checked all the same.
     """
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
+    context.options |= ssl.Options(_NO_COMPRESSED_CERTIFICATE)
 
     def on_message(
         _connection: Any, direction: str, version: int, content: int, kind: int, data: bytes
