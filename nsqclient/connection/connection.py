@@ -22,6 +22,7 @@ from nsqclient.connection.writer import BackgroundFlusher, SocketWriter
 from nsqclient.errors import (
     ConnectError,
     ConnectionLostError,
+    NSQConnectionError,
     NSQError,
     ReentrantCallError,
     ServerError,
@@ -216,14 +217,19 @@ class Connection:
             LocalProtocolError: the command is not possible now; nothing was queued.
             ReentrantCallError: this thread is in the middle of another call; nothing was queued.
         """
-        self._queue(queue)
         try:
-            if not self._flush(wait=True, until=until):
-                self._background_flusher.wake()
-            if wake_reader:
-                self._socket_reader.wake()
-        except ReentrantCallError:
-            pass  # the call of this thread that was interrupted does it
+            with self._lock:
+                queue(self._core)
+            is_written = self._writer.flush(True, until)
+            if not is_written or wake_reader and self._socket_reader.is_paused:
+                # Reentrant: the call of this thread that was interrupted does it.
+                with contextlib.suppress(ReentrantCallError):
+                    if not is_written:
+                        self._background_flusher.wake()
+                    self._socket_reader.wake()
+        except BaseException as exc:
+            self._on_failed_call(exc)
+            raise
 
     def receive_messages(self, until: float) -> None:
         """Receive messages in place of the reader, for a worker that would wait for the next one.
@@ -246,12 +252,21 @@ class Connection:
 
         For the timer thread.
         """
-        self._queue(queue)
-        return self._flush(wait=False)
+        try:
+            with self._lock:
+                queue(self._core)
+            return self._writer.flush(False)
+        except BaseException as exc:
+            self._on_failed_call(exc)
+            raise
 
     def flush(self) -> None:
         """Write what is queued. Blocks and raises like ``send``."""
-        self._flush(wait=True)
+        try:
+            self._writer.flush(True)
+        except BaseException as exc:
+            self._on_failed_call(exc)
+            raise
 
     def drain(self, timeout: float) -> bool:
         """Wait until all queued bytes are written; False if they were not, or cannot be.
@@ -265,27 +280,20 @@ class Connection:
                          extra=log_fields(nsqd=self.address))
             return False
 
-    def _queue(self, queue: Callable[[ClientProtocol], None]) -> None:
-        try:
-            with self._lock:
-                queue(self._core)
-        except NSQError:
-            raise
-        except BaseException:
-            # Ctrl-C between a command and the note that its response is due: from now on each
-            # response would be taken for that of another publish.
-            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
-            raise
+    def _on_failed_call(self, error: BaseException) -> None:
+        """A call ended in the middle: end the connection, unless nothing has happened to it.
 
-    def _flush(self, wait: bool, until: float = math.inf) -> bool:
-        try:
-            return self._writer.flush(wait, until)
-        except NSQError as exc:
-            self._fail(exc)
-            raise
-        except BaseException:  # Ctrl-C: how much was sent is not known
-            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
-            raise
+        An exception of a signal handler may come anywhere. How much was queued or sent is not
+        known then, and each response would be taken for that of another command.
+        """
+        if isinstance(error, NSQConnectionError):
+            self._fail(error)
+        elif not isinstance(error, NSQError):
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """End it: an exception of a signal handler has ended a call in the middle."""
+        self._fail(InterruptedSendError(self.address, "interrupted while sending"))
 
     def _flush_as_reader(self) -> bool:
         """Write without waiting; return whether bytes were left.
@@ -294,8 +302,9 @@ class Connection:
         still to be read: the end of the stream comes behind it.
         """
         try:
-            return not self._flush(wait=False)
-        except NSQError:
+            return not self._writer.flush(False)
+        except NSQError as exc:
+            self._fail(exc)
             return False
 
     # -- reading
@@ -304,7 +313,8 @@ class Connection:
         error: NSQError
         try:
             assert self._transport is not None
-            self._socket_reader.run(self._transport)
+            self._socket_reader.attach(self._transport)
+            self._socket_reader.run()
         except NSQError as exc:
             error = exc.with_traceback(None)  # its frames would keep the messages that came last
         except BaseException as exc:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 from nsqclient.connection.delegate import ConnectionDelegate, PartitionDelegate
 from nsqclient.errors import ConnectionLostError, NSQError, RemoteProtocolError
@@ -30,9 +30,6 @@ from nsqclient.protocol.events import (
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 
-if TYPE_CHECKING:
-    from nsqclient.connection.connection import Connection
-
 #: Seconds without a read by another thread after which the reader continues: far less than a
 #: heartbeat, and long enough to cost nothing while messages follow each other.
 _PAUSE = 0.05
@@ -45,7 +42,7 @@ class SocketReader:
     """The receiving side of one connection.
 
     Args:
-        conn: what the delegate is called with.
+        conn: what the delegate is called with; its address is that of nsqd.
         core: takes the bytes; ``core_lock`` guards it.
         flush: writes what the core sends by itself, without waiting; True when bytes were left.
         delegate: called with each event, in order.
@@ -56,7 +53,7 @@ class SocketReader:
 
     def __init__(
         self,
-        conn: Connection,
+        conn: Any,
         core: ClientProtocol,
         core_lock: Lock,
         flush: Callable[[], bool],
@@ -80,20 +77,26 @@ class SocketReader:
         self.events: list[Event] = []
         self._failure: NSQError | None = None  # ends the connection, after those events
         self._is_requested = False  # another thread would receive; no lock
-        self._is_paused = False  # written by the reader; read without a lock
+        #: Other threads may receive. Written by the reader; read without a lock.
+        self.is_paused = False
         self._wakeup = threading.Lock()  # released to wake the reader
         self._wakeup.acquire()
         self._wake_lock = Lock()  # held while one thread does that
 
-    def run(self, transport: Transport) -> None:
+    def attach(self, transport: Transport) -> None:
+        """Set the socket, when the dialogue is open; before anything else."""
+        self._transport = transport
+        self._recv, _ = transport.functions()
+        self._has_layers = self._core.has_layers
+        self._last_read = time.monotonic()
+
+    def run(self) -> None:
         """Receive until the stream ends; leaves by an exception.
 
         Raises:
             ConnectionLostError: the end, or silence. RemoteProtocolError: the bytes are not NSQ.
             ServerError: nsqd rejected something, and closes.
         """
-        self._transport = transport
-        self._last_read = time.monotonic()
         while True:
             if self._failure is not None:  # of a thread that was interrupted while it read
                 with self._core_lock:
@@ -106,8 +109,8 @@ class SocketReader:
             if self._is_requested:
                 self._is_requested = False
                 self._pause()
-            elif self._wait(None):
-                self._failure = self._receive(RECV_SIZE)
+            else:
+                self._failure = self._receive(RECV_SIZE, None)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages for a worker that has nothing else to do, unless another thread does.
@@ -126,10 +129,9 @@ class SocketReader:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                if self._wait(left):
-                    size = RECV_SIZE if self._may_have_more else _SMALL_READ
-                    self._failure = self._receive(size)
-                    has_messages = self._dispatch_messages()
+                size = RECV_SIZE if self._may_have_more else _SMALL_READ
+                self._failure = self._receive(size, left)
+                has_messages = self._dispatch_messages()
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
         except Exception:
@@ -152,14 +154,13 @@ class SocketReader:
 
     def wake(self) -> None:
         """Let the reader receive again: a response is awaited that no other thread waits for."""
-        if self._is_paused:
-            with self._wake_lock:
-                if self._wakeup.locked():  # else it was woken already
-                    self._wakeup.release()
+        with self._wake_lock:
+            if self.is_paused and self._wakeup.locked():  # else it was woken already
+                self._wakeup.release()
 
     def _pause(self) -> None:
         """Let other threads receive. On the reader, which holds the lock before and after."""
-        self._is_paused = True
+        self.is_paused = True
         # After the flag is set: a thread that sends from now on wakes the reader.
         if not (self._core.awaits_answer() or self._core.has_buffered_input or self._bytes_left):
             self._receive_lock.release()
@@ -169,14 +170,12 @@ class SocketReader:
                 if woken or self._reads == reads:
                     if self._receive_lock.acquire(blocking=False):
                         break
-        self._is_paused = False
+        self.is_paused = False
 
     # -- one read; all of these need _receive_lock
 
     def _wait(self, longest: float | None) -> bool:
         """Wait until there is something to receive; False when ``longest`` seconds were over."""
-        if self._may_have_more or self._core.has_buffered_input:
-            return True
         if self._bytes_left:
             self._bytes_left = self._flush()
         until = self._last_read + self._timeout
@@ -191,18 +190,23 @@ class SocketReader:
             raise ConnectionLostError(self._conn.address, f"silent for {self._timeout:g} s")
         return False
 
-    def _receive(self, size: int) -> RemoteProtocolError | None:
-        """Take what is there; note the events, return what is wrong with the rest."""
-        transport, core = self._transport, self._core
-        assert transport is not None
-        self._reads += 1
-        data = b""
-        if not core.has_buffered_input:  # else it is to read first what came before
-            received = transport.recv(size)
-            if received is None:
+    def _receive(self, size: int, longest: float | None) -> RemoteProtocolError | None:
+        """Take what comes; note the events, return what is wrong with the rest.
+
+        Blocks: at most ``longest`` seconds; None: until something comes.
+        """
+        core, data = self._core, b""
+        if not (self._has_layers and core.has_buffered_input):  # else that is to be read first
+            if not (self._may_have_more or self._wait(longest)):
+                return None
+            self._reads += 1
+            try:
+                data = self._recv(size)
+            except OSError as exc:
+                assert self._transport is not None
+                self._transport.need_lost(exc)
                 self._may_have_more = False
                 return None
-            data = received
             if not data:
                 with self._core_lock:
                     core.receive_eof()

@@ -18,13 +18,15 @@ from collections.abc import Callable
 from nsqclient.errors import ConnectionLostError, NSQError, WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import WITHOUT_WAITING
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
 
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
+
+#: Seconds that a write may take when its socket was shut down.
+_LAST_WRITE = 1.0
 
 
 class SocketWriter:
@@ -44,7 +46,9 @@ class SocketWriter:
         self._core = core
         self._core_lock = core_lock
         self._write_timeout = write_timeout
-        self._write_lock = Lock()
+        # Where an exception of a signal handler comes before it is released, it stays taken: the
+        # connection ends then.
+        self._write_lock = threading.Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
         self._transport: Transport | None = None
         #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
@@ -53,6 +57,7 @@ class SocketWriter:
     def attach(self, transport: Transport) -> None:
         """Set the socket; before anything else."""
         self._transport = transport
+        _, self._send = transport.functions()
 
     def flush(self, wait: bool, until: float = math.inf) -> bool:
         """Write what is queued, unless another thread does; False when bytes were left.
@@ -66,21 +71,17 @@ class SocketWriter:
             ConnectionLostError, WriteTimeoutError: the connection cannot be used any more. This
             holds for any other exception too, as with Ctrl-C: how much was sent is not known.
         """
-        while True:
-            held: list[bool] = []
+        while self._write_lock.acquire(blocking=False):
             try:
-                held.extend(map(self._write_lock.acquire, WITHOUT_WAITING))  # as try_lock
-                if not held[0]:
-                    return True
                 done = self._send_queued(wait, until)
             finally:
-                if held == [True]:
-                    self._write_lock.release()
+                self._write_lock.release()
             if not done:
                 return False
             with self._core_lock:
                 if not self._core.has_data_to_send():
                     return True
+        return True
 
     def has_rest(self) -> bool:
         """Return whether bytes wait to be written."""
@@ -125,7 +126,11 @@ class SocketWriter:
             with self._core_lock:
                 data = self._core.data_to_send()
         while data:
-            sent = transport.send_some(data)
+            sent = 0
+            try:
+                sent = self._send(data)
+            except OSError as exc:
+                transport.need_lost(exc)
             self.sent += sent
             if sent == len(data):
                 break
@@ -148,10 +153,13 @@ class SocketWriter:
             transport.wait_writable(max(0.0, left))
 
     def close(self) -> None:
-        """Close the socket, when no thread waits on it any more. Shut it down first."""
-        with self._write_lock:
-            if self._transport is not None:
-                self._transport.close()
+        """Close the socket, when no thread waits on it any more. Shut it down first.
+
+        Blocks: for a second at most, where a thread was interrupted while it wrote.
+        """
+        self._write_lock.acquire(timeout=_LAST_WRITE)
+        if self._transport is not None:
+            self._transport.close()
 
 
 class BackgroundFlusher:

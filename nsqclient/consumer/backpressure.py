@@ -185,9 +185,8 @@ class Backpressure:
         if self.is_held and not self.accepts(sub, len(messages), size):
             sub.requeue_excess(messages)
             return
-        if len(processor.workers):
+        if processor.queue(messages):
             processor.drop_expired()
-        processor.queue(messages)
         processor.requeue_if_stopping()  # a stop may have begun while they were put
         if self._flow.counts_arrivals:
             self._flow.on_arrival(len(messages))

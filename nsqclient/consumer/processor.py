@@ -72,8 +72,8 @@ class MessageProcessor:
         self.workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", settings.workers, self.run, self.flush, self.settle_interrupted
         )
-        #: Puts messages into the queue.
-        self.queue: Callable[[list[Message]], None] = self.workers.put_many
+        #: Puts messages into the queue; returns whether some waited there already.
+        self.queue: Callable[[list[Message]], bool] = self.workers.put_many
         #: A stop has begun: what arrives goes back.
         self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
@@ -150,7 +150,7 @@ class MessageProcessor:
         self.workers.put(WorkerTask(task))
 
     def drop_expired(self) -> None:
-        """Forget what expired while it was first in the queue; called when more is put behind it.
+        """Forget what expired while it was first in the queue; called when more was put behind it.
 
         Else the queue would grow for as long as a handler hangs: nsqd sends each again.
         """
@@ -196,7 +196,10 @@ class MessageProcessor:
         # In this order: settle_interrupted() finds it there, or without a response.
         sub.finished.append(message)
         message._responded = True
-        self.flush_soon(sub)
+        if len(sub.finished) >= sub.fin_batch:
+            sub.flush()
+        elif not self._is_flush_scheduled:
+            self._schedule_flush()
 
     def flush_soon(self, sub: Subscription) -> None:
         """See to it that the FINs that wait leave, now or in a moment, whatever workers do."""

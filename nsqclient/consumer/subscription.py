@@ -12,7 +12,7 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any, Protocol
 
 from nsqclient.connection.connection import Connection
@@ -434,40 +434,50 @@ class Subscription:
             self.finished.append(message)
             self._owner.flush_soon(self)
             self._owner.on_answered()
-        except AlreadyRespondedError:
-            raise
-        except BaseException as exc:  # of a signal handler, or of on_backoff
-            if message._responded:
-                self._context.run_in_background(lambda: self._finish_interrupted(message))
-            if not isinstance(exc, ReentrantCallError):
+        except BaseException as exc:
+            if not self._is_queued_later(exc, message, self._finish_later):
                 raise
         self._raise_lost(message)
 
-    def _finish_interrupted(self, message: Message) -> None:
-        """Send the FIN of a responded message whose ``finish()`` was interrupted.
-
-        Or was called by a finalizer or a signal handler, in the middle of another call.
-        """
+    def _finish_later(self, message: Message) -> None:
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.post_finished()
         self._owner.on_answered()
 
+    def _is_queued_later(
+        self, error: BaseException, message: Message, respond: Callable[[Message], None]
+    ) -> bool:
+        """Return whether a response that could not be completed is sent in the background.
+
+        It is where a finalizer or a signal handler called in the middle of another call. Where an
+        exception of a signal handler has ended the call, the connection ends: nsqd delivers again.
+        """
+        if isinstance(error, ReentrantCallError):
+            if message._responded:
+                self._context.run_in_background(lambda: respond(message))
+            return True
+        if not isinstance(error, AlreadyRespondedError):
+            self.conn.interrupt()
+        return False
+
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
-        config = self._config
         if delay is None:
+            config = self._config
             delay = requeue_delay(
                 message.attempts, config.default_requeue_delay, config.max_requeue_delay
             )
-        if delay > config.nsqd_max_req_timeout:
-            self._log.delay_over_limit(delay, config.nsqd_max_req_timeout)
         delay_ms = round(delay * 1000)
-        sent: list[None] = []
 
         def queue(core: ClientProtocol) -> None:
             core.send_req(message._id, delay_ms)
-            sent.append(None)
+
+        def requeue_later(message: Message) -> None:
+            if self.in_flight.take([message]):  # else it was queued already
+                self.in_flight.count_requeued()
+                self._post(queue, 1)
+            self._owner.on_answered()
 
         try:
             self.in_flight.mark_responded(message)
@@ -478,29 +488,10 @@ class Subscription:
             elif self.is_lost:
                 self._count_lost(1)
             self._owner.on_answered()
-        except AlreadyRespondedError:
-            raise
-        except BaseException as exc:  # of a signal handler, or of on_backoff
-            if message._responded:
-                self._context.run_in_background(
-                    lambda: self._requeue_interrupted(message, queue, bool(sent)))
-            if not isinstance(exc, ReentrantCallError):
+        except BaseException as exc:
+            if not self._is_queued_later(exc, message, requeue_later):
                 raise
         self._raise_lost(message)
-
-    def _requeue_interrupted(
-        self, message: Message, queue: Callable[[ClientProtocol], None], is_queued: bool
-    ) -> None:
-        """As ``_finish_interrupted``, for the REQ of ``requeue()``."""
-        if is_queued:
-            self.flush_rest()  # it may not have left
-            return
-        # Not in flight: it was taken already. Another in its place: nsqd has delivered it again.
-        if not self.is_lost and self.in_flight.get(message._id) in (None, message):
-            if self.in_flight.take([message]):
-                self.in_flight.count_requeued()
-            self._post(queue, 1)
-            self._owner.on_answered()
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
@@ -608,20 +599,21 @@ class Subscription:
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 
-    def flush(self) -> None:
-        """Send the FINs that wait. Blocks at most ``write_timeout``; never raises."""
-        self._flush(wake_reader=True)
+    def flush(self, wake_reader: bool = True) -> None:
+        """Send the FINs that wait. Blocks at most ``write_timeout``; never raises.
 
-    def _flush(self, wake_reader: bool) -> None:
+        Args:
+            wake_reader: False: the caller receives next.
+        """
         ids = self._take_finished()
         if ids:
-            self._send(lambda core: core.send_fin(ids), len(ids), wake_reader)
+            self._send(methodcaller("send_fin", ids), len(ids), wake_reader)
 
     def post_finished(self) -> None:
         """Like ``flush``, but never waits."""
         ids = self._take_finished()
         if ids:
-            self._post(lambda core: core.send_fin(ids), len(ids))
+            self._post(methodcaller("send_fin", ids), len(ids))
 
     def flush_rest(self) -> None:
         """Write what did not fit into the socket. Blocks as ``flush``; never raises."""
@@ -649,17 +641,17 @@ class Subscription:
     def _send(
         self, queue: Callable[[ClientProtocol], None], answers: int, wake_reader: bool = True
     ) -> bool:
-        def post() -> None:
-            self._post(queue, answers)
-
         try:
             self.conn.send(queue, wake_reader=wake_reader)
         except ReentrantCallError:  # nothing was queued
-            self._context.run_in_background(post)
+            self._context.run_in_background(lambda: self._post_later(queue, answers))
         except (ClosedError, NSQConnectionError) as exc:
             self._count_lost(answers, exc)
             return False
         return True
+
+    def _post_later(self, queue: Callable[[ClientProtocol], None], answers: int) -> None:
+        self._post(queue, answers)
 
     def _post(self, queue: Callable[[ClientProtocol], None], answers: int) -> bool:
         """Like ``_send``, but never waits: what does not fit is left to a background task."""

@@ -147,12 +147,11 @@ class OrderedProcessor(MessageProcessor):
         finally:
             self._receivers.discard(me)
 
-    def _put_or_keep(self, messages: list[Message]) -> None:
+    def _put_or_keep(self, messages: list[Message]) -> bool:
         """Queue what was received, by the reader or by a worker, which takes it next."""
         if threading.get_ident() in self._receivers:
-            self.workers.keep_many(messages)
-        else:
-            self.workers.put_many(messages)
+            return self.workers.keep_many(messages)
+        return self.workers.put_many(messages)
 
     def pending(self) -> list[Message]:
         """Return what came for a partition while one of its messages is handled."""

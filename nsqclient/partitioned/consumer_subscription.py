@@ -26,7 +26,7 @@ from nsqclient.consumer.subscription import (
     body_of,
 )
 from nsqclient.display import counted
-from nsqclient.errors import AlreadyRespondedError, ReentrantCallError, ServerError
+from nsqclient.errors import ServerError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitioned.lookup_table import Endpoint
@@ -179,10 +179,10 @@ class OrderedSubscription(PartitionSubscription):
         super().finish(message)
         self.conn.wake_reader()
 
-    def flush(self) -> None:
+    def flush(self, wake_reader: bool = False) -> None:
         """As ``Subscription.flush``; the worker that calls it receives next, or wakes the reader.
         """
-        self._flush(wake_reader=False)
+        super().flush(wake_reader)
 
     def note_finished(self, message: Message) -> None:
         """From now on what lies before this message is out of order."""
@@ -204,12 +204,10 @@ class OrderedSubscription(PartitionSubscription):
             elif self.is_lost:
                 self._count_lost(1)
             self._owner.on_answered()
-        except AlreadyRespondedError:
-            raise
-        except BaseException as exc:  # of a signal handler
-            if message._responded:
-                self._context.run_in_background(lambda: self._go_on_waiting(message, until))
-            if not isinstance(exc, ReentrantCallError):
+        except BaseException as exc:
+            if not self._is_queued_later(
+                exc, message, lambda message: self._go_on_waiting(message, until)
+            ):
                 raise
         self._raise_lost(message)
 

@@ -189,11 +189,8 @@ class Transport:
         try:
             return self._sock.recv(size)
         except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            if isinstance(exc, _WOULD_BLOCK):
-                return None
-            raise self.lost(exc) from exc
+            self.need_lost(exc)
+            return None
 
     def send_some(self, data: bytes | memoryview) -> int:
         """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
@@ -204,11 +201,8 @@ class Transport:
         try:
             return self._sock.send(data)
         except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            if isinstance(exc, _WOULD_BLOCK):
-                return 0
-            raise self.lost(exc) from exc
+            self.need_lost(exc)
+            return 0
 
     def make_blocking(
         self
@@ -216,7 +210,7 @@ class Transport:
         """Make it a blocking socket without a timeout; return its ``sendall`` and ``recv``.
 
         With a timeout Python would call ``poll()`` before each of them. What they raise goes to
-        ``lost()``. ``send_some()`` and ``recv()`` are not called any more.
+        ``lost()``. ``functions()`` and ``recv()`` are not called any more.
         """
         self._sock.setblocking(True)
         return self._sock.sendall, self._sock.recv
@@ -226,11 +220,8 @@ class Transport:
         try:
             return self._sock.recv(size, socket.MSG_DONTWAIT)
         except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            if isinstance(exc, _WOULD_BLOCK):
-                return None
-            raise self.lost(exc) from exc
+            self.need_lost(exc)
+            return None
 
     def send_at_once(self, data: bytes) -> bool:
         """Send a few bytes by a blocking socket; False where the kernel did not take all of them.
@@ -241,10 +232,27 @@ class Transport:
         try:
             return self._sock.send(data, socket.MSG_DONTWAIT) == len(data)
         except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            if isinstance(exc, _WOULD_BLOCK):
-                return False
+            self.need_lost(exc)
+            return False
+
+    def functions(
+        self
+    ) -> tuple[Callable[[int], bytes], Callable[[bytes | memoryview], int]]:
+        """Return ``recv`` and ``send`` of the socket, for what is called for every message.
+
+        What they raise goes to ``need_lost()``.
+        """
+        return self._sock.recv, self._sock.send
+
+    def need_lost(self, exc: OSError) -> None:
+        """Return where a system call would have waited; raise what any other failure means.
+
+        Raises:
+            ConnectionLostError: the socket failed. And what a signal handler raised.
+        """
+        if not is_of_system(exc):
+            raise exc
+        if not isinstance(exc, _WOULD_BLOCK):
             raise self.lost(exc) from exc
 
     def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:

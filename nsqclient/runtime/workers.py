@@ -97,14 +97,19 @@ class WorkerPool(Generic[T]):
         self._items.append(item)
         self._wake_one()
 
-    def put_many(self, items: Iterable[T]) -> None:
-        """Add items in order; never blocks."""
+    def put_many(self, items: Iterable[T]) -> bool:
+        """Add items in order; return whether others waited before. Never blocks."""
+        had_items = bool(self._items)
         self._items.extend(items)
-        self._wake_one()
+        if self._sleepers:
+            self._wake_one()
+        return had_items
 
-    def keep_many(self, items: Iterable[T]) -> None:
-        """Add items in order, and wake no worker: for a worker, which takes the first one next."""
+    def keep_many(self, items: Iterable[T]) -> bool:
+        """As ``put_many``, and wake no worker: for a worker, which takes the first one next."""
+        had_items = bool(self._items)
         self._items.extend(items)
+        return had_items
 
     def _wake_one(self) -> None:
         # A worker counts itself as sleeping before it looks at the queue for the last time. So

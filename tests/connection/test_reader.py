@@ -33,8 +33,16 @@ class Wire:
         assert timeout is None or timeout >= 0
         return bool(self.received)
 
+    def functions(self):
+        return self.recv, None
+
     def recv(self, size):
-        return self.received.pop(0) if self.received else None
+        if not self.received:
+            raise BlockingIOError
+        return self.received.pop(0)
+
+    def need_lost(self, exc):
+        assert isinstance(exc, BlockingIOError)
 
 
 @pytest.fixture
@@ -69,7 +77,8 @@ def test_a_reader_that_did_not_run_for_long_looks_before_it_calls_nsqd_silent(co
 
     reader = make_reader(core, on_published)
     with pytest.raises(ConnectionLostError, match="closed by the peer"):
-        reader.run(Wire(OK, OK, b""))
+        reader.attach(Wire(OK, OK, b""))
+        reader.run()
     assert published == ["a", "b"]
 
 
@@ -129,7 +138,7 @@ def consuming():
     delegate = SimpleNamespace(on_messages=lambda conn, batch: batches.append(batch))
     conn = SimpleNamespace(address="nsqd:4150")
     reader = SocketReader(conn, core, threading.Lock(), lambda: True, delegate, 60.0)
-    reader._is_paused = True
+    reader.is_paused = True
     reader._receive_lock.release()
     return SimpleNamespace(reader=reader, batches=batches, core=core, is_awake=lambda: (
         not reader._wakeup.locked()))
@@ -137,7 +146,7 @@ def consuming():
 
 def test_a_worker_receives_messages_and_leaves_the_reader_resting(consuming):
     """This is what saves the switches of threads."""
-    consuming.reader._transport = Wire(message())
+    consuming.reader.attach(Wire(message()))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert [len(batch) for batch in consuming.batches] == [1]
     assert not consuming.is_awake() and not consuming.reader._receive_lock.locked()
@@ -145,7 +154,7 @@ def test_a_worker_receives_messages_and_leaves_the_reader_resting(consuming):
 
 def test_a_worker_answers_heartbeats_and_waits_on(consuming):
     """The thread that receives writes the NOP."""
-    consuming.reader._transport = Wire(BEAT, message())
+    consuming.reader.attach(Wire(BEAT, message()))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
     assert consuming.core.data_to_send() == b"NOP\n"
@@ -153,14 +162,14 @@ def test_a_worker_answers_heartbeats_and_waits_on(consuming):
 
 def test_the_reader_is_woken_when_no_message_came(consuming):
     """From then on it receives."""
-    consuming.reader._transport = Wire()
+    consuming.reader.attach(Wire())
     consuming.reader.receive_messages(time.monotonic())
     assert consuming.is_awake() and consuming.batches == []
 
 
 def test_other_events_are_left_to_the_reader(consuming):
     """They may end the connection, or a stop may wait for them."""
-    consuming.reader._transport = Wire(message() + error("E_FIN_FAILED late"))
+    consuming.reader.attach(Wire(message() + error("E_FIN_FAILED late")))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
     assert [type(event) for event in consuming.reader.events] == [CommandFailed]
@@ -169,7 +178,7 @@ def test_other_events_are_left_to_the_reader(consuming):
 
 def test_the_end_of_the_stream_is_left_to_the_reader(consuming):
     """It ends the connection."""
-    consuming.reader._transport = Wire(b"")
+    consuming.reader.attach(Wire(b""))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "closed by the peer" in str(consuming.reader._failure) and consuming.is_awake()
 
@@ -180,7 +189,7 @@ def test_a_delegate_that_fails_ends_the_connection(consuming):
         raise ZeroDivisionError
 
     consuming.reader._delegate.on_messages = fail
-    consuming.reader._transport = Wire(message())
+    consuming.reader.attach(Wire(message()))
     with pytest.raises(ZeroDivisionError):
         consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "messages were not taken" in str(consuming.reader._failure) and consuming.is_awake()
@@ -204,7 +213,7 @@ def test_reads_are_small_where_few_bytes_come(consuming):
 
     large = message(b"y" * 50_000)
     consuming.reader._may_have_more = False
-    consuming.reader._transport = Sized(message(), large[:16384], large[16384:])
+    consuming.reader.attach(Sized(message(), large[:16384], large[16384:]))
     for _ in range(2):
         consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert sizes == [16 * 1024, 16 * 1024, RECV_SIZE] and len(consuming.batches) == 2
