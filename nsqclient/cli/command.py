@@ -252,7 +252,7 @@ class CommandGroup:
         self.name = name
         self.table = table
         self._summary = summary
-        self._others = others or {}
+        self.others = others or {}
 
     def commands(self) -> Iterator[Command]:
         """Yield every command. Imports all of them, which takes a moment."""
@@ -265,7 +265,7 @@ class CommandGroup:
         if words[:1] == ["help"] and len(words) > 1:
             words = [*words[1:], "--help"]
         word = words[0] if words else ""
-        found = self.table.get(self._others.get(word, word))
+        found = self.table.get(self.others.get(word, word))
         if found is not None:
             return found[1]().run(words[1:], program or self)
         if word in ("-h", "-help", "--help", "help"):
@@ -274,12 +274,12 @@ class CommandGroup:
         if not word:
             sys.stderr.write(self._help())
             return FlagError.status
-        error = FlagError(f"unknown command {word!r}", closest(word, [*self.table, *self._others]))
+        error = FlagError(f"unknown command {word!r}", closest(word, [*self.table, *self.others]))
         sys.stderr.write(f"{self.name}: {error}\nsee '{self.name} --help'\n")
         return error.status
 
     def _help(self) -> str:
-        short = {own: f", {other}" for other, own in self._others.items()}
+        short = {own: f", {other}" for other, own in self.others.items()}
         shown = {name + short.get(name, ""): text for name, (text, _) in self.table.items()}
         width = max(map(len, shown))
         lines = [f"usage: {self.name} COMMAND [flags]", "", self._summary, "", "Commands:"]

@@ -60,7 +60,8 @@ def script(shell: str) -> str:
 def _add_commands(parser: argparse.ArgumentParser, group: CommandGroup, file: Any) -> None:
     """Add the parsers of a group's commands; ``file``: shtab's mark for names of files."""
     commands = parser.add_subparsers()
-    for name, (summary, load) in group.table.items():
+    for name, (summary, load) in [*group.table.items(), *(
+            (short, group.table[name]) for short, name in group.others.items())]:
         command = load()
         if isinstance(command, CommandGroup):
             _add_commands(commands.add_parser(name, help=summary, add_help=False), command, file)

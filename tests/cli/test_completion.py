@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nsqclient.cli import COMMANDS, main
+from nsqclient.cli import COMMANDS, SHORT, main
 from nsqclient.cli.completion import SHELLS, script
 
 
@@ -17,7 +17,7 @@ def test_every_shell_has_a_script_with_every_command(shell, capsys):
     """And with flags; it is made of the tools' own, so that a new one is there by itself."""
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in COMMANDS)
+    assert all(command in text for command in (*COMMANDS, *SHORT))
     assert "lookupd-http-address" in text and "partition-by" in text
 
 
@@ -48,6 +48,8 @@ def complete(tmp_path_factory):
 @pytest.mark.parametrize("words, offered", [
     (["nsqclient", "nsq_t"], {"nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq"}),
     (["nsqclient", "help", "doc"], {"doctor"}),
+    (["nsqclient", "topic", "un"], {"unpause"}),
+    (["nsqclient", "tail", "--print"], {"--print-topic"}),
     (["nsqclient", "nsq_tail", "--lookupd"], {"--lookupd-http-address"}),
     (["nsqclient", "nsq_tail", "--log-level", "w"], {"warn"}),
     (["nsqclient", "spark", "arch"], {"archive"}),

@@ -18,6 +18,10 @@ WORKER = ["json:loads", "--topic=t", "--channel=c", NSQD]
 COMMANDS = {
     "nsq_tail": ["--topic=t", NSQD],
     "nsq_to_file": ["--topic=t", "--channel=c", NSQD],
+    "nsq_to_nsq": ["--topic=t", NSQD, "--destination-nsqd-tcp-address=127.0.0.1:1"],
+    "nsq_to_http": ["--topic=t", NSQD, "--post=http://127.0.0.1:1/"],
+    "publish": ["--topic=t", NSQD, "x"],
+    "stat": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
     "nsqd": ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"],
     "worker": WORKER,
     "worker with --reload": [*WORKER, "--reload"],
