@@ -99,13 +99,3 @@ def test_bad_arguments_have_the_statuses_of_the_original(words):
     assert ours.returncode == original.returncode
     assert (ours.stdout == b"") == (words != ["--help"])
     assert original.stdout == b""
-
-
-@pytest.mark.parametrize("words", [
-    [], ["--topic=t"], WATCH, [*WATCH, "--nsqd-http-address=a:1", "--lookupd-http-address=a:1"],
-])
-def test_missing_or_contradicting_flags_are_usage_errors(words):
-    """They end with 2, as a flag that does not parse; the original ends with 1."""
-    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
-    assert (ours.returncode, original.returncode) == (2, 1)
-    assert b"nsq_stat --help'" in ours.stderr and ours.stdout == b""

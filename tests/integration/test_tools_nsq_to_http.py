@@ -21,7 +21,6 @@ import pytest
 from nsqclient.http import NsqdHTTP
 from tests.support.docs.tool_runs import run_tool, tool
 from tests.support.servers.http_recorder import recording
-from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -113,19 +112,6 @@ def test_bug_5_nsq_to_http_a_201_for_a_get_has_arrived(nsqd):
         assert len(server.requests) == 1
 
 
-def test_one_bad_url_does_not_pause_the_rest(nsqd):
-    """With a dead host and a host that answers 500, the third takes all of 200 messages at once."""
-    publish(nsqd, [b"%d" % n for n in range(200)])
-    with recording() as broken, recording() as good:
-        broken.status = 500
-        urls = [f"http://127.0.0.1:{free_port()}", broken.url, good.url]
-        flags = [f"--post={url}" for url in urls]
-        with tool("ours", "nsq_to_http", *words(nsqd, *flags)):
-            wait_until(lambda: is_done(nsqd), 20)
-        assert sorted(good.bodies()) == sorted(b"%d" % n for n in range(200))
-        assert nsqd.stats("t", "c")["requeue_count"] == 0
-
-
 def test_bug_5_nsq_to_http_an_unknown_mode_is_refused():
     """Nothing is sent anywhere."""
     flags = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--mode=rr"]
@@ -170,14 +156,6 @@ def test_a_sigkill_loses_no_message(real_nsqd):
 
 #: Of ours where a required flag is missing: the original ends with 1 there.
 MISSING = (2, 1)
-
-
-@pytest.mark.parametrize("flags", [[], ["--topic=t"], ["--topic=t", "--channel=c"]])
-def test_a_missing_flag_is_a_usage_error(flags):
-    """It ends with 2, as a flag that does not parse."""
-    done = [run_tool(kind, "nsq_to_http", *flags) for kind in KINDS]
-    assert tuple(one.returncode for one in done) == MISSING
-    assert b"nsq_to_http --help'" in done[0].stderr
 
 
 @pytest.mark.parametrize("flags", [

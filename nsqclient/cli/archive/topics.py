@@ -6,9 +6,9 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 
-from nsqclient import Config, NSQError
+from nsqclient import Config
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.http import NsqlookupdHTTP
+from nsqclient.http.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 #: Seconds until the next try when no nsqlookupd answered, at most.
@@ -57,10 +57,8 @@ class TopicWatcher:
         refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool],
         log: PrefixedLogger, on_wrong: Callable[[str], None] = lambda reasons: None,
     ) -> None:
-        self._clients = [
-            NsqlookupdHTTP(address, config, connect_timeout=timeouts[0], timeout=timeouts[1])
-            for address in lookupds
-        ]
+        self._cluster = Cluster(
+            lookupds, config=config, connect_timeout=timeouts[0], timeout=timeouts[1])
         self._refresh = refresh
         self._on_topic = on_topic
         self._on_gone = on_gone
@@ -75,11 +73,11 @@ class TopicWatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; when it returns ``on_topic`` is not called any more. Blocks: for a request."""
+        """End; when it returns ``on_topic`` is not called any more. Blocks: while it is."""
         self._end.set()
+        self._cluster.end_rounds()
         self._thread.join()
-        for client in self._clients:
-            client.close()
+        self._cluster.close()
 
     def _run(self) -> None:
         while not self._end.is_set():
@@ -89,19 +87,12 @@ class TopicWatcher:
 
     def poll(self) -> bool:
         """Poll once; return whether any nsqlookupd answered."""
-        found: set[str] = set()
-        answers = 0
-        wrong = []
-        for client in self._clients:
-            try:
-                found.update(client.topics())
-                answers += 1
-            except NSQError as exc:
-                self._log.error("could not retrieve topic list: %s", exc)
-                if getattr(exc, "is_lasting", False):
-                    wrong.append(str(exc))
-        if len(wrong) == len(self._clients) and not self._known:
-            self._on_wrong("; ".join(wrong))
+        answers, failures = self._cluster.each_lookupd(lambda lookupd: lookupd.topics())
+        for failure in failures:
+            self._log.error("could not retrieve topic list: %s", failure.text())
+        if not answers and not self._known and all(each.is_lasting for each in failures):
+            self._on_wrong("; ".join(each.text() for each in failures))
+        found = set().union(*answers.values())
         for topic in sorted(found - self._known):
             if self._end.is_set():
                 break
@@ -111,9 +102,9 @@ class TopicWatcher:
                 self._log.error("topic %s cannot be archived yet: %s", topic, exc)
             else:
                 self._known.add(topic)
-        if answers == len(self._clients):
+        if not failures:
             self._report_deleted(found)
-        return answers > 0
+        return bool(answers)
 
     def _report_deleted(self, found: set[str]) -> None:
         for topic in sorted(self._known - found):
