@@ -48,7 +48,7 @@ EXTRAS = {
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {
     "spark": ["nsqclient.spark", "nsqclient.spark.pipelines", "pyspark_nsq", "pyspark", "pyarrow"],
-    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_ingest", "s3fs"],
+    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_ingest", "obstore"],
 }
 #: Those for developers come from the checkout.
 FOR_DEVELOPERS = {"coverage", "docs", "examples", "lint", "package", "test"}

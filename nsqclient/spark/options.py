@@ -346,7 +346,7 @@ def _is_before(last: Offset | float | None, first: Offset | float | None) -> boo
 
 
 def check_storage(url: str) -> tuple[str, str]:
-    """Check the URL of a storage; return its scheme (``file`` or ``s3``) and the rest.
+    """Check the URL of a storage; return its scheme (``file``, ``s3``, ...) and the rest.
 
     Raises:
         ConfigError: the scheme is unknown, or the URL is not complete.
@@ -361,18 +361,18 @@ def check_storage(url: str) -> tuple[str, str]:
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
             "storage: give a URL without user, password, query and fragment; credentials come from"
-            " the environment, the profile or the role, as the AWS libraries find them")
+            " the environment or the role")
     if scheme == "file":
         if parts.netloc or not parts.path.startswith("/") or parts.path.strip("/") == "":
             raise ConfigError(f"storage {url!r}: give an absolute path, as in file:///mnt/nsq")
         return scheme, os.path.normpath(parts.path)
-    if scheme == "s3":
+    if scheme in ("s3", "gs", "az"):
         if not parts.netloc:
             raise ConfigError(f"storage {url!r}: give a bucket, as in s3://bucket/prefix")
         return scheme, f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
     raise ConfigError(
         f"storage {url!r}: scheme {scheme!r} is not supported: use a path, on a disk that all"
-        " machines have, or s3://bucket/prefix")
+        " machines have, s3://bucket/prefix, gs:// or az://")
 
 
 def check_load(options: Mapping[str, str]) -> None:

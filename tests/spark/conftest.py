@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import shutil
@@ -23,7 +22,6 @@ from tests.support.processes import CHECKOUT
 from tests.support.servers.object_store import (
     environment,
     make_bucket_of_moto,
-    models_read_once,
     object_store,
 )
 from tests.support.waiting import wait_until
@@ -148,9 +146,8 @@ def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """An object store for all tests, and the event loop of fsspec, which stays."""
-    with object_store() as endpoint, models_read_once():
-        importlib.import_module("fsspec.asyn").get_loop()
+    """An object store for all tests."""
+    with object_store() as endpoint:
         yield endpoint
 
 

@@ -88,7 +88,7 @@ def open_store(url: str) -> Store:
     """Open a storage by its URL. Nothing is asked of it yet.
 
     Raises:
-        ConfigError: the URL is wrong, or s3fs is not installed.
+        ConfigError: the URL is wrong, or obstore is not installed.
     """
     scheme, place = check_storage(url)
     if scheme == "file":
@@ -96,18 +96,18 @@ def open_store(url: str) -> Store:
 
         return LocalStore(place)
     try:
-        from nsqclient.spark.storage.s3 import S3Store
+        from nsqclient.spark.storage.object_store import ObjectStore
     except ImportError as exc:
         raise ConfigError(
-            f"storage {url}: s3fs is needed: pip install 'nsqclient[spark-storage]' ({exc})"
+            f"storage {url}: obstore is needed: pip install 'nsqclient[spark-storage]' ({exc})"
         ) from exc
-    return S3Store(place)
+    return ObjectStore(f"{scheme}://{place}")
 
 
 def shared_store(url: str) -> Store:
     """Return the storage that all tasks of this process read; it is never closed.
 
-    To open S3 takes a few tenths of a second, and Spark's worker processes live for many tasks.
+    Spark's worker processes live for many tasks, and a process that was forked needs its own.
     """
     return _shared_store(url, os.getpid())
 

@@ -47,7 +47,7 @@ def test_the_log_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
     ("/cp", {}, "give nsqd"),
     ("/cp", {"nsqd": "a:1", "storage": "log"}, "give an absolute path"),
     ("/cp", {"nsqd": "a:1", "chanel": "x"}, "did you mean channel"),
-    ("/cp", {"storage": "gs://x"}, "scheme 'gs' is not supported"),
+    ("/cp", {"storage": "hdfs://x"}, "scheme 'hdfs' is not supported"),
 ])
 def test_a_missing_option_is_an_error_before_anything_starts(checkpoint, options, words):
     """The errors are those of the data source."""

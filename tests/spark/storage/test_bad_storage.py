@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
-pytest.importorskip("s3fs")
+pytest.importorskip("obstore")
 
 from nsqclient.cli.spark import main  # noqa: E402 - needs pyspark
 from nsqclient.errors import NSQError  # noqa: E402 - needs pyspark
@@ -71,11 +71,11 @@ COMMANDS = ["ingest", "status", "replay", "query"]
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("problem, words", [
-    ("scheme", "scheme 'gs' is not supported: use a path, on a disk"),
+    ("scheme", "scheme 'hdfs' is not supported: use a path, on a disk"),
     ("bucket", "there is no bucket no-such: create it, or correct the URL"),
     ("credentials", "there are no credentials: set AWS_ACCESS_KEY_ID"),
     ("denied", "access was denied (SignatureDoesNotMatch): check the credentials"),
-    ("library", "s3fs is needed: pip install 'nsqclient[spark-storage]'"),
+    ("library", "obstore is needed: pip install 'nsqclient[spark-storage]'"),
     ("file", "/file: "),
 ])
 def test_a_storage_that_cannot_be_used(
@@ -83,7 +83,7 @@ def test_a_storage_that_cannot_be_used(
 ):
     """The reason says what to do; no traceback, and nothing was started."""
     (tmp_path / "file").write_text("")
-    urls = {"scheme": "gs://bucket/x", "file": f"file://{tmp_path}/file"}
+    urls = {"scheme": "hdfs://bucket/x", "file": f"file://{tmp_path}/file"}
     url = urls.get(problem, "s3://no-such/x")
     with contextlib.ExitStack() as stack:
         endpoint = stack.enter_context(denying_server()) if problem == "denied" else s3_endpoint
@@ -92,8 +92,8 @@ def test_a_storage_that_cannot_be_used(
             monkeypatch.delenv("AWS_ACCESS_KEY_ID")
             monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         if problem == "library":
-            monkeypatch.delitem(sys.modules, "nsqclient.spark.storage.s3", raising=False)
-            monkeypatch.setitem(sys.modules, "s3fs", None)
+            monkeypatch.delitem(sys.modules, "nsqclient.spark.storage.object_store", raising=False)
+            monkeypatch.setitem(sys.modules, "obstore", None)
         said = use(command, url, capfd)
     assert words in said and "\n" not in said and "Traceback" not in said
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
 import stat
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -18,7 +20,7 @@ from nsqclient.spark.errors import (
 from nsqclient.spark.options import check_storage
 from nsqclient.spark.storage import local
 from nsqclient.spark.storage.store import open_store, probe, shared_store
-from tests.support.servers.object_store import environment
+from tests.support.servers.object_store import environment, serve
 
 
 def test_the_first_of_two_creates_wins(store):
@@ -136,7 +138,6 @@ def test_the_probe_refuses_other_failures(monkeypatch, answers, words):
 
 
 @pytest.mark.parametrize("url, words", [
-    ("gs://bucket/x", "scheme 'gs' is not supported"),
     ("hdfs://node/x", "scheme 'hdfs' is not supported"),
     ("mnt/x", "give an absolute path"),
     ("file://host/mnt", "absolute path"), ("file:relative", "absolute path"),
@@ -186,39 +187,52 @@ def test_missing_credentials_are_an_error_that_says_where_they_go(s3_endpoint, m
         assert "set AWS_ACCESS_KEY_ID" in failure("s3://bucket/x")
 
 
-def test_denied_access_is_an_error_with_its_code(monkeypatch):
-    """Wrong credentials: moto takes any, so S3's answer is made here."""
-    s3 = pytest.importorskip("nsqclient.spark.storage.s3")
-    store = s3.S3Store("bucket")
-    refusal = PermissionError("no")
-    refusal.__cause__ = ValueError()
-    refusal.__cause__.response = {"Error": {"Code": "SignatureDoesNotMatch"}}
+@contextlib.contextmanager
+def answering(*answers):
+    """An object store that gives these answers (status, body), the last one again and again."""
+    left = list(answers)
+    asked = []
 
-    def refuse(*arguments, **named):
-        raise refusal
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-    monkeypatch.setattr(store._fs, "call_s3", refuse)
-    with pytest.raises(StorageError, match=r"access was denied \(SignatureDoesNotMatch\): check"):
-        store.list_objects("t")
-    store.close()
+        def answer(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append(self.command)
+            status, body = left.pop(0) if len(left) > 1 else left[0]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"x"')
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = answer
+
+        def log_message(self, format, *args):
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with serve(server) as endpoint, environment(endpoint):
+        yield asked
 
 
-def test_a_conflict_is_tried_again(monkeypatch):
+def test_a_conflict_is_tried_again():
     """S3 answers so while another create of that key is under way."""
-    s3 = pytest.importorskip("nsqclient.spark.storage.s3")
-    store = s3.S3Store("bucket")
-    conflict = OSError("conflict")
-    conflict.response = {"Error": {"Code": "ConditionalRequestConflict"}}
-    answers = [conflict, conflict, None]
+    pytest.importorskip("obstore")
+    conflict = 409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+    with answering(conflict, conflict, (200, b"")) as asked:
+        store = open_store("s3://bucket/x")
+        assert store.create("t/a", b"one") and asked == ["PUT"] * 3
+        store.close()
 
-    def call(*arguments, **named):
-        answer = answers.pop(0)
-        if answer is not None:
-            raise answer
 
-    monkeypatch.setattr(store._fs, "call_s3", call)
-    assert store.create("t/a", b"one") and answers == []
-    store.close()
+def test_a_storage_that_is_gone_is_noticed_within_seconds(s3_endpoint):
+    """An owner says so, and tries again."""
+    with environment("http://127.0.0.1:1"):
+        began = time.monotonic()
+        assert "the request failed: " in failure("s3://bucket/x")
+        assert time.monotonic() - began < 60
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):

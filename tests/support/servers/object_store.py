@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import HTTPServer
@@ -22,7 +22,7 @@ def object_store() -> Iterator[str]:
     moto looks whether an object is there, and then stores it, so that two requests at once could
     both create it; a real store decides between them.
     """
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     moto = pytest.importorskip("moto.moto_server.werkzeug_app")
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -78,19 +78,8 @@ def make_bucket_of_moto(endpoint: str, name: str) -> None:
     requests.put(f"{endpoint}/{name}", timeout=LIMIT).raise_for_status()
 
 
-@contextlib.contextmanager
-def models_read_once() -> Iterator[None]:
-    """Let the clients of this process share what botocore reads from its files for each."""
-    loaders = pytest.importorskip("botocore.loaders")
-    load_file = loaders.JSONFileLoader.load_file
-    read = functools.cache(lambda path: load_file(loaders.JSONFileLoader(), path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaders.JSONFileLoader, "load_file", lambda loader, path: read(path))
-        yield
-
-
 def make_bucket(name: str) -> None:
     """Create a bucket of the server that the environment names."""
-    import s3fs
+    import boto3
 
-    s3fs.S3FileSystem(anon=False, skip_instance_cache=True).call_s3("create_bucket", Bucket=name)
+    boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"]).create_bucket(Bucket=name)
