@@ -41,7 +41,7 @@ JVM := spark and not long
 
 .PHONY: $(PARTS:%=test-%)
 .PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
-	fetch floors strangers faults fuzz mutants chaos worker-chaos drain-chaos outbox-chaos replay-chaos letters-chaos spark-chaos spark-recipes \
+	fetch floors strangers faults fuzz mutants chaos worker-chaos jobs-chaos outbox-chaos spark-chaos spark-recipes \
 	pipeline pipeline-cluster soak security audit test-external \
 	clean
 .NOTPARALLEL:
@@ -72,10 +72,8 @@ help:
 	@echo "make spark-recipes  the recipes that need packages or jars of their own (ARGS=connect, delta, iceberg, old)"
 	@echo "make chaos        ten minutes of faults, and what was lost (QUICK=1: 60 s; SEED=, RUNS=, KILL=1)"
 	@echo "make worker-chaos ten minutes of faults and kills for nsqclient worker (QUICK=1: 60 s; SEED=)"
-	@echo "make drain-chaos  100 faults of nsqd and of a job that drains a channel, and what was lost (FAULTS=, SEED=)"
+	@echo "make jobs-chaos   100 faults of nsqd and of jobs that drain, give up or replay (FAULTS=, SEED=, ARGS=--only=drain)"
 	@echo "make outbox-chaos 90 kills of relays, nsqd and PostgreSQL under the outbox (KILLS= of each, SEED=)"
-	@echo "make replay-chaos replays of dead letters, killed 100 times (KILLS=, SEED=)"
-	@echo "make letters-chaos 100 faults of nsqd and of jobs that give up or replay dead letters (FAULTS=, SEED=)"
 	@echo "make style        flake8"
 	@echo "make types        mypy"
 	@echo "make imports      the import contract"
@@ -177,21 +175,13 @@ chaos: .venvs/test/installed servers
 worker-chaos: .venvs/test/installed servers
 	@$(TEST) -m tests.chaos.worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-# KILLS= of a job that drains into a file, SEED= of their moments; ARGS="--kind embedded".
-drain-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.drain --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
+# Drains into a file, messages given up into a directory or a topic, and replays of both.
+jobs-chaos: .venvs/test/installed servers
+	@$(TEST) -m tests.chaos.jobs --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Relays, nsqd and PostgreSQL are killed while threads commit and roll back.
 outbox-chaos: .venvs/test/installed servers
 	@$(TEST) -m tests.chaos.outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-
-# Dead letters of a topic and of a directory, on the real and on the embedded nsqd.
-replay-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.replay $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-
-# Messages given up into a directory or a topic, and replays of both, while nsqd has faults.
-letters-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.letters --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: .venvs/test/installed servers
 	@$(TEST) -m tests.faults.soak $(ARGS)
